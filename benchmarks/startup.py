@@ -1,7 +1,7 @@
 """Wall and CPU time of light commands: `python -m benchmarks.startup` prints a table and JSON.
 
 Bars: `import aaco` at most 100 ms more than Python itself, `aaco --help` at most 150 ms wall, `aaco info` at most
-150 ms more than Python itself plus its probes.
+150 ms of CPU.
 """
 
 from __future__ import annotations

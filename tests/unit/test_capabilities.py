@@ -54,6 +54,12 @@ def test_every_answer_is_complete_and_in_groups() -> None:
     json.dumps([asdict(item) for item in found])
 
 
+def test_no_program_is_loaded_into_the_kernel_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capabilities.bpf.Feature, "__init__", lambda *_: pytest.fail("a program was loaded"))
+    names = {item.name for item in capabilities.examine(in_kernel=False)}
+    assert "BPF" in names and not names & {"BPF scheduler events", "BPF fault latency"}
+
+
 def test_this_host_agrees_with_other_tools() -> None:
     found = examined()
     assert found["git"].detail.split()[0] in subprocess.run(["git", "--version"], capture_output=True, text=True).stdout

@@ -81,7 +81,7 @@ def test_a_span_of_something_else_is_left_out(tmp_path):
 def test_lines_of_exports_are_read_one_by_one(tmp_path):
     path = tmp_path / "spans.json"
     path.write_text("".join(json.dumps(serving.spans(2)) + "\n" for _ in range(3)))
-    *pieces, facts = gen_ai_spans.parse(path)
+    *pieces, _ = gen_ai_spans.parse(path)
     assert [number for piece in pieces for number in piece["request_id"].to_pylist()] == list(range(6))
     path.write_text(json.dumps(serving.spans(2), indent=1))
     assert sum(piece.num_rows for piece in list(gen_ai_spans.parse(path))[:-1]) == 2

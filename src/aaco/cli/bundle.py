@@ -18,7 +18,7 @@ max_bytes = click.option("--max-bytes", type=click.IntRange(min=1), default=16 <
 
 @manual.group()
 def bundle() -> None:
-    """Hand a session to somebody else, or take one."""
+    """Hand a session to another person, or take one."""
 
 
 @bundle.command()
@@ -32,7 +32,7 @@ def export(session: str | None, named: str | None, output: Path | None, config_f
            sessions_dir: Path | None, as_json: bool) -> None:
     """Write SESSION (by default the latest) into one file, with the SHA-256 of everything and without credentials.
 
-    Prints the file and its own SHA-256: tell that to the receiver by another way.
+    Prints the file and its own SHA-256: send that to the receiver by another way.
     """
     from aaco.core import files
     from aaco.core.session import find

@@ -73,7 +73,7 @@ def compare(models: tuple[str, ...], commands: tuple[str, ...], of_session: str 
 
     A and B are models (names or .onnx files); B may be left out where options or environments differ. Each fresh
     process holds both sides and alternates them, so that what the machine does meets both alike; order is random and
-    recorded, and the session keeps every time. On CUDA and TensorRT the device's own time is judged beside the latency.
+    recorded, and the session keeps every time. On CUDA and TensorRT the device's own time is judged, too.
     """
     settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     if of_session is not None:

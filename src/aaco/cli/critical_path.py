@@ -120,7 +120,7 @@ def _answer(number: int, path: Way, scales: tuple[tuple[str, float], ...]) -> di
 
 
 def _ceiling(session: Session, changes: list[str], answers: list[dict[str, Any]]) -> dict[str, Any]:
-    """How much faster a step can become at most by all that is asked; as advice says it."""
+    """How much faster a step can become at most by all these choices; as advice says it."""
     from aaco.steps.what_if_floor import floor_of
 
     factors = {name: factor for answer in answers for name, factor in answer["kernels"].items()}

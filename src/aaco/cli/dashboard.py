@@ -18,7 +18,7 @@ from aaco.cli.baseline import baselines_dir
 def dashboard(port: int, baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None) -> None:
     """Show sessions in a browser on this machine, until Ctrl-C: lists, answers, kernels, timelines, comparisons.
 
-    A run that is at work is followed live. Nothing is changed, nothing is asked of another machine, and only this
+    A run that is at work is followed live. Nothing is changed, no other machine is contacted, and only this
     machine can reach it; `aaco serve` has the same pages for others, who show a token. Needs the extra
     aaco[dashboard].
     """

@@ -20,7 +20,7 @@ def export() -> None:
     """Hand what was measured to a monitoring system: Prometheus's text, or OpenTelemetry's protocol.
 
     Names are those of OpenTelemetry's semantic conventions where one fits, aaco.* otherwise. What was not measured is
-    left out; nothing stands for it. A trace for a timeline viewer is written by `aaco perfetto`.
+    left out; nothing replaces it. A trace for a timeline viewer is written by `aaco perfetto`.
     """
 
 
@@ -68,7 +68,7 @@ def prometheus(session: str | None, named: str | None, live: bool, output: Path 
 @options.as_json
 def otlp(session: str | None, named: str | None, live: bool, endpoint: str | None, timeout_s: float,
          config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
-    """Send SESSION (by default the latest), or what this machine's devices tell, to an OpenTelemetry collector.
+    """Send SESSION (by default the latest), or what this machine's devices report, to an OpenTelemetry collector.
 
     By OTLP over HTTP, with OpenTelemetry's own exporter, which also takes its settings (headers, certificates) from
     the environment. Needs the extra aaco[otlp].

@@ -60,7 +60,7 @@ def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: b
     """Turn captures into one session and print its first screen: what limits it, and what to try.
 
     PATH is a capture of a known format, or a folder that is searched for them, such as one with a file per rank.
-    Traces named like capture_32_DECODE or bs_32_rank0 beside others count as given with --capture.
+    Traces named like capture_32_DECODE or bs_32_rank0 next to others count as given with --capture.
     """
     from aaco import pipeline
     from aaco.steps.serving_inputs import ServingInputs

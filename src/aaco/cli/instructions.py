@@ -20,8 +20,8 @@ def instructions(session: str | None, named: str | None, parts: str, config_file
                  sessions_dir: Path | None, as_json: bool) -> None:
     """Where cycles went inside the traced or sampled kernels of SESSION (by default the latest).
 
-    The mix of instructions, what loads cost by the waits that they held, the hottest source lines, how full the compute
-    units were. Cycles of a traced kernel rank its instructions; its run time is in another trace.
+    The mix of instructions, what loads cost by the waits that they caused, the hottest source lines, how full the
+    compute units were. Cycles of a traced kernel rank its instructions; its run time is in another trace.
     """
     from aaco.core.errors import UsageError
     from aaco.core.session import find

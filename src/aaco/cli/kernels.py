@@ -94,7 +94,7 @@ def _top(session: Session, count: int, by: str) -> tuple[list[dict[str, Any]], i
 
 
 def _by_place(session: Session, by: str) -> pa.Table:
-    """Return the time by place in the model. Raise UsageError where the session does not tell it."""
+    """Return the time by place in the model. Raise UsageError where the session does not have it."""
     from aaco.analytics.kernels import by_place
     from aaco.core.errors import UsageError
     from aaco.core.tables import KERNELS, OPERATORS, SERVING_KERNELS

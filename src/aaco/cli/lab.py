@@ -192,7 +192,7 @@ def restore(config_file: Path | None, as_json: bool) -> None:
 @click.argument("b", type=click.Path(path_type=Path))
 @options.as_json
 def diff(a: Path, b: Path, as_json: bool) -> None:
-    """What two capsules do not share, by their manifests: hardware, software, knobs asked and held."""
+    """What two capsules do not share, by their manifests: hardware, software, knobs set and in force."""
     from dataclasses import asdict
 
     from aaco.steps import lab_session

@@ -35,10 +35,11 @@ def root_cause(session: str | None, named: str | None, baseline: str | None, lev
                as_json: bool) -> None:
     """Say why SESSION (default: latest) is slower than its baseline, and what that rests on.
 
-    What speaks against either side's measurement is named first. Where nothing changed there is nothing to explain.
+    What is wrong with either side's measurement is named first. Where nothing changed there is nothing to explain.
 
     Every answer's odds are a sum over pieces of evidence, from the tables of both sides; what was not recorded adds
-    nothing, so measure with --telemetry. The likelihoods were learnt from planted faults (docs/concepts/root-cause.md).
+    nothing, so measure with --telemetry. The likelihoods were estimated from planted faults
+    (docs/concepts/root-cause.md).
     """
     from aaco import pipeline
     from aaco.core.session import find

@@ -50,7 +50,10 @@ def ls(tag: str | None, model: str | None, backend: str | None, limit: int, as_j
 @options.sessions_dir
 @options.as_json
 def info(session: str | None, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
-    """Facts about this installation; with SESSION, its record, its files, and whether they are as they were written."""
+    """Facts about this installation; with SESSION, its record, its files, and whether they are as they were written.
+
+    What `aaco doctor` finds out by loading programs into the kernel is not among them.
+    """
     if session:
         from aaco.core.session import find
 
@@ -59,7 +62,7 @@ def info(session: str | None, config_file: Path | None, sessions_dir: Path | Non
     else:
         from aaco.collectors.capabilities import examine
 
-        there = {item.name: item.detail for item in examine() if item.available}
+        there = {item.name: item.detail for item in examine(in_kernel=False) if item.available}
         document = {"schema_version": 1, "capabilities": there}
     if as_json:
         say.document(document)
@@ -100,7 +103,7 @@ def gc(dry_run: bool, as_json: bool, baselines_dir: Path | None, config_file: Pa
        sessions_dir: Path | None) -> None:
     """Remove sessions beyond storage.max_sessions or older than storage.max_age_days; a baseline's sessions stay.
 
-    Baselines are looked for where the settings say, beside the sessions, and in every place where one was saved.
+    Baselines are looked for where the settings say, next to the sessions, and in every place where one was saved.
     """
     from aaco.report.format import plural
     from aaco.tracelake import retention

@@ -64,12 +64,16 @@ class Capability:
 
 @dataclass(frozen=True)
 class HostCheck:
-    """A check of one capability: `probe` returns the detail or raises Absent."""
+    """A check of one capability: `probe` returns the detail or raises Absent.
+
+    in_kernel: it loads programs into the kernel, whose verifier takes tens of milliseconds of CPU for them.
+    """
 
     group: str
     name: str
     probe: Probe
     fix: str
+    in_kernel: bool = False
 
     def answer(self, host: Host) -> Capability:
         """Return the capability as it is on this host."""
@@ -79,15 +83,17 @@ class HostCheck:
             return Capability(self.group, self.name, False, why_not=str(reason), fix=getattr(reason, "fix", self.fix))
 
 
-def examine(sessions: Path = Path("sessions"), host: Host | None = None) -> list[Capability]:
+def examine(sessions: Path = Path("sessions"), host: Host | None = None, *, in_kernel: bool = True) -> list[Capability]:
     """Return every capability, in order of its group. Runs the tools it finds, all at once, to see whether they work.
 
-    Takes at most about as long as the slowest tool, and no tool gets more than TOOL_TIMEOUT_S.
+    Without in_kernel, those that only the kernel's verifier can tell are left out. Takes at most about as long as the
+    slowest tool, and no tool gets more than TOOL_TIMEOUT_S.
     """
     host = host or Host()
     disk = HostCheck("host", "disk space", partial(_disk, sessions), "aaco gc, or point AACO_SESSION_DIR elsewhere")
     with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(lambda question: question.answer(host), (*QUESTIONS, disk)))
+        return list(pool.map(lambda question: question.answer(host),
+                             [question for question in (*QUESTIONS, disk) if in_kernel or not question.in_kernel]))
 
 
 def _python(_: Host) -> str:
@@ -403,9 +409,9 @@ QUESTIONS = (
     HostCheck("kernel", "switch records", _switch_records, perf_event.FIX),
     HostCheck("kernel", "hardware counters", _hardware_counters, "a virtual machine must be given a PMU by its host"),
     HostCheck("kernel", "BPF", bpf.possible, bpf.GRANT),
-    HostCheck("kernel", "BPF scheduler events", bpf.loads("scheduler"), bpf.GRANT),
+    HostCheck("kernel", "BPF scheduler events", bpf.loads("scheduler"), bpf.GRANT, in_kernel=True),
     HostCheck("kernel", "BPF fault latency", bpf.loads("faults"),
-              "needs a kernel that allows fentry; without it faults are counted, not timed"),
+              "needs a kernel that allows fentry; without it faults are counted, not timed", in_kernel=True),
     HostCheck("kernel", "BPF GPU events", _gpu_events, tracepoints.GPU_FIX),
     HostCheck("kernel", "tracefs", _tracefs, "sudo mount -t tracefs tracefs /sys/kernel/tracing"),
     HostCheck("kernel", "pressure (PSI)", _pressure, "boot with psi=1"),

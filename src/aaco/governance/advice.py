@@ -52,7 +52,7 @@ def _how_to_allow(comparison: Comparison, baseline: Side, current: Side) -> str:
 
 
 def _again(side: Side) -> str:
-    """Return the command that measures a side anew, as far as the side knows it."""
+    """Return the command that measures a side again, as far as the side knows it."""
     first = side.replicates[0]
     if first.backend == HOST:
         return f"aaco profile --runs {LEAST} --telemetry -- COMMAND"

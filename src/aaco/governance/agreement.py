@@ -2,8 +2,8 @@
 
 An element agrees when |a - b| <= absolute + relative x max(|a|, |b|), the absolute part being a share of the largest
 element of the output: deep networks add up rounding errors of all sizes, so that near zero the relative error of an
-element means nothing. The shares are ours, by precision: some thousand times its unit roundoff for floating point, one
-step for 8-bit integers as outputs, a few per cent where 8-bit arithmetic is inside; other types must be equal.
+element means nothing. The shares are chosen here, by precision: some thousand times its unit roundoff for floating
+point, one step for 8-bit integers as outputs, a few per cent with 8-bit arithmetic inside; other types must be equal.
 """
 
 from __future__ import annotations

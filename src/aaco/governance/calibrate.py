@@ -1,8 +1,8 @@
-"""How probable it is that something got slower: a posterior, made honest on comparisons whose answer is known.
+"""How probable it is that something got slower: a posterior, calibrated on comparisons with a known answer.
 
 The prior is that of a gate: in half of all comparisons nothing changed, in the other half the change is of either sign
 and of any size, small ones being more common (Laplace on the log scale). The likelihood is Student's t of the
-comparison. What the posterior says is then brought to what it turned out to be worth: a logistic fit (Platt 1999) on
+comparison. The posterior is then mapped to the frequencies that were observed: a logistic fit (Platt 1999) on
 comparisons of known answer; `python -m benchmarks.governance --only calibration` prints how far it is off on others
 (docs/concepts/regressions.md).
 """

@@ -30,7 +30,7 @@ Kind = Literal["count", "duration", "gaps", "overlap"]
 class FamilyChange:
     """A kernel family's part of the change, over `Change.inferences`: executions, time, and the two parts of delta.
 
-    A family that is on one side only changed by count alone: it has no mean duration to compare.
+    A family that is on one side only changed by its count: it has no mean duration to compare.
     """
 
     family: str

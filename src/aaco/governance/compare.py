@@ -70,7 +70,7 @@ class Side:
 
     @property
     def badly_measured(self) -> tuple[Replicate, ...]:
-        """The sessions whose measurement is so poor that nothing may be concluded from it."""
+        """The sessions with so poor a measurement that nothing may be concluded from it."""
         return tuple(item for item in self.replicates if item.quality is not None and item.quality < POOR)
 
     @property
@@ -109,7 +109,7 @@ class Comparison:
     """The change from baseline to current in percent (positive = slower), with its interval and what it could show.
 
     low_pct, high_pct, p_*, mde80_pct and sigma_session are None together, and `why_no_interval` says why.
-    `veto` names what keeps any numbers from being a verdict: the status is then inconclusive, whatever the interval,
+    `veto` names what keeps any numbers from being a verdict: the status is then inconclusive for any interval,
     and there is no probability.
     sigma_session is the relative standard deviation of one unit. p_value is two-sided, for no change at all;
     p_tolerance one-sided, for a slowdown of the tolerance or less; p_regression and p_improvement the probabilities
@@ -212,7 +212,7 @@ def side_from_tables(inference_iters: pa.Table, kernels: pa.Table | None, facts:
 
 
 def judge(spread: Spread, tolerance_pct: float, level: float) -> Comparison:
-    """Return the three-way decision on a difference and its spread, whoever the sides are."""
+    """Return the three-way decision on a difference and its spread."""
     error, margin = spread.standard_error, math.log1p(tolerance_pct / 100)
     half = statistics.t_quantile(0.5 + level / 2, spread.degrees) * error
     low, high = spread.effect - half, spread.effect + half
@@ -267,7 +267,7 @@ def _veto(baseline: Side, current: Side, found: Comparison, doubtful_too: bool) 
 
 
 def _too_few(units: tuple[int, int], sessions: tuple[int, int]) -> bool:
-    """METHODS section 3.3: 5 units a side; fewer only against 8 sessions, whose scatter the verdict then rests on."""
+    """METHODS section 3.3: 5 units a side; fewer only against 8 sessions, on whose scatter it then rests."""
     fewer = int(units[1] < units[0])
     return units[fewer] < LEAST and sessions[1 - fewer] < ALONE
 
@@ -302,7 +302,7 @@ def percent(log_ratio: float) -> float:
 
 
 def _facts(side: Side) -> dict[str, str | None]:
-    """Per fact, its value on this side; several values are joined, and None stands for "not recorded" in all."""
+    """Per fact, its value on this side; several values are joined, and None means "not recorded" in all."""
     rows = [item.environment | {name: getattr(item, name) for name in (*IDENTITY, *PROVENANCE)}
             for item in side.replicates]
     names = dict.fromkeys(name for row in rows for name in row)
@@ -331,7 +331,7 @@ def _profile(kernels: pa.Table | None, why: str) -> tuple[Profile | None, str]:
 
 
 def _latencies(inference_iters: pa.Table) -> list[Reals]:
-    """Return the measured latencies of each process in ms; a source that does not tell processes apart has one."""
+    """Return the measured latencies of each process in ms; a source that does not distinguish processes has one."""
     try:
         measured = inputs.counted(inference_iters, "measurement")
     except Absent:

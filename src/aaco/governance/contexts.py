@@ -1,4 +1,4 @@
-"""Call trees of two traces brought under one numbering: where in the program a kernel was launched.
+"""Call trees of two traces under one numbering: where in the program a kernel was launched.
 
 A context is the path of names from the root of a thread's call tree. Two calls have the same context number exactly
 when their paths are the same, on whichever side they are, so sides compare by integers.

@@ -162,7 +162,7 @@ def exit_code(report: Report, strict: bool = False) -> int:
 
 
 def _first_look(suite: Suite, measured: Iterable[Measured]) -> list[Check]:
-    """Return every check by the first measurements alone, each comparison one among all."""
+    """Return every check by the first measurements, each comparison one among all."""
     found = [check for each in measured if each.first for check in (*_comparisons(each, each.first),
                                                                     *_objectives(each, each.first))]
     tested = [place for place, check in enumerate(found) if check.p_value is not None]

@@ -18,8 +18,8 @@ Histories = Mapping[str, Sequence[Sessions]]
 class Judged:
     """Every metric's comparison, those that were not called changed among all of them being inconclusive.
 
-    metric: the one that stands for all: the first, unless another one regressed and it did not. q_values: of the
-    metrics whose change could be tested. absent: metrics that were not compared, and why.
+    metric: the one that represents all: the first, unless another one regressed and it did not. q_values: of the
+    metrics with a change that could be tested. absent: metrics that were not compared, and why.
     """
 
     metric: str
@@ -29,7 +29,7 @@ class Judged:
 
     @property
     def headline(self) -> Comparison:
-        """The comparison that stands for all."""
+        """The comparison that represents all."""
         return self.found[self.metric]
 
 
@@ -53,7 +53,7 @@ def alone(comparison: Comparison) -> Judged:
 
 
 def among_all(found: Mapping[str, Comparison], absent: Mapping[str, str], first: str = LATENCY) -> Judged:
-    """Comparisons by several metrics as one answer. first: the metric that stands for all, if none regressed more."""
+    """Comparisons by several metrics as one answer. first: the metric that represents all, if none regressed more."""
     tested = {name: item.p_value for name, item in found.items() if item.p_value is not None}
     q_values = dict(zip(tested, benjamini_hochberg(list(tested.values())).tolist(), strict=True))
     kept = {name: _held(item, q_values.get(name), len(tested)) for name, item in found.items()}

@@ -1,7 +1,7 @@
-"""Service-level objectives: limits on a session's readings, each passed, nearly missed, failed, or not to be told.
+"""Service-level objectives: limits on a session's readings, each passed, nearly missed, failed, or unknown.
 
 A reading that is absent is skipped with its own reason, never passed; one whose interval reaches across the limit is a
-warning, because the sample cannot say on which side it lies. Intervals are those of the readings: of quantiles the
+warning, because the sample cannot say on which side it is. Intervals are those of the readings: of quantiles the
 distribution-free ones over iterations (core/statistics.py).
 """
 

@@ -1,4 +1,4 @@
-"""The file of a gate: what is measured or taken, what it is held against, and what is to be overlooked until when."""
+"""The file of a gate: what is measured or taken, what it is compared with, and what is to be overlooked until when."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Purpose:
-    """The kernels of one family that one operator asked for, over `TraceChange.steps` steps on both sides."""
+    """The kernels of one family that one operator launched, over `TraceChange.steps` steps on both sides."""
 
     operator: str
     family: str
@@ -84,7 +84,7 @@ class Purpose:
 
 @dataclass(frozen=True)
 class Wait:
-    """A part of the gaps between kernels, on both sides; OUTSIDE: less what lies before the first or after the last."""
+    """A part of the gaps between kernels, on both sides; OUTSIDE: less what is before the first or after the last."""
 
     cause: str
     before_ns: int

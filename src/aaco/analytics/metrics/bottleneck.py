@@ -1,4 +1,4 @@
-"""Where the wall time went by what limited it, and the evidence beside it: what bottleneck rules read of a trace.
+"""Where the wall time went by what limited it, and its evidence: what bottleneck rules read of a trace.
 
 Shares are of the budget's wall (analytics/bottleneck/budget.py): the devices' spans, or the latency of a step that was
 timed without a profiler, where one was given.
@@ -30,7 +30,7 @@ NOT_TIMED = "no latency without a profiler was given (aaco import TRACE --latenc
 
 @metric(unit="pct", better="none", formula="100 x time in which kernels on the compute side run / wall", source=SOURCE)
 def compute_limited_pct(budget: Budget, device_work: DeviceWork) -> Estimate:
-    """Share of the wall in kernels whose arithmetic limits them: by counters or shapes where known, else by family."""
+    """Share of the wall in kernels that their arithmetic limits: by counters or shapes where known, else by family."""
     return _told(budget, device_work, "compute_limited_pct")
 
 
@@ -60,7 +60,7 @@ def memory_latency_limited_pct(budget: Budget, device_work: DeviceWork) -> Estim
 @metric(unit="pct", better="lower", source=SOURCE,
         formula="100 x time in which only kernels run of which nothing tells what limits them / wall")
 def unplaced_kernel_pct(budget: Budget) -> Estimate:
-    """Share of the wall in kernels whose names say nothing, and that have neither shapes nor counters."""
+    """Share of the wall in kernels of which neither name, nor shapes, nor counters say what limits them."""
     return share_of(budget, *SHARES["unplaced_kernel_pct"])
 
 
@@ -173,7 +173,7 @@ def d2h_gbytes_per_s(device_work: DeviceWork) -> float:
 @metric(unit="pct", better="lower", source=SOURCE,
         formula="100 x bytes of copies from or to pageable memory / bytes of copies whose memory is known")
 def pageable_copy_pct(device_work: DeviceWork) -> float:
-    """Share of the moved bytes whose host side is not page-locked: those copies hold up the host and run slower."""
+    """Share of the moved bytes in pageable host memory: those copies block the host and are slower."""
     known = [each for each in device_work.copies if each.kind in TRANSFERS and each.pinned is not None]
     total = sum(each.bytes for each in known)
     if not total:
@@ -196,7 +196,7 @@ def allocation_call_pct(device_work: DeviceWork) -> float:
 
 
 def _told(budget: Budget, work: DeviceWork, metric_name: str) -> Estimate:
-    """Return a share of kernels by their limiter, with what told it: the more by names, the less it is worth."""
+    """Return a share of kernels by their limiter, with its source: the more by names, the less it is worth."""
     found, total = share_of(budget, *SHARES[metric_name]), sum(work.told_by_ns.values())
     told = [f"{name} {100 * ns / total:.0f} %" for name, ns in work.told_by_ns.items() if ns]
     return replace(found, method=f"{found.method}; limits by {', '.join(told)}") if told else found

@@ -32,7 +32,7 @@ def node_memory_pct(cpu_budget: CpuBudget) -> Estimate:
 @metric(unit="pct", better="lower", source=SOURCE,
         formula="100 x time in nodes of which neither work nor family tells the side / wall")
 def node_unplaced_pct(cpu_budget: CpuBudget) -> Estimate:
-    """Share of the clean inferences in nodes of which nothing tells what limits them."""
+    """Share of the clean inferences in nodes with no evidence of what limits them."""
     return _share(cpu_budget, "unplaced")
 
 

@@ -1,4 +1,4 @@
-"""Whether a device was held back while inferences were measured: its temperature, its power cap, its clock."""
+"""Whether a device was throttled while inferences were measured: its temperature, its power cap, its clock."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def device_clock_variation_pct(run_devices: RunDevices, measured_spans: Measured
 @metric(unit="pct", better="lower", formula="100 x samples with a throttle reason / samples of the run's busy devices",
         source="NVML clocks event reasons", bands=("<=0 free", "<=5 seldom", ">5 throttled"))
 def device_throttled_pct(run_devices: RunDevices, measured_spans: MeasuredSpans) -> float:
-    """How often the driver held the clock down, for power or for heat."""
+    """How often the driver lowered the clock, for power or for heat."""
     reasons = _busy(run_devices, measured_spans)["throttle_reasons"].drop_null().to_pylist()
     if not reasons:
         raise Absent("no reasons for the clock were recorded")

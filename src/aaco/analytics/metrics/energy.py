@@ -1,4 +1,4 @@
-"""What the inferences cost in energy, by the power that devices told of while they were measured."""
+"""What the inferences cost in energy, by the power that devices reported while they were measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def device_power_mean_w(power: Power, measured_spans: MeasuredSpans) -> Estimate
 @metric(unit="J", better="lower",
         formula="energy of the run's busy devices over the measured time / inferences made in it", source=SOURCE)
 def energy_per_inference_j(power: Power, measured_spans: MeasuredSpans, inference_iters: pa.Table) -> Estimate:
-    """Energy that the devices took for one inference, a whole batch, and for what lies between two of them.
+    """Energy that the devices took for one inference, a whole batch, and for the pause between two of them.
 
     Whole devices: what others did on them is in it, and so is what they take when idle.
     """

@@ -32,7 +32,7 @@ def theoretical_envelope_utilization(theoretical_envelope: Envelope) -> float:
 @metric(unit="pct", better="higher", source=SOURCE,
         formula="100 x time in kernels whose counters and ceilings give them a place / time of all kernels")
 def counted_time_pct(theoretical_envelope: Envelope) -> float:
-    """Share of kernel time that the roofline by counters speaks of."""
+    """Share of kernel time that the roofline by counters covers."""
     return 100 * theoretical_envelope.time_ns / theoretical_envelope.all_ns
 
 

@@ -23,7 +23,7 @@ WALL = "sampled wall time of the measured inferences"
 
 @metric(unit="1/s", better="lower", formula=f"context switches of the host / {WALL}", source=STAT)
 def host_switches_per_s(measured_events: pa.Table) -> float:
-    """Context switches on all CPUs, ours among them."""
+    """Context switches on all CPUs, of all programs."""
     return _rate(measured_events, "host_switches")
 
 
@@ -47,7 +47,7 @@ def host_major_faults_per_s(measured_events: pa.Table) -> float:
 
 @metric(unit="pct", better="lower", formula=f"100 x time in which some task waited for a CPU / {WALL}", source=PSI)
 def pressure_cpu_pct(measured_events: pa.Table) -> float:
-    """Share of the time in which some task of the host, ours among them, waited for a CPU."""
+    """Share of the time in which some task of the host, of any program, waited for a CPU."""
     return _pressure(measured_events, "psi_cpu")
 
 
@@ -74,7 +74,7 @@ def wait_per_switch_ms(measured_events: pa.Table) -> float:
 @metric(unit="1/s", better="lower", formula=f"times that a core or a package grew too hot / {WALL}",
         source="thermal_throttle of sysfs, arch/x86 therm_throt.c")
 def cpu_throttles_per_s(measured_events: pa.Table) -> float:
-    """How often the processor held itself down for heat, on all CPUs."""
+    """How often the processor throttled for heat, on all CPUs."""
     counted = [kind for kind in THROTTLES if _of_kind(measured_events, kind).num_rows]
     if not counted:
         raise Absent("the kernel counts no thermal throttling here")

@@ -31,7 +31,7 @@ def kernels_per_inference(window: Window) -> float:
 def kernel_amplification_ratio(kernels_per_inference: float, executed_nodes: pa.Table) -> float:
     """Kernels launched per node of the graph the runtime executes after its own optimisation.
 
-    Absent where a provider compiled subgraphs, whose own nodes are unknown.
+    Absent where a provider compiled subgraphs: their nodes are unknown.
     """
     several = pc.greater(pc.list_value_length(executed_nodes["source_nodes"]), 1)
     if compiled := executed_nodes.filter(pc.and_(several, pc.is_null(executed_nodes["domain"]))).num_rows:

@@ -91,7 +91,7 @@ def latency_cov_pct(latency_std_ms: float, latency_mean_ms: float) -> float:
 @metric(unit="pct", better="lower", formula="100 x (largest - smallest median of a process) / median of all latencies",
         source="METHODS section 3: the unit of replication is the process", bands=("<=5 alike", ">5 processes differ"))
 def process_spread_pct(process_medians_ms: Reals, latency_p50_ms: float) -> float:
-    """How far apart the fresh processes are; where they differ, the median over all of them describes none."""
+    """How much the fresh processes differ; where they differ, the median over all of them describes none."""
     if len(process_medians_ms) < 2:
         raise Absent("one process has nothing to differ from")
     return 100 * float(np.ptp(process_medians_ms)) / latency_p50_ms

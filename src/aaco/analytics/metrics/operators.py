@@ -21,7 +21,7 @@ def modelled_time_pct(operators: pa.Table) -> float:
 @metric(unit="FLOP/s", better="higher", formula="modelled FLOPs / device time of the operators that have them",
         source=WORK)
 def operator_flops_per_s(operators: pa.Table) -> float:
-    """Arithmetic per second of the operators whose work is known, all element types together."""
+    """Arithmetic per second of the operators with known work, all element types together."""
     rows = _modelled(operators)
     return 1e9 * _sum(rows, "flops") / _sum(rows, "device_ns")
 
@@ -29,7 +29,7 @@ def operator_flops_per_s(operators: pa.Table) -> float:
 @metric(unit="B/s", better="higher", formula="modelled bytes / device time of the operators that have them",
         source=WORK)
 def operator_bytes_per_s(operators: pa.Table) -> float:
-    """Compulsory traffic per second of the operators whose work is known; caches can make it pass the memory's own."""
+    """Compulsory traffic per second of the operators with known work; caches can make it pass the memory's own."""
     rows = _modelled(operators)
     return 1e9 * _sum(rows, "bytes") / _sum(rows, "device_ns")
 
@@ -37,7 +37,7 @@ def operator_bytes_per_s(operators: pa.Table) -> float:
 @metric(unit="FLOP/B", better="none", formula="modelled FLOPs / modelled bytes of the operators that have both",
         source=WORK)
 def operator_intensity(operators: pa.Table) -> float:
-    """Arithmetic per byte of compulsory traffic of the operators whose work is known."""
+    """Arithmetic per byte of compulsory traffic of the operators with known work."""
     rows = _modelled(operators)
     return _sum(rows, "flops") / _sum(rows, "bytes")
 

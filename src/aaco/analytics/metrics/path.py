@@ -12,7 +12,7 @@ SOURCE = "METHODS section 6; docs/concepts/critical-path.md"
 @metric(unit="ns", better="lower", formula="largest sum of kernel durations over any chain of work that had to follow "
         "each other", source=SOURCE)
 def critical_path_ns(critical_paths: CriticalPaths) -> float:
-    """The longest chain of kernels, counting them alone: the wall time could not be shorter with these kernels, however
+    """The longest chain of kernels, and only of kernels: the wall time could not be shorter with these kernels, however
     fast the host and the launches."""
     return sum(course.critical_path_ns for course in _courses(critical_paths))
 

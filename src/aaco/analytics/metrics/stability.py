@@ -16,7 +16,7 @@ SOURCE = "docs/concepts/measuring.md"
         source="Box and Jenkins 1970",
         bands=("<=0.2 independent", "<=0.5 correlated", ">0.5 strongly correlated"))
 def latency_autocorrelation(longest_run_ms: Reals) -> float:
-    """How much an inference's latency tells of the next one's."""
+    """How well an inference's latency predicts the next one's."""
     return stability.autocorrelation(longest_run_ms)
 
 
@@ -33,7 +33,7 @@ def latency_independence_p(longest_run_ms: Reals) -> float:
                 "0 where negative",
         source="first-order autoregression")
 def effective_iterations(longest_run_ms: Reals) -> float:
-    """How many independent iterations would tell as much about the mean."""
+    """How many independent iterations would give the mean as precisely."""
     return stability.effective_size(longest_run_ms)
 
 

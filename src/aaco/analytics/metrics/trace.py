@@ -51,7 +51,7 @@ def idle_sync_wait_pct(trace: DeviceTrace) -> float:
 
 @metric(unit="pct", better="lower", formula="100 x idle time because of a copy / span", source=IDLE)
 def idle_copy_wait_pct(trace: DeviceTrace) -> float:
-    """Share of the spans in which a device waits because the host was held in a copy call."""
+    """Share of the spans in which a device waits because the host waited in a copy call."""
     return _caused(trace, "copy_wait")
 
 
@@ -78,7 +78,7 @@ def idle_noise_pct(trace: DeviceTrace) -> float:
 
 @metric(unit="pct", better="lower", formula="100 x idle time while the clock was held down / span", source=IDLE)
 def idle_throttled_pct(trace: DeviceTrace) -> float:
-    """Share of the spans in unexplained gaps during which telemetry says that the device's clock was held down."""
+    """Share of the spans in unexplained gaps during which telemetry says that the device's clock was lowered."""
     if not trace.idle.clock_watched:
         raise Absent("no telemetry with times and throttle reasons was recorded")
     return _caused(trace, "throttled")
@@ -86,7 +86,7 @@ def idle_throttled_pct(trace: DeviceTrace) -> float:
 
 @metric(unit="pct", better="lower", formula="100 x idle time without a known cause / span", source=IDLE)
 def idle_unknown_pct(trace: DeviceTrace) -> float:
-    """Share of the spans in gaps whose next work has no launch in the capture, or that nothing recorded explains."""
+    """Share of the spans in gaps that nothing recorded explains, or before work without a launch in the capture."""
     return _share(trace, _idle(trace, "unknown"))
 
 

@@ -1,4 +1,4 @@
-"""How well a run's devices were used, by what drivers tell without a profiler: GPM's shares, memory, who holds them."""
+"""How well a run's devices were used, by drivers, without a profiler: GPM's shares, memory, who holds them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def device_dram_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: 
         formula="mean share of the time in which kernels of others ran, of the run's busy devices",
         source="NVML process utilization (nvmlDeviceGetProcessUtilization)")
 def device_others_sm_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
-    """How much of the device's multiprocessors processes had that are not ours, while inferences were measured."""
+    """How much of the device's multiprocessors other programs had, while inferences were measured."""
     return _share(others(samples), run_devices, measured_spans, OTHERS, USERS_NS)
 
 
@@ -69,7 +69,7 @@ def device_processes_max(run_devices: RunDevices, measured_spans: MeasuredSpans)
 @metric(unit="bytes", better="lower", source=DRIVER,
         formula="most memory in use until the first warm-up inference, of the run's busy devices")
 def load_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: MeasuredSpans) -> Estimate:
-    """Device memory that was in use at most while loading, by whomever, as sampled."""
+    """Device memory that was in use at most while loading, by all programs, as sampled."""
     return _peak(run_devices, inference_iters, measured_spans, None)
 
 
@@ -77,7 +77,7 @@ def load_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, mea
         formula="most memory in use while warming up, of the run's busy devices")
 def warmup_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: MeasuredSpans
                            ) -> Estimate:
-    """Device memory that was in use at most while warming up, by whomever, as sampled."""
+    """Device memory that was in use at most while warming up, by all programs, as sampled."""
     return _peak(run_devices, inference_iters, measured_spans, "warmup")
 
 
@@ -85,14 +85,14 @@ def warmup_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, m
         formula="most memory in use while inferences were measured, of the run's busy devices")
 def measured_peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: MeasuredSpans
                              ) -> Estimate:
-    """Device memory that was in use at most while inferences were measured, by whomever, as sampled."""
+    """Device memory that was in use at most while inferences were measured, by all programs, as sampled."""
     return _peak(run_devices, inference_iters, measured_spans, "measurement")
 
 
 @metric(unit="bytes", better="lower", source=DRIVER,
         formula="most memory in use from loading to the last measured inference, of the run's busy devices")
 def peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: MeasuredSpans) -> Estimate:
-    """Device memory that was in use at most in the processes that are measured, by whomever, as sampled."""
+    """Device memory that was in use at most in the processes that are measured, by all programs, as sampled."""
     return _peak(run_devices, inference_iters, measured_spans, *PHASES)
 
 
@@ -100,7 +100,7 @@ def peak_vram_bytes(run_devices: RunDevices, inference_iters: pa.Table, measured
         formula="most memory in use / memory there is, from loading to the last measured inference, of the run's busy "
                 "devices")
 def peak_vram_pct(run_devices: RunDevices, inference_iters: pa.Table, measured_spans: MeasuredSpans) -> Estimate:
-    """How full the memory of the fullest of the run's devices was, by whomever, as sampled."""
+    """How full the memory of the fullest of the run's devices was, by all programs, as sampled."""
     held, method = _held(run_devices, inference_iters, measured_spans, *PHASES)
     sized = held.filter(pc.greater(held["vram_total_bytes"], 0))
     if not sized.num_rows:
@@ -114,7 +114,7 @@ def peak_vram_pct(run_devices: RunDevices, inference_iters: pa.Table, measured_s
                 "is measured",
         source="NVML (nvmlDeviceGetComputeRunningProcesses) or KFD (vram_* of a process)")
 def own_peak_vram_bytes(samples: pa.Table, run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
-    """Device memory that the run's own processes held at most, as sampled: others' is not in it, nor a profiler's."""
+    """Device memory that the run's own processes had at most, as sampled: others' is not in it, nor a profiler's."""
     worked = _in_use(run_devices, measured_spans)
     held = _rows(samples.filter(pc.equal(samples["name"].cast(pa.string()), OWN_VRAM)), worked)
     held = held.filter(pc.less_equal(held["t_ns"], int(np.max(measured_spans.end))))
@@ -163,7 +163,7 @@ def _held(run_devices: RunDevices, inference_iters: pa.Table, spans: MeasuredSpa
 def _in_use(run_devices: RunDevices, spans: MeasuredSpans) -> list[int]:
     """Return the run's device; of several those that did something until the last measured inference.
 
-    What is measured may be over between two samples, in which memory was held all the same. Raise Absent.
+    What is measured may be over between two samples, in which memory was in use all the same. Raise Absent.
     """
     if len(run_devices.numbers) == 1:
         return list(run_devices.numbers)
@@ -171,5 +171,5 @@ def _in_use(run_devices: RunDevices, spans: MeasuredSpans) -> list[int]:
 
 
 def _rows(table: pa.Table, devices: list[int]) -> pa.Table:
-    """Rows of these devices whose time is known."""
+    """Rows of these devices with a known time."""
     return table.filter(pc.and_(pc.is_in(table["device_id"], pa.array(devices)), pc.is_valid(table["t_ns"])))

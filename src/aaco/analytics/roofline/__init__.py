@@ -1,1 +1,1 @@
-"""Where work stands under the ceilings of what did it: executed nodes by their models, kernels by their counters."""
+"""Where work is placed below the ceilings of its device: executed nodes by their models, kernels by their counters."""

@@ -1,9 +1,9 @@
 """A kernel's counters turned into work: operations by type, bytes by level, and every reason why one is not known.
 
 Counters come from separate executions of the same kernel, so two of them may contradict each other. Nothing is clamped:
-a contradiction is told, and what comes out negative is absent. A counter that is zero on every kernel was either not
-counted, a known fault of several devices and drivers, or counted what did not happen; it is believed where a counter of
-the same block counted something, and otherwise its quantities are absent.
+a contradiction is reported, and what comes out negative is absent. A counter that is zero on every kernel was either
+not counted, a known fault of several devices and drivers, or counted what did not happen; it is believed where a
+counter of the same block counted something, and otherwise its quantities are absent.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _idle_block(name: str, counted: Counted) -> bool:
 
 
 def _unknown_matrix(counted: Counted, quantities: Mapping[str, Reals]) -> NDArray[np.bool_]:
-    """Kernels whose matrix instructions are of a type that was not counted."""
+    """Kernels with matrix instructions of a type that was not counted."""
     ran = np.zeros(counted.count, bool)
     for name, beyond in counted.wanted.matrix_work.items():
         ran |= np.nan_to_num(_column(counted, name)) > beyond
@@ -205,7 +205,7 @@ def _named(names: list[str]) -> str:
 
 
 def _bounds(formula: Formula, missing: list[str], counted: Counted) -> str:
-    """Of reads whose sizes were not counted but their number was, between what they lie."""
+    """Lower and upper bound of reads of which the number was counted and not the sizes."""
     if "TCC_EA0_RDREQ_128B" not in missing:
         return ""
     requests, small = counted.column("TCC_EA0_RDREQ"), counted.column("TCC_EA0_RDREQ_32B")

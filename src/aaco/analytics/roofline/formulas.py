@@ -3,8 +3,8 @@
 AMD, floating point: a vector instruction is 64 lanes, a fused multiply-add two operations; SQ_INSTS_VALU_MFMA_MOPS_*
 counts 512 operations each. The vector part takes every lane as active, so under divergence it is an upper bound.
 AMD, memory: requests leave the L2 in several sizes, and which counter counts which size differs by architecture:
-to gfx90a 32 and 64 bytes; gfx940 to gfx942 count those of 128 bytes apart as TCC_BUBBLE; gfx950 counts each size, and
-TCC_BUBBLE is 0 there, so that FETCH_SIZE, a sum of the tool's own in KiB, is half the truth.
+to gfx90a 32 and 64 bytes; gfx940 to gfx942 count those of 128 bytes separately as TCC_BUBBLE; gfx950 counts each size,
+and TCC_BUBBLE is 0 there, so that FETCH_SIZE, a sum of the tool's own in KiB, is half the truth.
 Source: rocm-systems 1b1610fc, rocprofiler-compute's analysis_configs/*/{0200,0400,1700}*.yaml; checked on a copy of
 known size on MI100, MI210, MI300A and MI300X.
 NVIDIA: Nsight Compute's metrics by their descriptions (ncu --query-metrics); tensor operations are counted as such,

@@ -126,7 +126,7 @@ def _place(row: Mapping[str, Any], machine: Mapping[str, float]) -> dict[str, An
 
 
 def roofs_of(found: Mapping[str, pa.Table]) -> set[str]:
-    """Names of the ceilings that a session's nodes are held against; all where it does not tell what those compute in.
+    """Names of the ceilings that a session's nodes are compared with; all where their element type is unknown.
     """
     if "kernels" not in found or "executed_nodes" not in found:
         return ROOFS

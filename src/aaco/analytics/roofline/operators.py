@@ -3,7 +3,7 @@
 FLOPs and compulsory bytes are those of the operator's shapes, its time is that of its kernels. Products, convolutions
 and attention are held against the rate of the unit that their longest kernel used (`units`). Tensors may lie in a
 cache, so a share beyond the memory's roof is no error: the operator was served from there, and has no place. Beyond the
-compute roof the model or the time is wrong: it is told.
+compute roof the model or the time is wrong: it is reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST = 100
 
 def placed(operators: pa.Table, ceilings: Mapping[int | None, Ceilings], kernel_of: Mapping[int, str] | None = None
            ) -> list[dict[str, Any]]:
-    """Operators with modelled work and device time, alike in signature and capture summed, the longest first.
+    """Operators with modelled work and device time, those of one signature and capture summed, the longest first.
 
     ceilings: of the device of each capture that has one kind of device. Each row has its place, or why_absent; an
     `error` where it exceeds the compute roof. kernel_of: by operator_id the kernel that took most of its time.

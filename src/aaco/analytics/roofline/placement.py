@@ -244,7 +244,7 @@ def _why_absent(did: _Done, shares: Mapping[str, Reals], theory: Ceilings, wrong
 
 
 def _regions(roof: _Roof) -> Notes:
-    """Where in the envelope each kernel lies: at its ceiling, below the one that bounds it, or far below every one."""
+    """Where in the envelope each kernel is: at its ceiling, below the one that bounds it, or far below every one."""
     found = Notes(len(roof.share))
     share = np.nan_to_num(roof.share, nan=-1.0)
     found.note(share >= OPTIMAL, "optimal")

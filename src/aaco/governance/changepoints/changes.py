@@ -1,4 +1,4 @@
-"""The changes of a series' level: candidates, tested, those that came back told apart, and slopes not taken for steps.
+"""The changes of a series' level: candidates, tested, those that came back marked, and slopes not taken for steps.
 
 Everything is computed on logarithms, so a change is a ratio. A change point is confirmed by at least one value more
 than the one that shows it.
@@ -31,7 +31,7 @@ NEAR = 30  # values beside an excursion that its before and after are read from
 class Change:
     """A change of level at `index`, the first value of the new one; levels in the values' unit.
 
-    before, after: the medians beside it. change_pct: from the one to the other, with its 95 % interval.
+    before, after: the medians on its two sides. change_pct: from the one to the other, with its 95 % interval.
     until: where the level came back, for an excursion; None for a level that stayed.
     """
 
@@ -49,7 +49,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Slope:
-    """A stretch [begin, end) whose level moved steadily rather than in steps, by `change_pct` in all."""
+    """A stretch [begin, end) in which the level moved steadily rather than in steps, by `change_pct` in all."""
 
     begin: int
     end: int
@@ -132,7 +132,7 @@ def _tested(tamed: Reals, cuts: list[int], least: float) -> _Draft:
 
 
 def _set_apart(draft: _Draft, tamed: Reals, least: float, away: int) -> None:
-    """Move pairs of steps whose excursion is short and comes back from what is kept to what is gone."""
+    """Move pairs of steps with a short excursion that comes back from what is kept to what is gone."""
     number = 0
     while number + 1 < len(draft.kept):
         out, back = draft.kept[number], draft.kept[number + 1]

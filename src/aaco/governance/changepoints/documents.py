@@ -53,7 +53,7 @@ class CostShift(_Document):
 
 
 class Slope(_Document):
-    """A stretch whose level moved steadily rather than in steps."""
+    """A stretch in which the level moved steadily rather than in steps."""
 
     begin: Place
     end: Place
@@ -61,7 +61,7 @@ class Slope(_Document):
 
 
 class Accepted(_Document):
-    """A shift that somebody accepted: the history before it is read at the level behind it."""
+    """A shift that a user accepted: the history before it is read at the level after it."""
 
     session_id: str
     author: str

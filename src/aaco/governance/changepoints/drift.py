@@ -1,7 +1,7 @@
 """What became of a series: regressed, improved, drifting, stable, or too little to say; with what shows it.
 
-A hint of the online watch is never a verdict, a change that came back is no change, and a shift that somebody accepted
-moves the mean that everything is held against.
+A hint of the online watch is never a verdict, a change that came back is no change, and a shift that a user accepted
+moves the mean that everything is compared with.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of every series: the smallest change that counts, what is recent, and a limit to watch for.
+    """The question to every series: the smallest change that counts, what is recent, and a limit to watch for.
 
     limit: in the series' unit; or, with `relative`, in per cent from the present level.
     """
@@ -59,7 +59,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Drift:
-    """The answer for one series. What could not be said is None, and `why_absent` has the reason."""
+    """The answer for one series. What is unknown is None, and `why_absent` has the reason."""
 
     series: Series
     status: Status
@@ -157,7 +157,7 @@ def _judged(series: Series, course: Course, trend: Trend | None, question: Quest
 
 
 def _watch(values: Reals, course: Course, question: Question) -> tuple[Hint, ...]:
-    """Return what the online detectors hint at in the recent values, held to the level before them."""
+    """Return what the online detectors hint at in the recent values, compared with the level before them."""
     begin = max(0, course.count - question.recent)
     before = max((item.index for item in course.changes if item.index <= begin - noise.FEWEST), default=0)
     logs = np.log(values)

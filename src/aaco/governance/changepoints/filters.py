@@ -1,4 +1,4 @@
-"""What is no change of the code: shifts that somebody accepted, and cost that only moved between sibling series."""
+"""What is no change of the code: shifts that a user accepted, and cost that only moved between sibling series."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CostShift:
 
 
 def levelled(values: Sequence[float] | Reals, accepted: Sequence[int]) -> Reals:
-    """Return the values with every accepted shift taken out of the mean: earlier ones brought to the present level.
+    """Return the values with every accepted shift taken out of the mean: earlier ones moved to the present level.
 
     accepted: indices where a meant new level begins, in any order. The mean moves and the spread stays: each value is
     multiplied by the ratio of the levels, so its scatter in per cent is what it was. Raise Absent for values that have
@@ -46,7 +46,7 @@ def levelled(values: Sequence[float] | Reals, accepted: Sequence[int]) -> Reals:
 
 def cost_shifts(series: Mapping[str, Sequence[float] | Reals],
                 courses: Mapping[str, Course]) -> tuple[CostShift, ...]:
-    """Changes of siblings, at the same place, whose costs add up to no change.
+    """Changes of siblings, at the same place, with costs that add up to no change.
 
     series: parts of one whole in one unit, value i of each measured together. Only additive costs have a sum: times,
     not rates. Raise Absent where they are not of one length.

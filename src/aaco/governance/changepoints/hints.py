@@ -28,13 +28,13 @@ class Hint:
 
 
 def cusum(residuals: Iterable[float], slack: float = SLACK, decision: float = DECISION) -> Iterator[Hint]:
-    """Two-sided cumulative sums (Page 1954), begun anew after each hint; `since` is where the sum last left zero."""
+    """Two-sided cumulative sums (Page 1954), restarted after each hint; `since` is where the sum last left zero."""
     return _sums("cusum", residuals, slack, decision)
 
 
 def page_hinkley(residuals: Iterable[float], tolerated: float = TOLERATED,
                  threshold: float = THRESHOLD) -> Iterator[Hint]:
-    """Yield the cumulative deviation against its own extreme (Hinkley 1971), two-sided, begun anew after each hint.
+    """Yield the cumulative deviation against its own extreme (Hinkley 1971), two-sided, restarted after each hint.
 
     Deviations are from the baseline, not from a mean that follows the values: a small tolerance and a high threshold
     then make it the test for slow drifts that CUSUM's slack swallows. `since` is the value behind the extreme.

@@ -29,7 +29,7 @@ FLAT = 1e-12  # logarithms that differ by less are those of equal values: a doub
 
 @dataclass(frozen=True)
 class Baseline:
-    """The centre and scale of a stretch that is held to be normal: median and 1.4826 x median absolute deviation.
+    """The centre and scale of a stretch that is taken as normal: median and 1.4826 x median absolute deviation.
 
     `estimator` says which scale it is: where more than half of the values are one and the same (a coarse clock), the
     median deviation is 0, which is not the noise; the mean absolute deviation stands in.
@@ -41,7 +41,7 @@ class Baseline:
     estimator: str
 
     def residuals(self, values: Sequence[float] | Reals) -> Reals:
-        """Return how many sigmas each value lies above the centre."""
+        """Return how many sigmas each value is above the centre."""
         return np.asarray((np.asarray(values, dtype=np.float64) - self.median) / self.sigma)
 
 

@@ -72,7 +72,7 @@ class Whitened:
 
 
 def merge(white: Whitened, cuts: Sequence[int], least: float, alpha: float = ALPHA) -> list[Step]:
-    """Return the cuts that remain when the weakest, by its t between the segments beside it, is removed until all hold.
+    """Return the cuts that remain when the weakest, by its t between its two segments, is removed until all hold.
 
     least: the smallest step that counts. Each is placed, within a few values, where its t is largest. O(k log k).
     """

@@ -241,7 +241,7 @@ def judge(found: Fit, look: Look, alpha: float, tolerance_pct: float, unit_name:
 
 
 def settled(found: Comparison, precision_pct: float | None = None) -> bool:
-    """Return whether to stop looking: the answer is there, or the interval is as narrow as was asked for."""
+    """Return whether to stop looking: the answer is there, or the interval is narrow enough."""
     if found.status != "inconclusive":
         return True
     if precision_pct is None or found.low_pct is None or found.high_pct is None:

@@ -1,8 +1,8 @@
-"""The verdict of a comparison in turns, from its pairs alone: what they say, and the document that says it.
+"""The verdict of a comparison in turns, from its pairs: what they say, and the document that says it.
 
 Where the device's own time in each turn was recorded it is judged beside the latency and stands for both: on an H200
 latencies of ten processes spread by 21 %, and times of the device so little that a change of 1 % shows. The latency
-still counts: a slowdown of the host alone is one.
+still counts: a slowdown of only the host is one.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Findings:
 
     @property
     def headline(self) -> Finding:
-        """The finding that stands for all, its comparison as it is among all."""
+        """The finding that represents all, its comparison as it is among all."""
         return replace(self.each[self.judged.metric], comparison=self.judged.headline)
 
     @property

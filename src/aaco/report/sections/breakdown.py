@@ -66,7 +66,7 @@ def every(explanation: Explanation) -> list[Breakdown]:
 
 
 def _of_devices(explanation: Explanation) -> Breakdown | None:
-    """Devices: what ran alone, and why nothing ran. None where a damaged bundle's parts do not sum to the span."""
+    """Devices: what ran without overlap, and why nothing ran. None where the parts of damaged bundles do not sum up."""
     trace = explanation.trace
     if trace is None:
         return None

@@ -56,7 +56,7 @@ class Section:
 
     slot: its name; a renderer's own layout is kept under it.
     rows: makes its rows. None: each renderer that shows the section lays it out.
-    views: makes titles and rows, for a section that stands for several.
+    views: makes titles and rows, for a section that is several.
     aside: makes the words in brackets after the title.
     printed: shown in Markdown and PDF, with these figures above it.
     box: its title in the terminal's box. terminal: its rank below the box; 0 if it is not there.
@@ -82,7 +82,7 @@ class Section:
         return f"{self.title} ({self.aside(explanation)})" if self.aside else self.title
 
     def titled_rows(self, explanation: Explanation) -> Iterator[TitledRows]:
-        """Yield the title and rows of the section, or of each that it stands for; none without rows."""
+        """Yield the title and rows of the section, or of each that it is made of; none without rows."""
         if self.views:
             yield from self.views(explanation)
         elif self.rows and (rows := list(self.rows(explanation))):

@@ -1,4 +1,4 @@
-"""What every report says first about a session, in reading order, as rows of text; its other sections are beside it."""
+"""What every report says first about a session, in reading order, as rows of text; other sections have other files."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def banners(explanation: Explanation) -> list[str]:
 
 
 def _laboratory(capsule: Mapping[str, Any]) -> Iterator[str]:
-    """What was asked of the machine, what it was, and which knobs did not hold."""
+    """What the machine was to be, what it was, and which knobs did not hold."""
     if not capsule:
         return
     level, failed = capsule["level"], [each["knob"] for each in capsule["knobs"] if each["held"] is False]
@@ -160,7 +160,7 @@ def classification(explanation: Explanation) -> list[Row]:
 
 
 def bottleneck(explanation: Explanation) -> list[Row]:
-    """The verdict, and the two readings the mission puts beside it."""
+    """The verdict, and the two readings that the mission puts next to it."""
     found = explanation.diagnosis
     label = found.label.replace("_", "-").upper()
     kernels = kernel_headline(explanation)
@@ -188,7 +188,7 @@ def condition(explanation: Explanation, verdict: Verdict) -> str:
 
 
 def disturbed(explanation: Explanation) -> Iterator[Row]:
-    """What disturbed the recording, told before what limits it."""
+    """What disturbed the recording, before what limits it."""
     disturbances = [verdict for verdict in explanation.diagnosis.conditions if verdict.label in DISTURBANCES]
     if disturbances:
         text = "; ".join(f"{DISTURBANCES[verdict.label]} ({_measured(verdict)})" for verdict in disturbances)
@@ -202,13 +202,13 @@ def _measured(verdict: Verdict) -> str:
 
 
 def _not_advised(found: Diagnosis) -> Iterator[Row]:
-    """What would gain by the readings, and the fact of the workload that speaks against it."""
+    """What would gain by the readings, and the fact of the workload that contradicts it."""
     if found.withheld:
         yield Row("Not advised", "; ".join(f"{action.title} ({action.why})" for action in found.withheld))
 
 
 def tells_kernels_only(explanation: Explanation) -> bool:
-    """Return whether the capture tells of its kernels, and not of the program's time."""
+    """Return whether the capture has kernels, and not the program's time."""
     return explanation.diagnosis.of_kernels or explanation.readings["host_limited_pct"].value is None
 
 
@@ -249,7 +249,7 @@ def trace_remarks(explanation: Explanation) -> list[Row]:
 
 
 def judged(explanation: Explanation) -> Verdict | None:
-    """The verdict whose evidence is shown first: the class that stands, else the best supported one."""
+    """The verdict with the evidence that is shown first: the confirmed class, else the best supported one."""
     found = explanation.diagnosis
     first = found.bottleneck or (found.considered[0] if found.considered else None)
     nothing_known = first is None or first.count(None) == len(first.evidence)
@@ -257,7 +257,7 @@ def judged(explanation: Explanation) -> Verdict | None:
 
 
 def evidence(verdict: Verdict) -> list[Evidence]:
-    """A verdict's evidence: what speaks for it, then against it, then what is unknown."""
+    """A verdict's evidence: what supports it, then what contradicts it, then what is unknown."""
     return sorted(verdict.evidence, key=lambda item: [True, False, None].index(item.holds))
 
 

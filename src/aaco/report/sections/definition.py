@@ -41,7 +41,7 @@ def render(metric: Metric, reading: Reading | None) -> str:
 
 
 def document(metric: Metric, reading: Reading | None) -> dict[str, Any]:
-    """The same as a JSON document; `reading` is null where no session was to be asked."""
+    """The same as a JSON document; `reading` is null without a session."""
     return {"schema_version": 1, "name": metric.name, "meaning": metric.meaning, **dict(rows(metric)),
             "reading": None if reading is None else finite(asdict(reading))}
 

@@ -1,4 +1,4 @@
-"""The kernels of an imported session by family: what its devices computed, told by the names of the kernels."""
+"""The kernels of an imported session by family: what its devices computed, by the names of the kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNTOLD = "unknown"
 
 
 def rows(explanation: Explanation) -> list[Row]:
-    """Time by family, largest first; empty for a session of our own, whose kernels are graph operators."""
+    """Time by family, largest first; empty for a run of this product: its kernels are graph operators."""
     groups = explanation.tables.get("kernel_groups")
     if not explanation.captures or groups is None:
         return []

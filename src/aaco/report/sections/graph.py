@@ -13,7 +13,7 @@ ORIGINS = {"original": "as it was", "fused": "of several", "inserted": "inserted
 
 
 def rows(explanation: Explanation) -> list[Row]:
-    """What is to be said of the graph; empty without one."""
+    """Remarks on the graph; empty without one."""
     if "graph_nodes" not in explanation.tables:
         return []
     return [*_fates(explanation), *readings(explanation, (

@@ -21,7 +21,7 @@ DISPATCH = "a device; timed is the host's dispatch"
 
 
 def window(explanation: Explanation) -> inputs.Window | None:
-    """The profiled inferences of a run of ours; None for an import, and where none can be told apart."""
+    """The profiled inferences of a run; None for an import, and where none can be distinguished."""
     found = explanation.tables
     if explanation.captures or "kernels" not in found or "api_calls" not in found:
         return None

@@ -22,7 +22,7 @@ UNMODELLED, INSERTED = "its work is not modelled", "the runtime inserted it: it 
 
 @dataclass(frozen=True)
 class Roof:
-    """Where a node lies under the roofs: FLOP/byte, FLOP/ns (= GFLOP/s), and the share of the roof it reaches."""
+    """Where a node is below the roofs: FLOP/byte, FLOP/ns (= GFLOP/s), and the share of the roof it reaches."""
 
     intensity: float
     gflops: float

@@ -30,7 +30,7 @@ def rows(explanation: Explanation) -> list[Row]:
 
 
 def lines(groups: list[OperatorGroup], by: str, top: int) -> Iterator[str]:
-    """A table of the groups for a terminal; below those whose work is not known, why."""
+    """A table of the groups for a terminal; below it those with unknown work, and why."""
     yield f"{by:<{NAME}}{'share':>7}{'time':>10}{'calls':>7}{'TFLOP/s':>9}{'TB/s':>9}"
     names = shorten((_name(group, by) for group in groups[:top]), NAME - 1, format.cut)
     for group in groups[:top]:

@@ -144,7 +144,7 @@ def _witness(runtime: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _roofs(explanation: Explanation) -> Iterator[Row]:
-    """The measured ceilings that the session's nodes are held against, each with how it was measured."""
+    """The measured ceilings that the session's nodes are compared with, each with how it was measured."""
     found = card.of(explanation.machine.get("card"))
     if found is None:
         if content.kind(explanation) == "Model":

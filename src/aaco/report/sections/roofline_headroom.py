@@ -25,7 +25,7 @@ class Reach:
 
 
 def by_kernel(explanation: Explanation) -> dict[str, Reach]:
-    """By kernel name; names whose work is not known are not in it."""
+    """By kernel name; names with unknown work are not in it."""
     return _of_classes(explanation) if explanation.captures else _of_nodes(explanation)
 
 
@@ -40,7 +40,7 @@ def sources(found: dict[str, Reach]) -> str:
 
 
 def _of_nodes(explanation: Explanation) -> dict[str, Reach]:
-    """The least time that the roofs allow over the time taken, of those nodes whose work is modelled."""
+    """The least time that the roofs allow over the time taken, of those nodes with modelled work."""
     parts: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
     for node in nodes.executed(explanation):
         if node.roof:

@@ -1,4 +1,4 @@
-"""Iterations that took much longer than those beside them, and what was different around each."""
+"""Iterations that took much longer than their neighbours in time, and what was different around each."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def headline(document: Mapping[str, Any]) -> str:
 def _account(document: Mapping[str, Any]) -> Iterator[str]:
     """The exact sum: span = kernels by count + kernels by duration + gaps - overlap.
 
-    Kernels of one family for one operator count as the same, whatever their names.
+    Kernels of one family for one operator count as the same under any name.
     """
     steps = document["steps"]
     if steps > 1:

@@ -51,7 +51,7 @@ class View:
 
 
 def of(explanation: Explanation) -> View:
-    """The view of a session whose evidence is explained."""
+    """The view of a session with explained evidence."""
     model, backend = content.heading(explanation)
     rows = [row for row in (*content.summary(explanation), *content.bottleneck(explanation),
                             *quality.rows(explanation)[:1]) if not row.text.startswith(format.NA)]
@@ -68,7 +68,7 @@ def of(explanation: Explanation) -> View:
 
 
 def chosen(rows: Sequence[WatchedKernel], word: str, order: str) -> list[WatchedKernel]:
-    """The kernels whose name or family holds the word, whatever its case, in an order of ORDERS."""
+    """The kernels with the word in their name or family, in any case, in an order of ORDERS."""
     sought = word.casefold()
     matching = [row for row in rows if sought in row.name.casefold() or sought in row.family.casefold()]
     keys = {"time": lambda row: (-row.total_ns, row.name), "mean": lambda row: (-row.mean_ns, row.name),

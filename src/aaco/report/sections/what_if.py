@@ -1,4 +1,4 @@
-"""What the twin says of choices, as a table and as a document."""
+"""What the model predicts of choices, as a table and as a document."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def held_out(made: WhatIfModel) -> tuple[dict[int, float], str]:
 
 def lines(made: WhatIfModel, predictions: Sequence[Prediction], found: ChoiceAnswer, limits: Mapping[str, float],
           aim: str, refused: Sequence[str] = ()) -> Iterator[str]:
-    """The table of choices and what follows from it; refused: why choices that were asked for are not in it."""
+    """The table of choices and what follows from it; refused: why choices of the command are not in it."""
     yield f"{'batch':>6}  {'choice':<13}{'latency':<24}{'samples/s':>9}  {'memory':>8}  bound by"
     for one in predictions:
         memory = "" if one.memory_bytes is None else f"{one.memory_bytes / 1e9:.2f} GB"

@@ -1,4 +1,4 @@
-"""Boards as they are sold: what tells them apart, their clock and their memory bandwidth, by their data sheets.
+"""Boards as they are sold: what distinguishes them, their clock and their memory bandwidth, by their data sheets.
 
 `clock_mhz` is the highest engine clock of the data sheet; `matrix_clock_mhz` the one behind its tensor figures, where
 that is another (NVIDIA quotes dense tensor rates at a lower boost clock). xcds: compute dies of the whole board.

@@ -1,4 +1,4 @@
-"""Whose kernel time is known and whose is not, and how it is spread over modules, as rows of text for every report."""
+"""Which kernel time has an operator, which has none, how it is spread over modules, as rows of text for reports."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _counted(one: Mapping[str, Any]) -> str:
 
 
 def _cost(pace: float, plain: float | None) -> str:
-    """What a pass's tracer costs: its latency, beside that without one."""
+    """What a pass's tracer costs: its latency, next to that without one."""
     slower = f", {_slower(pace, plain)} than without a tracer" if plain else ""
     return f"{format.number(pace)} ms per inference in that pass{slower}"
 

@@ -302,7 +302,7 @@ class _Picture:
                 drawing.dot(at[level], y, radius, f"dot {look}", tip)
 
     def _label(self, drawing: Drawing) -> None:
-        """Names beside the kernels that took most time, as far as they do not cover each other."""
+        """Names next to the kernels that took most time, as far as they do not cover each other."""
         taken: list[tuple[float, float]] = []
         for kernel in self.kernels[:LABELLED]:
             x, y = self.across(max(self._intensities(kernel).values())), self.up(kernel["flops_per_s"] / 1e12)
