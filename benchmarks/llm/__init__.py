@@ -2,5 +2,5 @@
 
     python -m benchmarks.llm [--only PART] [--json FILE]
 
-accuracy and open_loop are about times: the machine must be quiet and have two CPUs. size writes about 400 MB.
+accuracy, against and open_loop are about times: the machine must be quiet and have two CPUs. size writes about 400 MB.
 """

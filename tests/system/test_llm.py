@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from aaco.core.errors import Missing, UsageError
 from aaco.core.session import Session, sessions
 from aaco.core.tables import LLM_EVENTS, REQUESTS
 from aaco.llm import record
+from aaco.llm.prompts import Ask
+from aaco.llm.target import Target
 from aaco.pipeline import Run
 from aaco.report.sections.findings.endpoint import failures
 from aaco.tracelake import documents, layout, store
@@ -318,6 +321,47 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(sys, "argv", ["benchmarks.llm", "--json", str(tmp_path / "claims.json")])
     code = claims.main(package)
     parts = json.loads((tmp_path / "claims.json").read_text())["parts"]
-    assert set(parts) == {"accuracy", "definitions", "open_loop", "size", "tails"} and all(parts.values())
+    assert set(parts) == {"accuracy", "against", "definitions", "open_loop", "size", "tails"} and all(parts.values())
     assert code == int(any(claim["met"] is False for part in parts.values() for claim in part))
     assert parts["size"][0]["met"]  # of the disk; memory is that of a process of its own only outside of tests
+
+
+def planted(server: Running, other: Running, settings: Settings, longer: str) -> Any:
+    """The verdict on a server that is as slow as `longer` says, against one with 5 ms per token."""
+    request = LoadRequest(server.url, "ref", prompt_tokens="8", requests=60, concurrency=4,
+                          body={"ref": f"ttft=4000 period={longer} chunks=12"})
+    encoded = llm_run._encoded
+
+    def of_side(request: LoadRequest, to: Target, ask: Ask, key: str) -> bytes:
+        is_base = to.url.startswith(other.url)
+        return encoded(replace(request, body={"ref": "ttft=4000 period=5000 chunks=12"}) if is_base else request, to,
+                       ask, key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(llm_run, "_encoded", of_side)
+        return llm_run.compare_endpoints(request, other.url, settings, tolerance_pct=5.0)
+
+
+def test_two_endpoints_are_asked_in_turns_with_the_same_prompts_and_judged(program, server, settings):
+    """Fails when a side's requests go to the other server, or when the sides are swapped in the verdict."""
+    with llm_server.serving(program) as other:
+        compared = planted(server, other, settings, "6500")
+    assert compared.verdict.regression and compared.verdict.metric == "tpot_p50_ms"
+    assert compared.verdict.effect_pct == pytest.approx(30, abs=4)
+    tables = [store.read(run.session, REQUESTS).to_pylist() for run in (compared.baseline, compared.current)]
+    assert [row["request_id"] for row in tables[0]] == list(range(60)) and len(tables[1]) == 60
+    firsts = [one["t_send_ns"] < two["t_send_ns"] for one, two in zip(*tables, strict=True)]
+    assert sum(firsts) == 30
+    assert documents.read(compared.current.session, layout.LOAD)["baseline"] == compared.baseline.session.id
+    kept = json.loads((compared.current.session.folder / layout.VERDICT).read_text())
+    assert kept["status"] == "regressed" and kept["baseline_ids"] == [compared.baseline.session.id]
+
+
+def test_the_exit_status_says_whether_an_endpoint_is_slower(program, server, tmp_path):
+    with llm_server.serving(program) as other:
+        words = ["llm", server.url, "--against", other.url, "--model", "ref", "-n", "60", "-c", "2",
+                 "--body", '{"ref": "ttft=2000 period=3000 chunks=8"}', "--tolerance", "50%",
+                 "--sessions-dir", str(tmp_path)]
+        assert cli.outcome(cli.app, "aaco", words) == 0
+        assert cli.outcome(cli.app, "aaco", [*words, "--preset", "llm-server"]) == 2
+        assert cli.outcome(cli.app, "aaco", [*words, "-n", "3", "--strict"]) == 4

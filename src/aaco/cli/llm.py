@@ -14,7 +14,9 @@ from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from aaco.core.config import Settings
     from aaco.governance.sla import Policy
+    from aaco.workflows.llm_run import LoadRequest
 
 PRESETS = ("llm-server", "llm-interactive")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -47,6 +49,10 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @click.option("--preset", type=click.Choice(PRESETS), help="Hold the session against these objectives.")
 @click.option("--policy", "policy_file", type=FILE, help="Hold the session against a YAML policy.")
 @click.option("--strict", is_flag=True, help="Exit with 4 where an objective is nearly missed or could not be judged.")
+@click.option("--against", metavar="URL", help="Ask another endpoint in turns, with the same prompts, and judge "
+              "whether the first is slower; exits with 3 if it is.")
+@click.option("--tolerance", "tolerance_pct", type=options.Percentage(), metavar="5%", help="Slowdown that --against "
+              "tolerates.  [default: analysis.tolerance_pct]")
 @click.option("--gap-timeout", "gap_timeout_s", type=options.SECONDS, default=60.0, show_default=True,
               help="Seconds an answer may pause.")
 @click.option("--timeout", "timeout_s", type=options.SECONDS, default=600.0, show_default=True,
@@ -61,8 +67,8 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @options.as_json
 @options.full
 def llm(body: str | None, slo: tuple[str, ...], preset: str | None, policy_file: Path | None, strict: bool,
-        certificates: Path | None, tag: str, config_file: Path | None, sessions_dir: Path | None, as_json: bool,
-        full: bool, **load_fields: Any) -> None:
+        against: str | None, tolerance_pct: float | None, certificates: Path | None, tag: str, config_file: Path | None,
+        sessions_dir: Path | None, as_json: bool, full: bool, **load_fields: Any) -> None:
     """Ask an OpenAI-compatible server at URL, and say how fast its tokens come.
 
     Times are those at which the kernel received the data. Each request is timed from when it was due and from when it
@@ -78,8 +84,14 @@ def llm(body: str | None, slo: tuple[str, ...], preset: str | None, policy_file:
     policy = _policy(preset, policy_file)
     request = llm_run.LoadRequest(body=_body(body), terms=dict(map(_term, slo)),
                                   certificates=str(certificates) if certificates else None, **load_fields)
+    settings = options.settings(config_file, sessions_dir)
+    if against:
+        if policy:
+            raise UsageError("--against and objectives: two verdicts", "leave out --preset and --policy")
+        _compare(request, against, settings, tolerance_pct, tag, strict, as_json)
+        return
     with talk() as show:
-        run = llm_run.ask_endpoint(request, options.settings(config_file, sessions_dir), tag, show)
+        run = llm_run.ask_endpoint(request, settings, tag, show)
     print_report(run.explanation, as_json, full)
     if policy:
         from aaco.governance import sla
@@ -89,6 +101,20 @@ def llm(body: str | None, slo: tuple[str, ...], preset: str | None, policy_file:
         for line in report.render(checked).splitlines():
             say.aside(line)
         sys.exit(sla.exit_code(checked, strict))
+
+
+def _compare(request: LoadRequest, against: str, settings: Settings, tolerance_pct: float | None, tag: str,
+             strict: bool, as_json: bool) -> None:
+    """Ask two endpoints in turns, print the verdict and exit as it says."""
+    from aaco.cli.compare import answer
+    from aaco.workflows import llm_run
+
+    tolerance = settings.config.analysis.tolerance_pct if tolerance_pct is None else tolerance_pct
+    with talk() as show:
+        compared = llm_run.compare_endpoints(request, against, settings, tolerance, tag, show)
+    for side in (compared.baseline, compared.current):
+        say.aside(f"session {side.session.id}")
+    answer(compared.verdict, strict, as_json)
 
 
 def _policy(preset: str | None, policy_file: Path | None) -> Policy | None:

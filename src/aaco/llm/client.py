@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from aaco.llm import stamps
 from aaco.llm.connection import MOST_READ, ServerConnection, TlsConnection
-from aaco.llm.record import NO_STAMP, Kind, ReadRecorder
+from aaco.llm.record import NO_STAMP, Kind, ReadRecorder, RecorderOfSides
 from aaco.llm.target import Server
 
 CHECK_NS = 50_000_000  # between looks at the timeouts
@@ -55,12 +55,24 @@ def run(load: Load, server: Server, path: Path, secret: str = "",
 
     secret: what must not reach the record.
     """
-    recorder = ReadRecorder(path, secret.encode())
+    _run(load, [server], [0] * len(load.requests), ReadRecorder(path, secret.encode()), progress)
+
+
+def run_in_turns(load: Load, servers: Sequence[Server], sides: Sequence[int], paths: Sequence[Path], secret: str = "",
+                 progress: Callable[[int, int], None] = lambda done, total: None) -> None:
+    """Send every request of a load to the server of its side; each server has a record of its own, in which its
+    requests count from 0. Raise StorageError."""
+    recorders = [ReadRecorder(path, secret.encode()) for path in paths]
+    _run(load, servers, sides, RecorderOfSides(recorders, sides), progress)
+
+
+def _run(load: Load, servers: Sequence[Server], sides: Sequence[int], recorder: ReadRecorder | RecorderOfSides,
+         progress: Callable[[int, int], None]) -> None:
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()  # a collection takes milliseconds, and nothing here goes in circles
     try:
-        _Client(load, server, recorder, progress).run()
+        _Client(load, servers, sides, recorder, progress).run()
     finally:
         recorder.close()
         if collecting:
@@ -70,12 +82,13 @@ def run(load: Load, server: Server, path: Path, secret: str = "",
 class _Client:
     """The state of the loop: connections by descriptor, idle ones, and the time each request was dispatched."""
 
-    def __init__(self, load: Load, server: Server, recorder: ReadRecorder,
-                 progress: Callable[[int, int], None]) -> None:
-        self._load, self._server, self._recorder, self._progress = load, server, recorder, progress
+    def __init__(self, load: Load, servers: Sequence[Server], sides: Sequence[int],
+                 recorder: ReadRecorder | RecorderOfSides, progress: Callable[[int, int], None]) -> None:
+        self._load, self._recorder, self._progress = load, recorder, progress
+        self._servers, self._sides = servers, sides
         self._epoll = select.epoll()
         self._by_descriptor: dict[int, ServerConnection] = {}
-        self._idle: list[ServerConnection] = []
+        self._idle: list[list[ServerConnection]] = [[] for _ in servers]
         self._began: dict[int, int] = {}  # when each request under way was dispatched
         self._next = self._done = 0
         self._since = self._looked = 0  # before the look at the sockets before this one, and before this one
@@ -145,26 +158,26 @@ class _Client:
 
     def _begin(self, request: int, at: int, on_new: bool = False) -> None:
         """Send a request on an idle connection, else on a new one."""
-        content = self._load.requests[request]
-        if self._idle and not on_new:
-            connection = self._idle.pop()
+        content, side = self._load.requests[request], self._sides[request]
+        if self._idle[side] and not on_new:
+            connection = self._idle[side].pop()
             connection.begin(request, content, at)
             self._send(connection)
             return
         try:
-            connection = self._open()
+            connection = self._open(side)
         except OSError as error:
             self._end(request, DESCRIPTORS if error.errno in (errno.EMFILE, errno.ENFILE) else REFUSED, error)
             return
         connection.begin(request, content, at)
-        code = connection.socket.connect_ex(self._server.address)
+        code = connection.socket.connect_ex(self._servers[side].address)
         self._by_descriptor[connection.descriptor] = connection
         self._epoll.register(connection.descriptor, select.EPOLLIN | select.EPOLLOUT)
         if code not in (0, errno.EINPROGRESS):
             self._fail(connection, REFUSED, OSError(code, os.strerror(code)))
 
-    def _open(self) -> ServerConnection:
-        server = self._server
+    def _open(self, side: int) -> ServerConnection:
+        server = self._servers[side]
         return TlsConnection(server.family, server.tls, server.host) if server.tls else ServerConnection(server.family)
 
     def _serve(self, connection: ServerConnection, events: int) -> None:
@@ -231,7 +244,7 @@ class _Client:
         request, connection.request = connection.request, -1
         if connection.is_complete and connection.is_alive:
             connection.used = True
-            self._idle.append(connection)
+            self._idle[self._sides[request]].append(connection)
         else:
             self._drop(connection)
         self._end(request)
@@ -239,7 +252,7 @@ class _Client:
     def _closed(self, connection: ServerConnection) -> None:
         """The server closed it, which ends an answer, cuts one, or leaves an idle connection less."""
         if connection.request < 0:
-            self._idle.remove(connection)
+            next(idle for idle in self._idle if connection in idle).remove(connection)
             self._drop(connection)
         elif connection.ends_with_answer:
             self._answered(connection)

@@ -6,9 +6,11 @@ import json
 import os
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from aaco import __version__
 from aaco.analytics.llm.load import Arrivals, EndpointLoad
@@ -21,12 +23,16 @@ from aaco.core.errors import UsageError
 from aaco.core.redaction import redact
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
+from aaco.core.tables import REQUESTS as REQUESTS_TABLE
+from aaco.governance.interleaved import request_pairs
+from aaco.governance.verdict import RegressionVerdict
 from aaco.llm import arrivals, client, prompts, target
 from aaco.llm.prompts import Ask, Lengths
 from aaco.llm.target import Api, Target
 from aaco.pipeline import Run
+from aaco.steps import endpoint_tables
 from aaco.steps.seal import outcome, seal
-from aaco.tracelake import layout
+from aaco.tracelake import documents, layout, store
 
 REQUESTS = 100
 SPARE = 64  # descriptors of this process that are no connections
@@ -186,3 +192,59 @@ def _begin(load: EndpointLoad, settings: Settings, tag: str) -> Session:
     session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {"machine": asdict(host) | {"card": None}})
     session.write_json(layout.LOAD, encode(load))
     return session
+
+
+@dataclass(frozen=True)
+class ComparedEndpoints:
+    """Two endpoints that were asked in turns: what is said of each, and the verdict on the second, kept with it."""
+
+    baseline: Run
+    current: Run
+    verdict: RegressionVerdict
+
+
+def compare_endpoints(request: LoadRequest, against: str, settings: Settings, tolerance_pct: float, tag: str = "",
+                      show: Show = SILENT) -> ComparedEndpoints:
+    """Send each prompt to both endpoints in an order that is drawn, and judge the one of the request against the other.
+
+    Each endpoint has a session of its own. Raise AacoError.
+    """
+    if request.trace:
+        raise UsageError("--trace sends at times of its own", "leave out --against")
+    key, targets = _key(request), [target.parse(url, request.api) for url in (against, request.url)]
+    concurrency = request.concurrency or (2 if request.arrivals == "closed" else None)
+    _refuse_descriptors(concurrency)
+    asks = _asks(request)
+    sides = request_pairs.sides(len(asks), request.seed)
+    due = _due(request, asks)
+    show.step(f"looking for {' and '.join(to.url for to in targets)}")
+    servers = [target.reach(to, request.certificates) for to in targets]
+    number = np.arange(len(sides)) // 2
+    bodies = [_encoded(request, targets[side], asks[pair], key) for pair, side in zip(number, sides, strict=True)]
+    first = _begin(_document(request, targets[0], len(asks), concurrency), settings, tag)
+    second = _begin(replace(_document(request, targets[1], len(asks), concurrency), baseline=first.id), settings, tag)
+    with outcome(first), outcome(second):
+        show.step(f"asking {request.model} at both {len(asks):,} times")
+        client.run_in_turns(
+            client.Load(bodies, None if due is None else due[number], concurrency, request.gap_timeout_s,
+                        request.timeout_s), servers, sides.tolist(),
+            [session.folder / layout.READS for session in (first, second)], key, show.progress)
+        show.step("explaining")
+        baseline = Run(first, seal(first, settings, "complete", show))
+        verdict = judge_endpoints(second, first, settings, tolerance_pct, tables_made=False)
+        second.write_json(layout.VERDICT, verdict.model_dump(mode="json"))
+        return ComparedEndpoints(baseline, Run(second, seal(second, settings, "complete", show)), verdict)
+
+
+def judge_endpoints(current: Session, baseline: Session, settings: Settings, tolerance_pct: float,
+                    tables_made: bool = True) -> RegressionVerdict:
+    """Return what the pairs of requests of two sessions say. Raise AacoError."""
+    if not tables_made:
+        endpoint_tables.make(current)
+    pairs = request_pairs.table(*(store.read(session, REQUESTS_TABLE) for session in (baseline, current)))
+    loads = [EndpointLoad.of(documents.require(session, layout.LOAD)) for session in (baseline, current)]
+    terms = request_pairs.terms(pairs, tolerance_pct, settings.config.analysis.false_alarm_pct / 100)
+    command = f"aaco llm {loads[1].url} --against {loads[0].url} --model {loads[1].model} -n {loads[1].requests} " \
+              f"--seed {loads[1].seed}"
+    return request_pairs.verdict(pairs, terms, loads[1].requests, (loads[0].url, loads[1].url),
+                                 (baseline.id, current.id), loads[1].seed, __version__, command)

@@ -21,6 +21,7 @@ class EndpointLoad:
     open at once, also of a load with times; null: no limit. prompts: where they come from. terms: service levels, ms,
     by name: ttft, tpot, latency. answers_as: names of the model that are taken in answers. clock_steps: how often the
     wall clock was set during the load; null: the record was not read yet.
+    baseline: session of the endpoint that was asked in turns with this one, prompt by prompt; empty: none was.
     """
 
     url: str
@@ -41,6 +42,7 @@ class EndpointLoad:
     timeout_s: float
     terms: dict[str, float]
     clock_steps: int | None = None
+    baseline: str = ""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> EndpointLoad:
