@@ -343,7 +343,7 @@ def planted(server: Running, other: Running, settings: Settings, longer: str) ->
 
 
 def test_two_endpoints_are_asked_in_turns_with_the_same_prompts_and_judged(program, server, settings):
-    """Fails when a side's requests go to the other server, or when the sides are swapped in the verdict."""
+    """Fails when the sides are swapped in the verdict, or a record has the other's requests."""
     with llm_server.serving(program) as other:
         compared = planted(server, other, settings, "6500")
     assert compared.verdict.regression and compared.verdict.metric == "tpot_p50_ms"
@@ -355,6 +355,18 @@ def test_two_endpoints_are_asked_in_turns_with_the_same_prompts_and_judged(progr
     assert documents.read(compared.current.session, layout.LOAD)["baseline"] == compared.baseline.session.id
     kept = json.loads((compared.current.session.folder / layout.VERDICT).read_text())
     assert kept["status"] == "regressed" and kept["baseline_ids"] == [compared.baseline.session.id]
+
+
+def test_each_request_goes_to_the_server_of_its_side(program, server, settings):
+    """The server delays its first token by its own count of requests: had it those of both, it would count on."""
+    request = LoadRequest(server.url, "ref", prompt_tokens="8", requests=20, concurrency=1,
+                          body={"ref": "ttft=2000 spread=60000 period=2000 chunks=4"})
+    with llm_server.serving(program) as other:
+        compared = llm_run.compare_endpoints(request, other.url, settings, tolerance_pct=5.0)
+    expected_ms = 2 + 60 * (np.arange(20) * 617 % 1000) / 1000
+    for run in (compared.baseline, compared.current):
+        ttft_ms = np.array([(row["t_first_ns"] - row["t_send_ns"]) / 1e6 for row in requests(run)])
+        assert np.median(np.abs(ttft_ms - expected_ms)) < 5
 
 
 def test_the_exit_status_says_whether_an_endpoint_is_slower(program, server, tmp_path):
