@@ -6,6 +6,8 @@ import json
 import os
 import pty
 import subprocess
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -72,12 +74,19 @@ def test_a_disturbed_run_what_disturbed_it(aaco):
     assert "another process has the GPU" in beginning(said)
 
 
+def _read_to_the_end(terminal: int) -> None:
+    with suppress(OSError):
+        while os.read(terminal, 1 << 16):
+            pass
+
+
 def test_a_terminal_gets_no_page(recorded, tmp_path):
     """The page goes to a file that is named; to a pipe it goes as it is. Mutations: the page printed whatever stdout
     is; a file written for a pipe.
     """
     command = recorded.command("report", "latest", "--format", "html", "--sessions-dir", recorded.folder / "sessions")
     master, terminal = pty.openpty()
+    threading.Thread(target=_read_to_the_end, args=(master,), daemon=True).start()  # else a page would block its writer
     done = subprocess.run(command, cwd=tmp_path, env=recorded.environment(), stdout=terminal, stderr=subprocess.PIPE,
                           text=True, timeout=240)
     os.close(terminal)
