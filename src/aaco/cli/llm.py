@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aaco.governance.sla import Policy
     from aaco.pipeline import Run
     from aaco.workflows.decode_run import DecodeRequest
+    from aaco.workflows.llm_run import LoadRequest
 
 PRESETS = ("llm-server", "llm-interactive")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -63,6 +64,10 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @click.option("--preset", type=click.Choice(PRESETS), help="Hold the session against these objectives.")
 @click.option("--policy", "policy_file", type=FILE, help="Hold the session against a YAML policy.")
 @click.option("--strict", is_flag=True, help="Exit with 4 where an objective is nearly missed or could not be judged.")
+@click.option("--against", metavar="URL", help="Ask another endpoint in turns, with the same prompts, and judge "
+              "whether the first is slower; exits with 3 if it is.")
+@click.option("--tolerance", "tolerance_pct", type=options.Percentage(), metavar="5%", help="Slowdown that --against "
+              "tolerates.  [default: analysis.tolerance_pct]")
 @click.option("--gap-timeout", "gap_timeout_s", type=options.SECONDS, default=60.0, show_default=True,
               help="Seconds an answer may pause.")
 @click.option("--timeout", "timeout_s", type=options.SECONDS, default=600.0, show_default=True,
@@ -80,8 +85,8 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @options.as_json
 @options.full
 def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_file: Path | None, strict: bool,
-        batches: str | None, tag: str, config_file: Path | None, sessions_dir: Path | None, as_json: bool, full: bool,
-        **load_fields: Any) -> None:
+        batches: str | None, against: str | None, tolerance_pct: float | None, tag: str, config_file: Path | None,
+        sessions_dir: Path | None, as_json: bool, full: bool, **load_fields: Any) -> None:
     """Ask an OpenAI-compatible server at URL, or a decoder in a process of its own, and say how fast its tokens come.
 
     MODEL is a name from `aaco models`, or an .onnx file, of a decoder with a key-value cache.
@@ -97,10 +102,14 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
 
     policy, settings = _policy(preset, policy_file), options.settings(config_file, sessions_dir)
     load_fields["terms"] = dict(map(_term, slo))
+    if policy and (batches or against):
+        raise UsageError("objectives are of one session, without --batches and --against",
+                         "aaco sla check SESSION for each")
     if batches:
-        if policy:
-            raise UsageError("--batches: objectives are of one session", "aaco sla check SESSION for each")
         _sweep(target, batches, load_fields, settings, tag, as_json)
+        return
+    if against:
+        _compare(_of_server(target, load_fields), against, settings, tolerance_pct, tag, strict, as_json)
         return
     with talk() as show:
         run = _ask(target, load_fields, settings, tag, show)
@@ -123,13 +132,19 @@ def _ask(target: str | None, load_fields: dict[str, Any], settings: Settings, ta
         return decode_run.ask_decoder(_of_decoder(target, load_fields), settings, tag, show)
     from aaco.workflows import llm_run
 
+    return llm_run.ask_endpoint(_of_server(target, load_fields), settings, tag, show)
+
+
+def _of_server(target: str | None, load_fields: dict[str, Any]) -> LoadRequest:
+    """Return what to ask of a server. Raise UsageError for an option of decoders."""
+    from aaco.workflows.llm_run import LoadRequest
+
     fields = _without(load_fields, OF_DECODERS, "a server")
     if not target or not fields["model"]:
         raise UsageError("name a server and its model, or a decoder",
                          "aaco llm URL --model NAME, aaco llm MODEL, or aaco llm --genai DIR")
     certificates = str(fields["certificates"]) if fields["certificates"] else None
-    return llm_run.ask_endpoint(llm_run.LoadRequest(
-        target, **fields | {"body": _body(fields["body"]), "certificates": certificates}), settings, tag, show)
+    return LoadRequest(target, **fields | {"body": _body(fields["body"]), "certificates": certificates})
 
 
 def _of_decoder(target: str | None, load_fields: dict[str, Any]) -> DecodeRequest:
@@ -168,6 +183,20 @@ def _without(load_fields: dict[str, Any], names: Collection[str], of: str) -> di
             option = next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
             raise UsageError(f"{option} is not for {of}", "aaco llm --help")
     return {name: setting for name, setting in load_fields.items() if name not in names}
+
+
+def _compare(request: LoadRequest, against: str, settings: Settings, tolerance_pct: float | None, tag: str,
+             strict: bool, as_json: bool) -> None:
+    """Ask two endpoints in turns, print the verdict and exit as it says."""
+    from aaco.cli.compare import answer
+    from aaco.workflows import llm_run
+
+    tolerance = settings.config.analysis.tolerance_pct if tolerance_pct is None else tolerance_pct
+    with talk() as show:
+        compared = llm_run.compare_endpoints(request, against, settings, tolerance, tag, show)
+    for side in (compared.baseline, compared.current):
+        say.aside(f"session {side.session.id}")
+    answer(compared.verdict, strict, as_json)
 
 
 def _policy(preset: str | None, policy_file: Path | None) -> Policy | None:
