@@ -130,7 +130,8 @@ def test_a_stopped_server_delays_what_was_due_meanwhile(server: Running, setting
     begun = time.monotonic_ns()
     folder = settings.config.storage.sessions_dir
     stop = subprocess.Popen([sys.executable, "-c", "import os, pathlib, signal, time\n"
-                             f"while not any(at.stat().st_size for at in pathlib.Path({str(folder)!r}).rglob('*.reads')):\n"
+                             f"folder = pathlib.Path({str(folder)!r})\n"
+                             "while not any(record.stat().st_size for record in folder.rglob('*.reads')):\n"
                              "    time.sleep(0.01)\n"
                              "time.sleep(0.3)\n"
                              f"os.kill({server.process.pid}, signal.SIGSTOP)\ntime.sleep(0.4)\n"

@@ -130,7 +130,7 @@ class ReadRecorder:
 
 
 class RecorderOfSides:
-    """One record for each of several servers that are asked in turns."""
+    """One record for each of several servers that answer in turns."""
 
     def __init__(self, recorders: Sequence[ReadRecorder], sides: Sequence[int]) -> None:
         """sides: of each request the server that it goes to; in the record of that its requests count from 0."""

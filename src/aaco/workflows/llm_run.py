@@ -195,7 +195,7 @@ def _encoded(request: LoadRequest, to: Target, ask: Ask, key: str) -> bytes:
 
 @dataclass(frozen=True)
 class ComparedEndpoints:
-    """Two endpoints that were asked in turns: what is said of each, and the verdict on the second, kept with it."""
+    """Two endpoints that answered in turns: the session of each, and the verdict on the second, kept with it."""
 
     baseline: Run
     current: Run

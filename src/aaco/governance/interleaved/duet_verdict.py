@@ -98,7 +98,7 @@ class Findings:
 
     @property
     def latency(self) -> Finding:
-        """The finding by the host's clock; of requests, that which stands for all."""
+        """The finding by the host's clock; of requests, that of all metrics."""
         return self.each.get(LATENCY, self.headline)
 
 
@@ -127,7 +127,7 @@ def find(pairs: pa.Table, terms: Terms, why_no_device: str) -> Findings:
 
 def find_requests(pairs: pa.Table, terms: Terms) -> Findings:
     """Judge pairs of requests by their time per output token, and by that to the first. Raise Absent where the
-    former tells nothing, ValueError for times that are none.
+    former has no answer, ValueError for times that are none.
     """
     each, absent = {TPOT: _find(pairs, terms, 0, TPOT, None, terms.why_no_prior)}, {}
     try:

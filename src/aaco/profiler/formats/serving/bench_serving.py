@@ -180,7 +180,7 @@ def _interface(document: Mapping[str, Any]) -> str:
 
 
 def _limits(document: Mapping[str, Any], lists: BenchLists, has_start: bool, is_single: bool) -> Iterator[str]:
-    """Yield what the file cannot tell."""
+    """Yield what the file does not have."""
     yield NO_STAMP
     yield NO_SOURCE
     if not is_single:
@@ -222,7 +222,7 @@ def _tables(lists: BenchLists, document: Mapping[str, Any], has_start: bool, is_
 
 
 def _events(lists: BenchLists, first: Ints, until: Ints, part: slice, is_ok: Flags, is_single: bool) -> pa.Table:
-    """Return the chunks of some requests: each lies a gap behind the one before."""
+    """Return the chunks of some requests: each a gap after the one before."""
     counts = np.where(is_ok, lists.gap_counts + 1, 0)[part]
     request = np.repeat(np.arange(part.start, part.stop), counts)
     index = np.arange(len(request)) - np.repeat(np.cumsum(counts) - counts, counts)
