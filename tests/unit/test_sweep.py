@@ -12,7 +12,8 @@ import pytest
 
 from aaco.analytics.what_if.sizes import SizePoint, size_curve
 from aaco.analytics.what_if.sweep import BatchPoint, curve
-from aaco.cli.sweep import _over, _refuse_form, _whole
+from aaco.cli.options import whole_numbers
+from aaco.cli.sweep import _over, _refuse_form
 from aaco.core.errors import UsageError
 from aaco.report.sections.sweep import draw
 
@@ -141,8 +142,8 @@ def test_points_may_come_in_any_order():
 @pytest.mark.parametrize("text", ["", "1,,2", "0,1", "1,x", "-1", "1.5"])
 def test_batches_that_are_none_are_refused(text):
     with pytest.raises(UsageError, match="--batches"):
-        _whole("--batches", text)
-    assert _whole("--batches", "1, 2,8") == [1, 2, 8]
+        whole_numbers("--batches", text)
+    assert whole_numbers("--batches", "1, 2,8") == [1, 2, 8]
 
 
 @pytest.mark.parametrize("text", ["sequence", "=1,2", "sequence=", "sequence=0", "sequence=1x2"])

@@ -4,28 +4,45 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from aaco.core.config import Settings
+    from aaco.core.show import Show
     from aaco.governance.sla import Policy
+    from aaco.pipeline import Run
+    from aaco.workflows.decode_run import DecodeRequest
+    from aaco.workflows.llm_run import LoadRequest
 
 PRESETS = ("llm-server", "llm-interactive")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+OF_DECODERS = ("genai", "backend", "batch")  # options by the kind of target that they are for
+OF_SERVERS = ("model", "api", "concurrency", "trace", "prompts", "shared_prefix_pct", "count_chunks", "body",
+              "answers_as", "gap_timeout_s", "timeout_s", "real_time", "packet_stamps", "key_env", "key_file",
+              "certificates")
 LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_latency_p99_ms"}
 
 
 @manual.command()
-@click.argument("url")
-@click.option("--model", required=True, metavar="NAME", help="Model to ask for.")
+@click.argument("target", required=False, metavar="URL|MODEL")
+@click.option("--model", metavar="NAME", help="Model to ask the server for.")
+@click.option("--genai", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
+              help="A model of onnxruntime-genai, in place of URL or MODEL.")
+@options.backend
+@click.option("--batch", type=options.COUNT, help="Requests that MODEL answers at once.  [default: 1]")
 @click.option("--api", type=click.Choice(["chat", "completions"]), default="chat", show_default=True,
               help="Interface, where the URL does not name it.")
+@click.option("--batches", metavar="N,N", help="A session for each of these batches, and for each of several "
+              "--prompt-tokens (64,512), and a table of them.")
 @click.option("--requests", "-n", type=options.COUNT, help="Requests.  [default: 100, or those of the trace]")
 @click.option("--concurrency", "-c", type=options.COUNT, help="Requests open at once.  [default: 1; no limit with "
               "--rate, --poisson and --trace]")
@@ -47,6 +64,10 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @click.option("--preset", type=click.Choice(PRESETS), help="Hold the session against these objectives.")
 @click.option("--policy", "policy_file", type=FILE, help="Hold the session against a YAML policy.")
 @click.option("--strict", is_flag=True, help="Exit with 4 where an objective is nearly missed or could not be judged.")
+@click.option("--against", metavar="URL", help="Ask another endpoint in turns, with the same prompts, and judge "
+              "whether the first is slower; exits with 3 if it is.")
+@click.option("--tolerance", "tolerance_pct", type=options.Percentage(), metavar="5%", help="Slowdown that --against "
+              "tolerates.  [default: analysis.tolerance_pct]")
 @click.option("--gap-timeout", "gap_timeout_s", type=options.SECONDS, default=60.0, show_default=True,
               help="Seconds an answer may pause.")
 @click.option("--timeout", "timeout_s", type=options.SECONDS, default=600.0, show_default=True,
@@ -63,10 +84,12 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @options.sessions_dir
 @options.as_json
 @options.full
-def llm(body: str | None, slo: tuple[str, ...], preset: str | None, policy_file: Path | None, strict: bool,
-        certificates: Path | None, tag: str, config_file: Path | None, sessions_dir: Path | None, as_json: bool,
-        full: bool, **load_fields: Any) -> None:
-    """Ask an OpenAI-compatible server at URL, and say how fast its tokens come.
+def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_file: Path | None, strict: bool,
+        batches: str | None, against: str | None, tolerance_pct: float | None, tag: str, config_file: Path | None,
+        sessions_dir: Path | None, as_json: bool, full: bool, **load_fields: Any) -> None:
+    """Ask an OpenAI-compatible server at URL, or a decoder in a process of its own, and say how fast its tokens come.
+
+    MODEL is a name from `aaco models`, or an .onnx file, of a decoder with a key-value cache.
 
     Times are those at which the kernel received the data. Each request is timed from when it was due and from when it
     was sent. What failed is counted by class and is in no latency. A quantile that so few requests cannot support is
@@ -76,13 +99,20 @@ def llm(body: str | None, slo: tuple[str, ...], preset: str | None, policy_file:
     are taken from a variable or a file, and never kept.
     """
     from aaco.cli.report import print_report
-    from aaco.workflows import llm_run
 
-    policy = _policy(preset, policy_file)
-    request = llm_run.LoadRequest(body=_body(body), terms=dict(map(_term, slo)),
-                                  certificates=str(certificates) if certificates else None, **load_fields)
+    policy, settings = _policy(preset, policy_file), options.settings(config_file, sessions_dir)
+    load_fields["terms"] = dict(map(_term, slo))
+    if policy and (batches or against):
+        raise UsageError("objectives are of one session, without --batches and --against",
+                         "aaco sla check SESSION for each")
+    if batches:
+        _sweep(target, batches, load_fields, settings, tag, as_json)
+        return
+    if against:
+        _compare(_of_server(target, load_fields), against, settings, tolerance_pct, tag, strict, as_json)
+        return
     with talk() as show:
-        run = llm_run.ask_endpoint(request, options.settings(config_file, sessions_dir), tag, show)
+        run = _ask(target, load_fields, settings, tag, show)
     print_report(run.explanation, as_json, full)
     if policy:
         from aaco.governance import sla
@@ -92,6 +122,81 @@ def llm(body: str | None, slo: tuple[str, ...], preset: str | None, policy_file:
         for line in report.render(checked).splitlines():
             say.aside(line)
         sys.exit(sla.exit_code(checked, strict))
+
+
+def _ask(target: str | None, load_fields: dict[str, Any], settings: Settings, tag: str, show: Show) -> Run:
+    """Ask a server, or a decoder in a process of its own. Raise UsageError for options of the other, AacoError."""
+    from aaco.workflows import decode_run
+
+    if load_fields["genai"] or (target and decode_run.is_model(target, settings)):
+        return decode_run.ask_decoder(_of_decoder(target, load_fields), settings, tag, show)
+    from aaco.workflows import llm_run
+
+    return llm_run.ask_endpoint(_of_server(target, load_fields), settings, tag, show)
+
+
+def _of_server(target: str | None, load_fields: dict[str, Any]) -> LoadRequest:
+    """Return what to ask of a server. Raise UsageError for an option of decoders."""
+    from aaco.workflows.llm_run import LoadRequest
+
+    fields = _without(load_fields, OF_DECODERS, "a server")
+    if not target or not fields["model"]:
+        raise UsageError("name a server and its model, or a decoder",
+                         "aaco llm URL --model NAME, aaco llm MODEL, or aaco llm --genai DIR")
+    certificates = str(fields["certificates"]) if fields["certificates"] else None
+    return LoadRequest(target, **fields | {"body": _body(fields["body"]), "certificates": certificates})
+
+
+def _of_decoder(target: str | None, load_fields: dict[str, Any]) -> DecodeRequest:
+    """Return what to ask of a decoder. Raise UsageError for an option of servers."""
+    from aaco.workflows.decode_run import DecodeRequest
+
+    fields = _without(load_fields, OF_SERVERS, "a decoder in a process of its own")
+    return DecodeRequest(target or "", **fields | {"batch": fields["batch"] or 1})
+
+
+def _sweep(target: str | None, batches: str, load_fields: dict[str, Any], settings: Settings, tag: str, as_json: bool
+           ) -> None:
+    """Measure a decoder at these batches, and print a table. Raise UsageError for a server, AacoError."""
+    from aaco.cli import llm_sweep
+    from aaco.workflows import decode_run, decode_sweep
+
+    if load_fields["batch"] or not (load_fields["genai"] or (target and decode_run.is_model(target, settings))):
+        raise UsageError("--batches: of a decoder in a process of its own, and in place of --batch",
+                         "aaco llm MODEL --batches 1,2,4")
+    prompts = load_fields.pop("prompt_tokens").split(",")
+    request = _of_decoder(target, load_fields)
+    with talk() as show:
+        swept = decode_sweep.sweep(request, options.whole_numbers("--batches", batches), prompts, settings, tag, show)
+    if as_json:
+        say.document(swept.document())
+        return
+    for line in llm_sweep.lines(swept):
+        say.line(line)
+
+
+def _without(load_fields: dict[str, Any], names: Collection[str], of: str) -> dict[str, Any]:
+    """Return the options without those of the other kind of target. Raise UsageError where the user named one."""
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
+            raise UsageError(f"{option} is not for {of}", "aaco llm --help")
+    return {name: setting for name, setting in load_fields.items() if name not in names}
+
+
+def _compare(request: LoadRequest, against: str, settings: Settings, tolerance_pct: float | None, tag: str,
+             strict: bool, as_json: bool) -> None:
+    """Ask two endpoints in turns, print the verdict and exit as it says."""
+    from aaco.cli.compare import answer
+    from aaco.workflows import llm_run
+
+    tolerance = settings.config.analysis.tolerance_pct if tolerance_pct is None else tolerance_pct
+    with talk() as show:
+        compared = llm_run.compare_endpoints(request, against, settings, tolerance, tag, show)
+    for side in (compared.baseline, compared.current):
+        say.aside(f"session {side.session.id}")
+    answer(compared.verdict, strict, as_json)
 
 
 def _policy(preset: str | None, policy_file: Path | None) -> Policy | None:

@@ -148,6 +148,14 @@ def one_model(model: str | None, named: str | None) -> str:
     return model or named or ""
 
 
+def whole_numbers(option: str, text: str) -> list[int]:
+    """Return the numbers of a list, each 1 or more. Raise UsageError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        raise UsageError(f"{option} {text}: not whole numbers of 1 or more", f"{option} 1,2,4,8")
+    return [int(part) for part in parts]
+
+
 def measuring(function: F) -> F:
     """How long to measure, each option named as in MEASURING."""
     for option in reversed((

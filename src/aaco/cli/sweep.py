@@ -58,7 +58,7 @@ def sweep(model: str | None, named: str | None, batches: str | None, over: str |
     model_name = options.one_model(model, named)
     if over:
         _refuse_curves(over, batches, plot)
-    counts = _whole("--batches", batches or BATCHES)
+    counts = options.whole_numbers("--batches", batches or BATCHES)
     if plot:
         _refuse_form(plot)
     settings = options.settings(plan_fields.pop("config_file"), plan_fields.pop("sessions_dir"),
@@ -73,18 +73,11 @@ def sweep(model: str | None, named: str | None, batches: str | None, over: str |
         say.line(line.rstrip())
 
 
-def _whole(option: str, text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
-        raise UsageError(f"{option} {text}: not whole numbers of 1 or more", f"{option} 1,2,4,8")
-    return [int(part) for part in parts]
-
-
 def _over(text: str) -> tuple[str, list[int]]:
     name, equals, sizes = text.rpartition("=")
     if not equals or not name:
         raise UsageError(f"--over {text}: not DIM=SIZES", "--over sequence=32,64,128")
-    return name, _whole(f"--over {name}=", sizes)
+    return name, options.whole_numbers(f"--over {name}=", sizes)
 
 
 def _refuse_curves(over: str, batches: str | None, plot: Path | None) -> None:

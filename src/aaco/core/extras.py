@@ -18,6 +18,7 @@ EXTRAS = {
     "uvicorn": "dashboard",
     "viztracer": "dashboard",
     "httptools": "llm",
+    "onnxruntime_genai": "genai",
     "typst": "pdf",
     "textual": "top",
     "opentelemetry": "otlp",

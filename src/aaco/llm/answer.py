@@ -6,13 +6,14 @@ import json
 import zlib
 from typing import Any
 
-from aaco.llm.answers import DONE, Chunk, EventSplitter, Malformed, Timings, Usage, decode, kind_of, message_of
+from aaco.llm.answers import DONE, Chunk, Details, EventSplitter, Malformed, Timings, Usage, decode, kind_of, message_of
 
 KINDS = ("content", "reasoning", "empty", "usage", "error", "done")
 CODES = {kind: code for code, kind in enumerate(KINDS)}
 CONTENT, REASONING, DONE_CODE = CODES["content"], CODES["reasoning"], CODES["done"]
 EVENT_STREAM = "text/event-stream"
 OK = "ok"
+COUNTED = "counted"  # source of tokens that were made in this process
 MOST_DETAIL = 300
 MOST_BODY = 1 << 16  # bytes that are kept of an answer that is no stream
 UNKNOWN = -1  # in columns of integers
@@ -118,6 +119,19 @@ class StreamedAnswer:
             if usage.completion_tokens is not None:
                 total, source = usage.completion_tokens, "continuous_usage"
         return total, source
+
+    def take_prompt(self, tokens: int) -> None:
+        """Take the length of the prompt of a target in this process, which keeps no prefixes."""
+        self.usage = Usage(tokens, prompt_tokens_details=Details(cached_tokens=0))
+        self.finished, self.source = True, COUNTED
+
+    def take_token(self, t_ns: int) -> None:
+        """Take one token of a target in this process: its time is exact."""
+        if not self.chunks:
+            self.first_ns = t_ns
+        self.chunks += 1
+        self.counted += 1
+        self.last_ns = t_ns
 
     def fail(self, why: str, detail: str = "") -> None:
         """Note the first failure."""

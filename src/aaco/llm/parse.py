@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from aaco.core.tables import LLM_EVENTS, REQUESTS
 from aaco.llm import record
-from aaco.llm.answer import KINDS, UNKNOWN, StreamedAnswer
+from aaco.llm.answer import CONTENT, KINDS, UNKNOWN, StreamedAnswer
 from aaco.llm.record import Kind, Recorded
 from aaco.llm.stamps import ClockLooks
 
@@ -94,6 +94,12 @@ class Parsing:
             answer.first_byte_ns, answer.read_ns = stamp_ns or user_ns, stamp_ns or answer.read_ns
         elif kind == Kind.HEAD:
             answer.begin(piece)
+        elif kind == Kind.PROMPT:
+            answer.take_prompt(int(piece))
+        elif kind == Kind.TOKEN:
+            answer.take_token(user_ns)
+            self._numbers.extend((request, answer.index, user_ns, UNKNOWN, UNKNOWN, CONTENT, 1))
+            answer.index += 1
         elif kind == Kind.AGAIN:
             answer.again += 1
         elif kind == Kind.END:

@@ -10,7 +10,7 @@ from aaco.core.session import Session
 from aaco.runner.job import MIGRAPHX
 from aaco.steps import make_findings
 from aaco.steps.analyzed import NO_MODEL, NOT_REACHED, NOTHING
-from aaco.steps.endpoint_tables import NOT_OF_AN_ENDPOINT
+from aaco.steps.endpoint_tables import why_unseen
 from aaco.steps.session_tables import NOT_IN_IT
 from aaco.tracelake import layout
 
@@ -45,7 +45,7 @@ def _of_run(session: Session, missing: Mapping[str, str], runtime: Mapping[str, 
         else f"the backend is {provider}, not MIGraphX",
         layout.ROCPROF_RAW: f"no rocprof capture on {provider}; the raw capture is {layout.ORT_PROFILE}",
         **(dict.fromkeys(OF_A_MODEL, NO_MODEL) if record.planned.command else {}),
-        **(dict.fromkeys(OF_A_MODEL, NOT_OF_AN_ENDPOINT) if record.is_endpoint else {}),
+        **(dict.fromkeys(OF_A_MODEL, why_unseen(session)) if record.is_endpoint else {}),
         **dict.fromkeys(OF_A_COMPARISON, NOT_COMPARED),
         **(dict.fromkeys(layout.STAGE_GRAPHS.values(), refused) if refused else {}),
         **({} if record.plan else dict.fromkeys(layout.EXPECTED, NOTHING)),

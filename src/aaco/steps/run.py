@@ -94,7 +94,7 @@ def complete_plan(settings: Settings, model: str, given: dict[str, Any], show: S
 
     The backend of `auto` is decided here and written into the plan. Raise UsageError, or Missing if there is none.
     """
-    entry = registry.models(_files(settings, "models_file")).get(model)
+    entry = registry.models(registry_files(settings, "models_file")).get(model)
     registered = entry.model_dump(include={"warmup", "iterations"}) if entry else {}
     defaults = settings.config.profiling.model_dump(include=set(Plan.model_fields))
     layers = (registered, defaults, given)
@@ -112,7 +112,7 @@ def _chosen_backend(asked: Any, settings: Settings, show: Show) -> dict[str, str
     """Return the backend of `auto`, and why. A default that leaves a device unused gives a message."""
     if asked not in (None, registry.AUTO):
         return {}
-    entries = registry.backends(_files(settings, "backends_file"))
+    entries = registry.backends(registry_files(settings, "backends_file"))
     if asked is None:
         default = Plan.model_fields["backend"].default
         if better := choose_backend.unused(entries, default):
@@ -147,10 +147,10 @@ def _prepare_command(plan: Plan, command: Command) -> PreparedCommand:
 
 
 def _prepare_model(plan: Plan, settings: Settings, show: Show) -> PreparedModel:
-    backend = registry.backend(plan.backend, registry.backends(_files(settings, "backends_file")))
+    backend = registry.backend(plan.backend, registry.backends(registry_files(settings, "backends_file")))
     choose_backend.refuse_missing(backend)
     show.step(f"model {plan.model}")
-    entries = registry.models(_files(settings, "models_file"))
+    entries = registry.models(registry_files(settings, "models_file"))
     resolved = registry.resolve_model(plan.model, entries, settings.config.storage.cache_dir.expanduser() / "models")
     model = model_file.load(resolved.path, weights=False)
     fed = inputs.for_model(model, resolved.entry, batch=plan.batch, seed=plan.seed, shapes=plan.shapes,
@@ -173,7 +173,7 @@ def _custom_ops(plan: Plan) -> tuple[str, ...]:
     return tuple(str(Path(library).resolve()) for library in plan.custom_ops)
 
 
-def _files(settings: Settings, key: str) -> list[Path]:
+def registry_files(settings: Settings, key: str) -> list[Path]:
     """The user's registry file; the default one may be missing, one that was named may not."""
     path: Path = getattr(settings.config.storage, key)
     if settings.origins[f"storage.{key}"] != "default" and not path.is_file():

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aaco.analytics.llm.decoding import ContextSums
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, Points
 from aaco.core.arrays import Flags, Ints, Ints32, Reals
 
@@ -39,7 +40,10 @@ class EventTally:
     weights: list[Ints32] = field(default_factory=list)  # tokens of the chunk behind the gap; UNKNOWN: not counted
     delays_us: list[NDArray[np.float32]] = field(default_factory=list)
 
+    contexts: ContextSums = field(init=False)
+
     def __post_init__(self) -> None:
+        self.contexts = ContextSums(self.points, self.included)
         requests = len(self.included)
         self.in_window, self.tokens_in_window = np.zeros(requests, np.int64), np.zeros(requests, np.int64)
         self._last, self._last_earliest = np.full(requests, UNKNOWN), np.full(requests, UNKNOWN)
@@ -75,6 +79,7 @@ class EventTally:
         before, before_earliest = (np.where(begins, last[request], np.append(UNKNOWN, column[:-1]))
                                    for last, column in ((self._last, at), (self._last_earliest, earliest)))
         self._last[request[ends]], self._last_earliest[request[ends]] = at[ends], earliest[ends]
+        self.contexts.add(request, at, before, tokens, (earliest == at) & (before == before_earliest))
         self.uncounted += int((tokens <= 0).sum())
         has_gap = before != UNKNOWN
         gap, least = (at - before)[has_gap], np.maximum(earliest - before, 0)[has_gap]

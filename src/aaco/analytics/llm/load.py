@@ -9,7 +9,21 @@ from typing import Any, Literal
 from aaco.core import documents
 from aaco.tracelake import layout
 
+PROCESS = "process:"  # before the name of a model that answered in a process of its own, in place of a URL
 Arrivals = Literal["closed", "constant", "poisson", "trace"]
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """What answered in a process of its own, in place of a server. batch: requests that it answered at once, at most.
+
+    identity: SHA-256 of the model's files. backend: its name here; empty where the model itself says it.
+    """
+
+    engine: str
+    backend: str
+    identity: str
+    batch: int
 
 
 @documents.document(layout.LOAD)
@@ -22,7 +36,8 @@ class EndpointLoad:
     by name: ttft, tpot, latency. answers_as: names of the model that are taken in answers. clock_steps: how often the
     wall clock was set during the load; null: the record was not read yet. packets: of a load with packet stamps how
     many packets came ("packets"), how many of them the client did not see ("dropped"), its reads ("reads"), and those
-    of which a packet is missing ("missed"); null: without, or cut short.
+    of which a packet is missing ("missed"); null: without, or cut short. process: null: a server answered.
+    baseline: session of the endpoint that was asked in turns with this one, prompt by prompt; empty: none was.
     """
 
     url: str
@@ -44,6 +59,8 @@ class EndpointLoad:
     terms: dict[str, float]
     clock_steps: int | None = None
     packets: dict[str, int] | None = None
+    process: InProcess | None = None
+    baseline: str = ""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> EndpointLoad:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aaco.analytics.llm.decoding import DECODE_RATE, PREFILL_RATE, PREFILL_SHARE, SLOPE, STABILITY
 from aaco.analytics.llm.summary import Endpoint
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
@@ -135,20 +136,55 @@ def request_failure_pct(endpoint: Endpoint) -> float:
 @metric(unit="us", better="lower", formula="p99 of the client's read - the kernel's receipt", source=METHODS)
 def client_delay_p99_us(endpoint: Endpoint) -> float:
     """How late the client itself was: what a client without the kernel's stamps would add to every time."""
-    if endpoint.client.delay_p99_us is None:
+    delay_us = endpoint.accuracy.delay_p99_us
+    if delay_us is None:
         raise Absent("the kernel gave no stamps: times are those of the client's reads")
-    return endpoint.client.delay_p99_us
+    return delay_us
 
 
 @metric(unit="pct", better="lower", formula="100 x events with content that were read with later ones / all of them",
         source=METHODS)
 def merged_reads_pct(endpoint: Endpoint) -> float:
     """Events of which the time is an interval, because the kernel has one stamp for several."""
-    return endpoint.client.merged_pct
+    return endpoint.accuracy.merged_pct
 
 
 @metric(unit="ms", better="lower", formula="p99 of the actual - the intended dispatch", source=METHODS)
 def dispatch_lateness_p99_ms(endpoint: Endpoint) -> float:
     """How late requests were sent: beyond a millisecond the client, or its limit of open requests, was the bottleneck.
     """
-    return endpoint.client.lateness_p99_ms
+    return endpoint.accuracy.lateness_p99_ms
+
+
+@metric(unit="ms", better="lower", formula="slope of the time per token over its context, in 1,000 tokens; interval by "
+        "jackknife over blocks of time at 95 %", source=METHODS)
+def decode_slope_ms_per_1k_tokens(endpoint: Endpoint) -> Estimate:
+    """What 1,000 more tokens of context add to the time of a token."""
+    return endpoint.decode_figure(SLOPE)
+
+
+@metric(unit="ratio", better="higher", formula="1 - standard deviation / mean of the time per token", source=METHODS)
+def decode_stability(endpoint: Endpoint) -> float:
+    """How steady tokens come: 1 where all gaps are the same."""
+    return endpoint.decode_figure(STABILITY).value
+
+
+@metric(unit="pct", better="lower", formula="100 x (first token - dispatch) / (last token - dispatch), sums over "
+        "requests to a decoder in a process of its own", source=METHODS, bands=("<40 decoding", ">=40 prefill"))
+def prefill_share_pct(endpoint: Endpoint) -> float:
+    """How much of the time of requests their prompts take."""
+    return endpoint.decode_figure(PREFILL_SHARE).value
+
+
+@metric(unit="1/s", better="higher", formula="tokens of prompts / time from the dispatch to the first token, once for "
+        "a batch; of a decoder in a process of its own", source=METHODS)
+def prefill_tokens_per_s(endpoint: Endpoint) -> float:
+    """How fast prompts are read."""
+    return endpoint.decode_figure(PREFILL_RATE).value
+
+
+@metric(unit="1/s", better="higher", formula="tokens after the first of each answer / time from the first token to the "
+        "last, once for a batch; of a decoder in a process of its own", source=METHODS)
+def decode_tokens_per_s(endpoint: Endpoint) -> float:
+    """How fast answers are written, all of a batch together."""
+    return endpoint.decode_figure(DECODE_RATE).value

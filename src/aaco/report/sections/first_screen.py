@@ -23,6 +23,7 @@ ADVICE = 3  # pieces of it on the screen
 PARTS = 5  # of the time that are named; the rest is one part
 OTHER = "other"
 SERVER_UNSEEN = "where the server's time went is not seen from here: record it there, and import the trace"
+DECODER_UNSEEN = "where its time went is not recorded: aaco run MODEL, or aaco trace -- aaco llm MODEL, sees that"
 TRUSTED = ("Quality score", "Clean")
 FIGURES = ("Median latency", "P99 latency", "Throughput (samples)", "Output tokens", "Goodput")
 # What limits a session, by class: the first metric that the verdict rests on is told, as a share of the time.
@@ -240,8 +241,8 @@ def _time(explanation: Explanation) -> tuple[tuple[BarPart, ...], str]:
         return _largest([BarPart(words, share) for _, words, share in wall.named]), wall.whole
     for parted in breakdown.every(explanation):
         return _largest([BarPart(part.name, parted.share(part)) for part in parted.parts]), f"of {parted.whole}"
-    if content.kind(explanation) == "Endpoint":
-        return (), SERVER_UNSEEN
+    if document := explanation.examined.get(NAME):
+        return (), DECODER_UNSEEN if Endpoint.of(document).process else SERVER_UNSEEN
     return (), "where it went is not measured: no kernel has a time"
 
 
