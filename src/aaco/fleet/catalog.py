@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from aaco.core import files
+from aaco.core import files, transactions
 from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -73,14 +73,8 @@ class Catalog:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Write everything inside the block or nothing, as the only writer."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transactions.exclusive(self._connection):
             yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
 
     def knows(self, source: str) -> bool:
         """Return whether a bundle of these very bytes was taken in."""
@@ -174,13 +168,12 @@ def _connect(path: Path, create: bool) -> sqlite3.Connection:
 
 def _make(connection: sqlite3.Connection) -> None:
     """Make the tables where there are none; of two that come at once, one does."""
-    connection.execute("BEGIN IMMEDIATE")
-    if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        for statement in SCHEMA:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {FORMAT}")
-    connection.execute("COMMIT")
+    with transactions.exclusive(connection):
+        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            for statement in SCHEMA:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 @contextmanager
