@@ -21,6 +21,8 @@ must_list() { # WHAT LINE ANSWER
 }
 must_list "regression" "worse $session" "$regressions"
 must_list "slow node" "slow node $node" "$top"
+aaco fleet report -o "$place/fleet.html"
 echo
 echo "found:    regression $session, slow node $node"
 echo "lake:     $AACO_FLEET_DIR"
+echo "page:     $place/fleet.html"

@@ -42,6 +42,8 @@ def test_the_demo_finds_the_slow_node_and_the_regression(tree: Path) -> None:
     places = dict(line.split(":", 1) for line in done.stdout.rpartition("\n\n")[2].splitlines())
     assert places["found"].split() == ["regression", "20260207_120000_00007d,", "slow", "node", "00000000000a"]
     assert (tree / places["lake"].strip() / "catalog.db").exists()
+    page = (tree / places["page"].strip()).read_text()
+    assert "20260207_120000_00007d" in page and "00000000000a" in page
     assert cpu_s() - before <= MOST_CPU_S
 
 
