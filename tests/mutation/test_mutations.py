@@ -23,6 +23,21 @@ EVERY_FORMAT = "tests/system/test_trace.py::test_counter_passes_of_every_format_
 SPLIT = "tests/system/test_counted_executions.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("report/renderers/one_file.py", "autoescape=True", "autoescape=False",
+     "tests/unit/test_fleet_page.py::test_a_page_runs_nothing_and_loads_nothing"),
+    ("report/sections/fleet.py", "if len(rows) > MOST_ROWS else \"\"", "if False else \"\"",
+     "tests/unit/test_fleet_page.py::test_a_long_list_says_that_it_is_cut"),
+    ("fleet/overview.py", "        judged = not np.isnan(value)", "        judged = True",
+     "tests/unit/test_fleet_page.py::test_a_card_of_few_sessions_gives_levels_and_no_verdict"),
+    ("fleet/overview.py", "*map(_unmeasured, unmeasured.to_pylist())", "",
+     "tests/unit/test_fleet_page.py::test_a_session_without_timed_inferences_is_on_the_card_with_the_reason"),
+    ("dashboard/fleet.py", "if kept is None or kept[0] != state:", "if kept is None:",
+     "tests/unit/test_fleet_page.py::test_a_page_shows_what_was_ingested_since_and_is_computed_once"),
+    ("dashboard/pages/fleet.py", "without_folders(fleet_page.body(document, links, \"wide\"))",
+     "fleet_page.body(document, links, \"wide\")",
+     "tests/unit/test_fleet_page.py::test_a_page_names_no_folder_of_the_machine"),
+    ("cli/fleet.py", "Exit.USAGE if document[\"refused\"] else Exit.FINE", "Exit.FINE",
+     "tests/unit/test_fleet_page.py::test_the_card_for_people_and_its_exit_codes"),
     ("fleet/ingest.py", "        list(threads.map(write, rows))", "        threads.map(write, rows)",
      "tests/unit/test_fleet.py::test_facts_that_could_not_be_written_are_not_in_the_catalog"),
     ("fleet/answers.py", "if present or (not table.num_rows and metric not in MEASURES):", "if metric not in MEASURES:",

@@ -31,6 +31,8 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "fleet top": _of("slow nodes, stragglers, the longest kernels", "aaco fleet top"),
     "fleet trend": _of("where is each group heading?", "aaco fleet trend --json"),
     "fleet heatmap": _of("share of worse sessions for each model and device", "aaco fleet heatmap"),
+    "fleet report": _of("all of it as a page", "aaco fleet report -o fleet.html"),
+    "fleet card": _of("the sessions of one job, without a lake", "aaco fleet card sessions/"),
     "fleet retire": _of("leave out what is old", "aaco fleet retire --before 2026-01-01 --author ann --reason old"),
     "steps": _of("which steps did the engine make, and how long did the device work on each?", "aaco steps",
                  "the decode steps alone, for a script", "aaco steps --phase decode --json"),

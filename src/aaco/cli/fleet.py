@@ -168,18 +168,7 @@ def top(most: int, lake: Path | None, config_file: Path | None, model: str | Non
     if as_json:
         say.document(document)
         return
-    for row in document["slow_nodes"]:
-        say.line(f"slow node {row['node']}: {row['shift_pct']:+.1f} % over {row['sessions']} sessions "
-                 f"(q = {row['q_value']:.1g})")
-    for row in document["stragglers"]:
-        say.line(f"straggler {row['session_id']} process {row['process']}: {row['behind_pct']:+.1f} % behind the "
-                 f"others of its session, node {row['node'] or 'not recorded'} (q = {row['q_value']:.1g})")
-    for row in document["kernels"]:
-        say.line(f"kernel {row['kernel_name']}: {100 * row['share']:.1f} % of kernel time on {row['device'] or 'n/a'}, "
-                 f"{row['total_ns'] / 1e6:.6g} ms, {row['calls']} calls, {row['sessions']} sessions")
-    if document["nodes_not_judged"]:
-        say.line(f"not judged: {len(document['nodes_not_judged'])} nodes; "
-                 f"{document['nodes_not_judged'][0]['why_absent']}")
+    _print_top(document)
 
 
 @fleet.command()
@@ -224,6 +213,64 @@ def heatmap(metric: str, lake: Path | None, config_file: Path | None, model: str
     _absent(document["absent"])
 
 
+@fleet.command()
+@click.option("--output", "-o", type=click.Path(path_type=Path),
+              help="Write to this file; - is standard output. On a terminal it goes to fleet.html.")
+@question
+def report(output: Path | None, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
+           fdr: float, as_json: bool) -> None:
+    """All of it as an HTML page of one file: regressions, slow nodes, stragglers, heat map, trends, kernels."""
+    from aaco.fleet.overview import overview
+    from aaco.report.renderers import fleet_page
+
+    folder = _lake(lake, config_file)
+    document = overview(folder, _filter(model, device), fdr)
+    if as_json:
+        say.document(document)
+        return
+    if output is None and sys.stdout.isatty():
+        output = Path("fleet.html")
+    _write_page(fleet_page.render(document, "Fleet"), output)
+
+
+@fleet.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATHS...", type=click.Path(path_type=Path))
+@click.option("--fdr", type=options.Real(0, 0.5, min_open=True), default=0.05, show_default=True,
+              help="Share of false discoveries among what is listed.")
+@click.option("--most", type=options.COUNT, default=20, show_default=True, help="Rows of each list.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write an HTML page to this file.")
+@options.as_json
+def card(paths: tuple[Path, ...], fdr: float, most: int, output: Path | None, as_json: bool) -> None:
+    """The report card of one job: bundle files, session folders, or folders of them. No lake is needed or written.
+
+    Exits with 2 if a bundle is refused; the others are on the card.
+    """
+    from aaco.fleet import overview
+    from aaco.report.renderers import fleet_page
+
+    with talk() as show:
+        document = overview.card(paths, fdr, most, show)
+    for path, why in document["refused"].items():
+        say.aside(f"refused: {path}: {why}", "warning")
+    if as_json:
+        say.document(document)
+    elif output is not None:
+        _write_page(fleet_page.render(document, "Report card"), output)
+    else:
+        _print_card(document, most)
+    sys.exit(Exit.USAGE if document["refused"] else Exit.FINE)
+
+
+def _write_page(page: str, output: Path | None) -> None:
+    from aaco.core.files import write_atomically
+
+    if output in (None, Path("-")):
+        say.text(page)
+        return
+    write_atomically(output, lambda file: file.write(page.encode()))
+    say.aside(f"wrote {output}")
+
+
 def _lake(lake: Path | None, config_file: Path | None) -> Path:
     return options.settings(config_file, storage={"fleet_dir": lake}).config.storage.fleet_dir
 
@@ -247,3 +294,39 @@ def _absent(rows: list[dict[str, Any]]) -> None:
     if rows:
         count = sum(row["sessions"] for row in rows)
         say.line(f"not judged: {count} sessions in {len(rows)} groups; {rows[0]['why_absent']}")
+
+
+def _print_top(document: dict[str, Any]) -> None:
+    for row in document["slow_nodes"]:
+        say.line(f"slow node {row['node']}: {row['shift_pct']:+.1f} % over {row['sessions']} sessions "
+                 f"(q = {row['q_value']:.1g})")
+    for row in document["stragglers"]:
+        say.line(f"straggler {row['session_id']} process {row['process']}: {row['behind_pct']:+.1f} % behind the "
+                 f"others of its session, node {row['node'] or 'not recorded'} (q = {row['q_value']:.1g})")
+    for row in document["kernels"]:
+        say.line(f"kernel {row['kernel_name']}: {100 * row['share']:.1f} % of kernel time on {row['device'] or 'n/a'}, "
+                 f"{row['total_ns'] / 1e6:.6g} ms, {row['calls']} calls, {row['sessions']} sessions")
+    if document["nodes_not_judged"]:
+        say.line(f"not judged: {len(document['nodes_not_judged'])} nodes; "
+                 f"{document['nodes_not_judged'][0]['why_absent']}")
+
+
+def _print_card(document: dict[str, Any], most: int) -> None:
+    counts = document["regressions"]
+    say.line(f"{len(document['listed'])} sessions: {len(counts['worse'])} worse, {len(counts['better'])} better of "
+             f"{counts['judged']} judged by {document['metric']} (false discovery rate {document['fdr']:g})")
+    for row in document["listed"][:most]:
+        say.line(_card_row(row))
+    if len(document["listed"]) > most:
+        say.line(f"and {len(document['listed']) - most} more; --most {len(document['listed'])} lists them")
+    _print_top(document["top"])
+
+
+def _card_row(row: dict[str, Any]) -> str:
+    if row["level"] is None:
+        return f"{row['session_id']}: no level, {row['why_absent']}"
+    slowest = row["slowest_process_pct"]
+    spread = "" if slowest is None else f", slowest of {row['processes']} processes {slowest:+.1f} %"
+    judged = (f"{row['verdict']}, {row['change_pct']:+.1f} % (q = {row['q_value']:.1g})" if row["verdict"]
+              else f"not judged, {row['why_absent']}")
+    return f"{row['session_id']}: {row['level']:.4g} {row['unit']}{spread}; {judged}"

@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from aaco import __version__
 from aaco.dashboard import pages, problems
 from aaco.dashboard.access import Guard
-from aaco.dashboard.api import answers, comparing, docs, events, prometheus, sessions, tables, uploads
+from aaco.dashboard.api import answers, comparing, docs, events, fleet, prometheus, sessions, tables, uploads
 from aaco.dashboard.lake import Lake
 from aaco.dashboard.problems import Problem
 from aaco.dashboard.settings import ServerSettings
@@ -17,7 +17,7 @@ from aaco.tracelake.share.audit import Audit
 
 API = "/api/v1"
 ROUTERS: tuple[APIRouter, ...] = (sessions.router, answers.router, tables.router, comparing.router, uploads.router,
-                                 events.router)
+                                 events.router, fleet.router)
 ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": Problem, "description": text} for status, text in (
     (400, "It asks for something that cannot be."), (401, "No token, or a wrong one."),
     (403, "The caller may not do it."), (404, "There is no such thing."), (422, "A value that cannot be."))}

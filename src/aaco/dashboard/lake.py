@@ -18,6 +18,7 @@ from fastapi.responses import Response
 
 from aaco.core.config import Settings
 from aaco.core.session import LATEST, STANDING
+from aaco.dashboard.fleet import FleetLake
 from aaco.dashboard.paths import without_folders
 from aaco.dashboard.problems import JSON, Refusal, missing
 from aaco.dashboard.settings import Limits, ServerSettings
@@ -39,6 +40,7 @@ class Lake:
     def __init__(self, settings: ServerSettings) -> None:
         self.server = settings
         self.index = Index(settings.root, AGE_S)
+        self.fleet = FleetLake(settings.config.config.storage.fleet_dir)
         self.summaries: dict[Path, tuple[Any, bytes]] = {}
         self._looking = anyio.Lock()
         self.streams = 0  # clients that follow a run

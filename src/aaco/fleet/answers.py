@@ -36,7 +36,7 @@ def status(lake: Path) -> dict[str, Any]:
         manifest = read_manifest(lake, state.manifest)
     ahead = Counter(row["node"] for row in rows if row["time_ns"] > row["ingested_ns"] + AHEAD_NS)
     times = [row["time_ns"] for row in rows]
-    return _document({
+    return document({
         "lake": str(lake), "sessions": len(rows), "landing": len(state.pending), "retired": len(state.retired),
         "files": len(manifest.files), "manifest": state.number, "models": _distinct(rows, "model"),
         "devices": _distinct(rows, "device"), "nodes": len({row["node"] for row in rows} - {None}),
@@ -50,11 +50,15 @@ def regressions(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = 
 
     Of those that are listed at most a share `fdr` is expected to be no change (Benjamini and Hochberg over the fleet).
     """
-    table = _residuals(lake, metric, choice)
-    q = _judged(table, "sessions")
+    return regressions_of(_residuals(lake, metric, choice), metric, fdr)
+
+
+def regressions_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
+    """Return the same of the residuals of queries/residuals.sql."""
+    q = q_values_of(table, "sessions")
     rows = [_session(row, value) for row, value in zip(table.to_pylist(), q, strict=True) if value <= fdr]
     rows.sort(key=lambda row: (-row["change_pct"], row["session_id"]))
-    return _document({
+    return document({
         "metric": metric, "fdr": fdr, "sessions": table.num_rows, "judged": int((~np.isnan(q)).sum()),
         "worse": [row for row in rows if row["change_pct"] > 0],
         "better": [row for row in reversed(rows) if row["change_pct"] < 0], "not_judged": _not_judged(table, q)})
@@ -65,21 +69,31 @@ def top(lake: Path, choice: FleetFilter | None = None, fdr: float = FDR, most: i
     def question(scan: Scan) -> tuple[pa.Table, pa.Table, pa.Table]:
         return scan.run("residuals"), scan.run("processes"), scan.run("kernels")
 
-    residuals, processes, kernels = ask(lake, question, choice or FleetFilter())
-    return _document({
-        "fdr": fdr, **_nodes(residuals, fdr), "stragglers": _stragglers(processes, fdr)[:most],
+    return top_of(*ask(lake, question, choice or FleetFilter()), fdr, most)
+
+
+def top_of(residuals: pa.Table, processes: pa.Table, kernels: pa.Table, fdr: float, most: int) -> dict[str, Any]:
+    """Return the same of the tables of the queries with these names."""
+    stragglers = _stragglers(processes, fdr)
+    return document({
+        "fdr": fdr, **_nodes(residuals, fdr), "stragglers": stragglers[:most], "stragglers_found": len(stragglers),
         "kernels": kernels.slice(0, most).to_pylist()})
 
 
 def trend(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
     """Return where each group of comparable sessions is heading: Theil and Sen's slope, Mann and Kendall's test, their
     false discoveries kept to a share `fdr` over the fleet."""
-    groups = [_group_trend(rows) for rows in _groups(_residuals(lake, metric, choice))]
+    return trend_of(_residuals(lake, metric, choice), metric, fdr)
+
+
+def trend_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
+    """Return the same of the residuals of queries/residuals.sql."""
+    groups = [_group_trend(rows) for rows in _groups(table)]
     q = fleet.q_values(np.array([np.nan if row["p_value"] is None else row["p_value"] for row in groups], np.float64))
     for row, value in zip(groups, q, strict=True):
         row["q_value"] = value
         row["trend"] = None if np.isnan(value) else _direction(row, value <= fdr)
-    return _document({"metric": metric, "fdr": fdr, "groups": groups})
+    return document({"metric": metric, "fdr": fdr, "groups": groups})
 
 
 def heatmap(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
@@ -88,17 +102,21 @@ def heatmap(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None
     A session is compared within its fingerprint only; a cell says how many fingerprints it puts together. A cell
     without a judged session is absent.
     """
-    table = _residuals(lake, metric, choice)
-    q = _judged(table, "sessions")
-    table = table.append_column("q", pa.array(q, from_pandas=False))
+    return heatmap_of(_residuals(lake, metric, choice), metric, fdr)
+
+
+def heatmap_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
+    """Return the same of the residuals of queries/residuals.sql."""
+    table = table.append_column("q", pa.array(q_values_of(table, "sessions"), from_pandas=False))
     cells = [_cell(model, device, rows, fdr) for (model, device), rows in _by(table, ("model", "device"))]
-    return _document({"metric": metric, "fdr": fdr, "cells": [cell for cell in cells if cell["judged"]],
+    return document({"metric": metric, "fdr": fdr, "cells": [cell for cell in cells if cell["judged"]],
                       "absent": [cell for cell in cells if not cell["judged"]]})
 
 
-def _document(content: dict[str, Any]) -> dict[str, Any]:
-    document: dict[str, Any] = finite({"schema_version": SCHEMA_VERSION, **content})
-    return document
+def document(content: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with its version; what is not finite becomes None."""
+    versioned: dict[str, Any] = finite({"schema_version": SCHEMA_VERSION, **content})
+    return versioned
 
 
 def _distinct(rows: list[dict[str, Any]], name: str) -> list[str]:
@@ -118,7 +136,7 @@ def _residuals(lake: Path, metric: str, choice: FleetFilter | None) -> pa.Table:
     return table
 
 
-def _judged(table: pa.Table, count: str) -> Any:
+def q_values_of(table: pa.Table, count: str) -> Any:
     """Return the q-value of each row; NaN where it is not judged."""
     return fleet.q_values(fleet.p_values(table["residual"].to_numpy(), table["sigma"].to_numpy(),
                                          table[count].to_numpy()))
@@ -134,11 +152,12 @@ def _not_judged(table: pa.Table, q: Any) -> list[dict[str, Any]]:
     """Return the groups of sessions that nothing is said of, each with the reason."""
     rows = table.filter(pa.array(np.isnan(q)))
     return [dict(zip(GROUP[:4], key, strict=True)) | {
-        "sessions": part.num_rows, "why_absent": _why_not(part["sessions"][0].as_py())}
+        "sessions": part.num_rows, "why_absent": why_not(part["sessions"][0].as_py())}
         for key, part in _by(rows, GROUP[:4])]
 
 
-def _why_not(sessions: int) -> str:
+def why_not(sessions: int) -> str:
+    """Return why a session with so many comparable ones (itself included) is not judged."""
     if sessions < fleet.FEWEST:
         return f"{sessions} comparable session{'s' if sessions > 1 else ''}; a base takes {fleet.FEWEST}"
     return "more than half of the levels are equal: they have no scatter"
@@ -161,7 +180,7 @@ def _nodes(table: pa.Table, fdr: float) -> dict[str, Any]:
 
 
 def _stragglers(table: pa.Table, fdr: float) -> list[dict[str, Any]]:
-    q = _judged(table, "peers")
+    q = q_values_of(table, "peers")
     rows = [{name: row[name] for name in ("session_id", "process", *GROUP[:4], "node")}
             | {"behind_pct": 100 * float(np.expm1(row["residual"])), "q_value": float(value)}
             for row, value in zip(table.to_pylist(), q, strict=True) if value <= fdr and row["residual"] > 0]
@@ -209,7 +228,7 @@ def _cell(model: str | None, device: str | None, rows: pa.Table, fdr: float) -> 
     return {"model": model, "device": device, "sessions": rows.num_rows, "judged": judged, "worse": worse,
             "share": share, "band": None if share is None else _band(share),
             "fingerprints": len(rows["fingerprint"].unique()),
-            "why_absent": "" if judged else _why_not(max(rows["sessions"].to_pylist()))}
+            "why_absent": "" if judged else why_not(max(rows["sessions"].to_pylist()))}
 
 
 def _band(share: float) -> str:

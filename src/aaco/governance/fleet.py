@@ -91,7 +91,7 @@ def _node_shift(node: str, residuals: Reals, sigmas: Reals) -> NodeShift:
 
     count = len(residuals)
     if count < FEWEST_OF_NODE:
-        return NodeShift(node, count, float("nan"), float("nan"), f"{count} sessions that other nodes measured, too; "
+        return NodeShift(node, count, float("nan"), float("nan"), f"sessions that other nodes measured, too: {count}; "
                          f"{FEWEST_OF_NODE} are needed, of at least {FEWEST_NODES} nodes")
     scaled = residuals / sigmas
     error = float(scaled.std(ddof=1)) / np.sqrt(count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from aaco.core.words import plural as plural
@@ -88,6 +89,11 @@ def scaling(value: float, unit: str) -> tuple[float, str]:
 def duration(ns: float) -> str:
     """Return a time in ns in the unit that fits it."""
     return quantity(ns, "ns")
+
+
+def day(time_ns: int) -> str:
+    """Return the day of a time since the epoch, UTC: "2026-11-20"."""
+    return f"{datetime.fromtimestamp(time_ns / 1e9, UTC):%Y-%m-%d}"
 
 
 def exact_ns(ns: int) -> str:

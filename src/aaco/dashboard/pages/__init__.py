@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from aaco.dashboard.lake import Lake
-from aaco.dashboard.pages import compare, history, kernels, live, look, overview, session, timeline, trials
+from aaco.dashboard.pages import compare, fleet, history, kernels, live, look, overview, session, timeline, trials
 from aaco.dashboard.pages.site import Site
 
-PARTS = (overview, session, live, kernels, timeline, trials, compare, history)
+PARTS = (overview, session, live, kernels, timeline, trials, compare, history, fleet)
 
 
 def add(app: FastAPI, lake: Lake) -> None:

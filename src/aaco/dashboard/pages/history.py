@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from threading import Lock
 from typing import Annotated
 
@@ -47,7 +46,7 @@ def when(series: Series, index: int) -> str:
 def date_of(series: Series, index: int) -> str:
     """Return the day of a session of the series, UTC; empty if its time is not recorded."""
     time_ns = series.times_ns[index]
-    return f"{datetime.fromtimestamp(time_ns / 1e9, UTC):%Y-%m-%d}" if time_ns else ""
+    return format.day(time_ns) if time_ns else ""
 
 
 class ExaminedHistories:

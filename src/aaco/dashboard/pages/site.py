@@ -13,6 +13,7 @@ from aaco import pipeline
 from aaco.analytics.explanation import Explanation
 from aaco.core.errors import AacoError
 from aaco.core.session import RECORD, Session
+from aaco.dashboard.fleet import FleetLake
 from aaco.dashboard.lake import Lake
 from aaco.governance.verdict import RegressionVerdict
 from aaco.tracelake import documents, layout
@@ -65,6 +66,11 @@ class Site:
     def store(self) -> Path:
         """Return the folder of baselines and the history."""
         return self.settings.config.storage.baselines_dir
+
+    @property
+    def fleet(self) -> FleetLake:
+        """Return the lake of a fleet."""
+        return self._lake.fleet
 
     def entry(self, session_id: str) -> Entry:
         """Return the index entry of a session. Raise Refusal."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 
 from aaco.analytics import metrics, rules
 from aaco.analytics.explanation import STATISTICS, Explanation
@@ -22,6 +18,7 @@ from aaco.report.names import shorten
 from aaco.report.plots import flame_graph, timeline_strip
 from aaco.report.plots.plots import bins, drawings, measured_ms, plots, series, series_text
 from aaco.report.renderers import outline
+from aaco.report.renderers.one_file import environment, policy, resource
 from aaco.report.rows import Row
 from aaco.report.sections import (
     breakdown,
@@ -60,11 +57,11 @@ def render(explanation: Explanation, drawn: Mapping[str, Drawing] | None = None)
     """
     registry.load(metrics, "aaco.metrics")
     registry.load(rules, "aaco.rules")
-    style = _resource("vendor/uPlot.min.css") + _resource("templates/report.css")
-    script = "".join(map(_resource, ("vendor/uPlot.iife.min.js", "templates/colour.js", "templates/report.js")))
+    style = resource("vendor/uPlot.min.css") + resource("templates/report.css")
+    script = "".join(map(resource, ("vendor/uPlot.iife.min.js", "templates/colour.js", "templates/report.js")))
     return _environment().get_template("report.html").render(
-        policy=_policy(style, script), style=style, script=script, data=_data(explanation),
-        page_parts=catalogue.PAGE, uplot=json.loads(_resource("vendor/VENDOR.json")), e=explanation,
+        policy=policy(style, script), style=style, script=script, data=_data(explanation),
+        page_parts=catalogue.PAGE, uplot=json.loads(resource("vendor/VENDOR.json")), e=explanation,
         **_facts(explanation, drawings(explanation) if drawn is None else drawn))
 
 
@@ -197,29 +194,6 @@ def _short(values: Any) -> list[float]:
     return [float(f"{value:.7g}") for value in values]
 
 
-def _policy(style: str, script: str) -> str:
-    return (f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; "
-            "form-action 'none'")
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-@cache
-def _resource(name: str) -> str:
-    return (files("aaco.report") / name).read_text()
-
-
 @cache
 def _environment() -> Environment:
-    environment = Environment(loader=PackageLoader("aaco.report"), autoescape=True, undefined=StrictUndefined,
-                              trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=_cleaned)
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.globals |= IN_TEMPLATE
-    return environment
-
-
-def _cleaned(value: Any) -> Any:
-    """Return a text without control characters. Markup is already made of clean text."""
-    return format.clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return environment(**IN_TEMPLATE)

@@ -1,0 +1,93 @@
+"""All that a lake says in one document, and the same of bundles that are in no lake."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from aaco.core.show import SILENT, Show
+from aaco.fleet import answers
+from aaco.fleet.ingest import bundles, ingest
+from aaco.fleet.scan import FleetFilter, Scan, ask
+from aaco.tracelake.history.replicates import LATENCY
+
+MOST = 20  # rows of each list of `top`
+
+
+def overview(lake: Path, choice: FleetFilter | None = None, fdr: float = answers.FDR) -> dict[str, Any]:
+    """Return status, regressions, slow nodes, stragglers, kernels, heat map and trends of a lake, by latency."""
+    return _overview(lake, choice or FleetFilter(), fdr, MOST)[0]
+
+
+def card(paths: Sequence[Path], fdr: float = answers.FDR, most: int = MOST, show: Show = SILENT) -> dict[str, Any]:
+    """Return the overview of bundles and session folders that are in no lake, and the row of each session.
+
+    refused: by path, why a bundle could not be read. Raise UsageError for a path that holds no bundle.
+    """
+    with tempfile.TemporaryDirectory(prefix="aaco-fleet-") as folder:
+        done = ingest(Path(folder), bundles(paths), os.cpu_count() or 1, show)
+        document, residuals, processes, unmeasured = _overview(Path(folder), FleetFilter(), fdr, most)
+    del document["status"]["lake"]  # it is gone
+    listed = [*_measured(residuals, _lags(processes), fdr), *map(_unmeasured, unmeasured.to_pylist())]
+    return answers.document({**document, "refused": done.refused,
+                             "listed": sorted(listed, key=lambda row: (row["time_ns"], row["session_id"]))})
+
+
+def _overview(lake: Path, choice: FleetFilter, fdr: float, most: int) -> tuple[dict[str, Any], pa.Table, pa.Table,
+                                                                               pa.Table]:
+    """Return the overview, and the tables of residuals, processes and sessions without a level."""
+    def question(scan: Scan) -> tuple[pa.Table, ...]:
+        return tuple(scan.run(name) for name in ("residuals", "processes", "kernels", "unmeasured"))
+
+    residuals, processes, kernels, unmeasured = ask(lake, question, choice)
+    reasons = Counter(unmeasured["why_absent"].to_pylist())
+    return answers.document({
+        "metric": LATENCY, "fdr": fdr, "status": answers.status(lake),
+        "regressions": answers.regressions_of(residuals, LATENCY, fdr),
+        "top": answers.top_of(residuals, processes, kernels, fdr, most),
+        "heatmap": answers.heatmap_of(residuals, LATENCY, fdr), "trend": answers.trend_of(residuals, LATENCY, fdr),
+        "unmeasured": [{"why_absent": why, "sessions": count} for why, count in sorted(reasons.items())],
+    }), residuals, processes, unmeasured
+
+
+def _measured(residuals: pa.Table, lags: dict[str, float], fdr: float) -> Iterator[dict[str, Any]]:
+    """Yield the row of each session that has a level. A distance from its base is absent where it is not judged."""
+    q = answers.q_values_of(residuals, "sessions")
+    for row, value in zip(residuals.to_pylist(), q, strict=True):
+        judged = not np.isnan(value)
+        yield _described(row) | {
+            "level": row["level"], "unit": row["unit"], "processes": row["processes"],
+            "slowest_process_pct": lags.get(row["session_id"]), "base": row["base"] if judged else None,
+            "change_pct": 100 * float(np.expm1(row["residual"])) if judged else None,
+            "q_value": value if judged else None, "verdict": _verdict(row["residual"], value, fdr) if judged else None,
+            "why_absent": "" if judged else answers.why_not(row["sessions"])}
+
+
+def _unmeasured(row: dict[str, Any]) -> dict[str, Any]:
+    return _described(row) | dict.fromkeys(("level", "unit", "processes", "slowest_process_pct", "base", "change_pct",
+                                            "q_value", "verdict")) | {"why_absent": row["why_absent"]}
+
+
+def _described(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in ("session_id", "time_ns", *answers.GROUP[:4], "node")}
+
+
+def _verdict(residual: float, q: float, fdr: float) -> str:
+    if q > fdr:
+        return "no change"
+    return "worse" if residual > 0 else "better"
+
+
+def _lags(processes: pa.Table) -> dict[str, float]:
+    """Return how far the slowest process of each session is behind the others, in per cent."""
+    slowest: dict[str, float] = {}
+    for row in processes.select(["session_id", "residual"]).to_pylist():
+        slowest[row["session_id"]] = max(slowest.get(row["session_id"], -np.inf), row["residual"])
+    return {session_id: 100 * float(np.expm1(residual)) for session_id, residual in slowest.items()}

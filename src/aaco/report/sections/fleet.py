@@ -1,0 +1,175 @@
+"""What a fleet's overview (aaco.fleet.overview) says, as tables: on the dashboard's page and in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from aaco.report import format
+from aaco.report.rows import Row
+
+MOST_ROWS = 100  # of a table on the page
+Document = Mapping[str, Any]
+WHERE = ("Model", "Device", "Backend", "Node")
+
+
+class Cell(NamedTuple):
+    """A text of a table. look: its class in the style sheet."""
+
+    text: str
+    look: str = ""
+
+
+@dataclass(frozen=True)
+class FleetTable:
+    """A part of the page: its heading, what it says in a sentence or two, and a table. numbers: columns of numbers."""
+
+    id: str
+    title: str
+    lead: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    numbers: frozenset[str] = frozenset()
+
+
+def tables(document: Document) -> Iterator[FleetTable]:
+    """Yield the parts of the page, what to look at first at the top."""
+    if "listed" in document:
+        yield _listed(document["listed"])
+    yield _regressions(document)
+    yield _nodes(document["top"])
+    yield _stragglers(document["top"])
+    yield _heat_map(document["heatmap"])
+    yield _trends(document["trend"])
+    yield _kernels(document["top"])
+
+
+def facts(status: Document) -> list[Row]:
+    """Return what is in the lake, or what was read for a card, a line each."""
+    nodes_ahead = [f"{row['node'] or 'not recorded'} ({format.plural(row['sessions'], 'session')})"
+                   for row in status["clocks_ahead"]]
+    days = [format.day(status[name]) for name in ("first_ns", "last_ns") if status[name]]
+    return [
+        Row("Sessions", f"{status['sessions']:,}" + (f"; {status['retired']:,} retired" if status["retired"] else "")),
+        *(Row(name.capitalize(), ", ".join(status[name]) or format.NA) for name in ("models", "devices")),
+        Row("Nodes", f"{status['nodes']:,}"), Row("From, to", " to ".join(days) or format.NA),
+        *([Row("Clock is ahead", ", ".join(nodes_ahead) + "; their place in trends is wrong")] if nodes_ahead else [])]
+
+
+def _listed(rows: Sequence[Document]) -> FleetTable:
+    cells = [(Cell(row["session_id"]), Cell(_level(row)), Cell(row["verdict"] or format.NA, row["verdict"] or "absent"),
+              Cell(_change(row["change_pct"])) if row["verdict"] else Cell(row["why_absent"], "absent"),
+              Cell(_change(row["slowest_process_pct"])), *_where(row)) for row in rows[:MOST_ROWS]]
+    return FleetTable("listed", "Sessions", format.plural(len(rows), "session") + _first(rows) + ".",
+                      ("Session", "Level", "Verdict", "Against its base", "Slowest process", *WHERE), cells,
+                      frozenset({"Level", "Slowest process"}))
+
+
+def _regressions(document: Document) -> FleetTable:
+    asked = document["regressions"]
+    shifted = [*(("worse", row) for row in asked["worse"]), *(("better", row) for row in asked["better"])]
+    cells = [(Cell(row["session_id"]), Cell(kind, kind), Cell(_change(row["change_pct"])), Cell(_level(row)),
+              Cell(format.quantity(row["base"], row["unit"])), Cell(_q(row)), *_where(row))
+             for kind, row in shifted[:MOST_ROWS]]
+    lead = (f"{len(asked['worse']):,} worse, {len(asked['better']):,} better of "
+            f"{format.plural(asked['judged'], 'judged session')} by {asked['metric']} (false discovery rate "
+            f"{asked['fdr']:g}){_first(shifted)}.")
+    lead += _not_judged(asked["not_judged"])
+    lead += "".join(f" No level: {format.plural(row['sessions'], 'session')}; {row['why_absent']}."
+                    for row in document["unmeasured"])
+    numbers = ("Change", "Level", "Base", "q")
+    return FleetTable("regressions", "Regressions", lead, ("Session", "Verdict", *numbers, *WHERE), cells,
+                      frozenset(numbers))
+
+
+def _nodes(top: Document) -> FleetTable:
+    shifted = [*(("slow", row) for row in top["slow_nodes"]), *(("fast", row) for row in top["fast_nodes"])]
+    lead = (f"{len(top['slow_nodes']):,} slow, {len(top['fast_nodes']):,} fast of "
+            f"{format.plural(top['nodes_judged'], 'judged node')}{_first(shifted)}.")
+    if absent := top["nodes_not_judged"]:
+        lead += f" Not judged: {format.plural(len(absent), 'node')}; {absent[0]['why_absent']}."
+    return FleetTable("nodes", "Slow nodes", lead, ("Node", "Verdict", "Shift", "Sessions", "q"), [
+        (Cell(row["node"]), Cell(kind, {"slow": "worse", "fast": "better"}[kind]), Cell(_change(row["shift_pct"])),
+         Cell(f"{row['sessions']:,}"), Cell(_q(row))) for kind, row in shifted[:MOST_ROWS]],
+        frozenset({"Shift", "Sessions", "q"}))
+
+
+def _stragglers(top: Document) -> FleetTable:
+    shown, count = top["stragglers"][:MOST_ROWS], top["stragglers_found"]
+    lead = f"{count:,} {'process lags' if count == 1 else 'processes lag'} behind the others of the same session"
+    lead += f"; those that lag most: {len(shown):,}." if count > len(shown) else "."
+    return FleetTable("stragglers", "Stragglers", lead, ("Session", "Process", "Behind", "q", *WHERE), [
+        (Cell(row["session_id"]), Cell(str(row["process"])), Cell(_change(row["behind_pct"])), Cell(_q(row)),
+         *_where(row)) for row in shown], frozenset({"Process", "Behind", "q"}))
+
+
+def _heat_map(asked: Document) -> FleetTable:
+    """Return a row for each model and a column for each device; a cell without a judged session says why."""
+    cells = {(cell["model"], cell["device"]): cell for cell in (*asked["cells"], *asked["absent"])}
+    models, devices = (sorted({key[place] for key in cells}, key=lambda name: name or "") for place in (0, 1))
+    lead = ("Share of judged sessions that are worse than comparable ones: below 5 % excellent, below 15 % good, below "
+            "30 % degraded, else critical.")
+    return FleetTable("heatmap", "Heat map", lead, ("Model", *(device or format.NA for device in devices)), [
+        (Cell(model or format.NA), *(_heat(cells.get((model, device))) for device in devices)) for model in models])
+
+
+def _heat(cell: Document | None) -> Cell:
+    if cell is None:
+        return Cell("no session", "absent")
+    if cell["band"] is None:
+        return Cell(f"{format.NA}: {cell['why_absent']}", "absent")
+    several = f", {cell['fingerprints']} fingerprints" if cell["fingerprints"] > 1 else ""
+    return Cell(f"{cell['band']}: {cell['worse']:,} of {cell['judged']:,} ({format.percent(cell['share'])}){several}",
+                f"band {cell['band']}")
+
+
+def _trends(asked: Document) -> FleetTable:
+    judged = [row for row in asked["groups"] if row["trend"] is not None]
+    heading = [row for name in ("degrading", "improving") for row in judged if row["trend"] == name]
+    degrading = sum(row["trend"] == "degrading" for row in heading)
+    lead = (f"{degrading:,} degrading, {len(heading) - degrading:,} improving of "
+            f"{format.plural(len(judged), 'judged group')} of comparable sessions{_first(heading)}.")
+    lead += _not_judged([row for row in asked["groups"] if row["trend"] is None])
+    looks = {"degrading": "worse", "improving": "better"}
+    columns = ("Model", "Trend", "Change", "Sessions", "q", "Device", "Backend", "Fingerprint")
+    return FleetTable("trends", "Trends", lead, columns, [
+        (Cell(row["model"] or format.NA), Cell(row["trend"], looks[row["trend"]]), Cell(_change(row["moved_pct"])),
+         Cell(f"{row['sessions']:,}"), Cell(_q(row)), *_where(row, ("device", "backend", "fingerprint")))
+        for row in heading[:MOST_ROWS]], frozenset({"Change", "Sessions", "q"}))
+
+
+def _kernels(top: Document) -> FleetTable:
+    rows = top["kernels"]
+    return FleetTable("kernels", "Kernels", "The kernels that took the most time, by name and device." if rows else
+                      "No session recorded kernels.", ("Kernel", "Device", "Share", "Time", "Calls", "Sessions"), [
+        (Cell(format.kernel(row["kernel_name"], 64)), *_where(row, ("device",)), Cell(format.percent(row["share"])),
+         Cell(format.duration(row["total_ns"])), Cell(f"{row['calls']:,}"), Cell(f"{row['sessions']:,}"))
+        for row in rows[:MOST_ROWS]], frozenset({"Share", "Time", "Calls", "Sessions"}))
+
+
+def _first(rows: Sequence[Any]) -> str:
+    return f"; the first {MOST_ROWS} are shown" if len(rows) > MOST_ROWS else ""
+
+
+def _not_judged(groups: Sequence[Document]) -> str:
+    if not groups:
+        return ""
+    sessions = format.plural(sum(group["sessions"] for group in groups), "session")
+    return f" Not judged: {sessions} in {format.plural(len(groups), 'group')}; {groups[0]['why_absent']}."
+
+
+def _where(row: Document, names: Sequence[str] = ("model", "device", "backend", "node")) -> tuple[Cell, ...]:
+    return tuple(Cell(format.cut(row[name] or format.NA, 40)) for name in names)
+
+
+def _level(row: Document) -> str:
+    return format.NA if row["level"] is None else format.quantity(row["level"], row["unit"])
+
+
+def _change(pct: float | None) -> str:
+    return format.NA if pct is None else format.change(pct)
+
+
+def _q(row: Document) -> str:
+    return f"{row['q_value']:.1g}"

@@ -1,0 +1,56 @@
+"""The demonstration of a fleet, as a newcomer starts it."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import installed
+from tests.system.conftest import Aaco
+
+MOST_CPU_S = 90  # one thing after the other: on an idle machine it takes no longer than that
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone in which the packages of the lock file are installed."""
+    tree = installed.tree(tmp_path_factory.mktemp("clone"))
+    installed.environment(tree / ".venv", tree)
+    (tree / ".venv/requirements.lock.installed").touch()  # what scripts/env leaves when it has installed them
+    return tree
+
+
+def cpu_s() -> float:
+    """What ended children have used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def demo(tree: Path) -> subprocess.CompletedProcess[str]:
+    environment = Aaco(tree, tree / "cache").environment(PYTHONPATH="")
+    return subprocess.run(["./scripts/run_fleet_demo.sh"], cwd=tree, text=True, capture_output=True, env=environment)
+
+
+def test_the_demo_finds_the_slow_node_and_the_regression(tree: Path) -> None:
+    before = cpu_s()
+    done = demo(tree)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "200 added, 0 already there, 0 refused" in done.stdout
+    places = dict(line.split(":", 1) for line in done.stdout.rpartition("\n\n")[2].splitlines())
+    assert places["found"].split() == ["regression", "20260207_120000_00007d,", "slow", "node", "00000000000a"]
+    assert (tree / places["lake"].strip() / "catalog.db").exists()
+    page = (tree / places["page"].strip()).read_text()
+    assert "20260207_120000_00007d" in page and "00000000000a" in page
+    assert cpu_s() - before <= MOST_CPU_S
+
+
+def test_the_demo_fails_if_what_was_planted_is_not_found(tree: Path) -> None:
+    """Mutation: a regression of nothing at all is planted."""
+    plan = tree / "benchmarks/fleet/_demo.py"
+    plan.write_text(plan.read_text().replace("regressions=1,", "regressions=1, regression=1.0,"))
+    done = demo(tree)
+    assert done.returncode == 1
+    assert "the planted regression was not found" in done.stderr
