@@ -53,8 +53,8 @@ def environment(folder: Path, mode: str = "all", pythonpath: str | None = None) 
 
 def launch_environment(folder: Path, pattern: str, number: int, most_bytes: int) -> dict[str, str]:
     """Return the variables that make a Python program keep one launch of a kernel in the folder (aaco/replay)."""
-    return {"PYTHONPATH": _startup(None), "AACO_CUPTI_LAUNCH": str(folder), "AACO_CAPTURE_KERNEL": pattern,
-            "AACO_CAPTURE_LAUNCH": str(number), "AACO_CAPTURE_BYTES": str(most_bytes)}
+    return {"PYTHONPATH": _startup(None), "AACO_CUPTI_LAUNCH": str(folder), "AACO_CUPTI_KERNEL": pattern,
+            "AACO_CUPTI_NUMBER": str(number), "AACO_CUPTI_BYTES": str(most_bytes)}
 
 
 def _startup(pythonpath: str | None) -> str:

@@ -1,8 +1,8 @@
 """Keeps one launch of one kernel of this process: what CUPTI calls is compiled (native/cupti/capture.c), and this
 starts it.
 
-AACO_CAPTURE_KERNEL: a POSIX extended regular expression, searched for in the kernel's symbol and in its C++ name.
-AACO_CAPTURE_LAUNCH: which of its launches, from 0. AACO_CAPTURE_BYTES: of memory that may be kept.
+AACO_CUPTI_KERNEL: a POSIX extended regular expression, searched for in the kernel's symbol and in its C++ name.
+AACO_CUPTI_NUMBER: which of its launches, from 0. AACO_CUPTI_BYTES: of memory that may be kept.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def start(folder: str) -> None:
     path = str(Path(folder) / f"{os.getpid()}-{time.monotonic_ns()}{EXTENSION}")
     try:
         cupti = library.load(os.environ, sys.path)
-        running = LaunchCapture(cupti, path, os.environ["AACO_CAPTURE_KERNEL"], int(os.environ["AACO_CAPTURE_LAUNCH"]),
-                                int(os.environ["AACO_CAPTURE_BYTES"]))
+        running = LaunchCapture(cupti, path, os.environ["AACO_CUPTI_KERNEL"], int(os.environ["AACO_CUPTI_NUMBER"]),
+                                int(os.environ["AACO_CUPTI_BYTES"]))
     except CuptiError as error:
         Path(path + ".failed").write_text(json.dumps({"what": error.what, "fix": error.fix}))
         return
