@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from aaco.cli import manual, options, say
+from aaco.cli import llm_loads, manual, options, say
 from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aaco.governance.sla import Policy
     from aaco.pipeline import Run
     from aaco.workflows.decode_run import DecodeRequest
+    from aaco.workflows.llm_run import LoadRequest
 
 PRESETS = ("llm-server", "llm-interactive")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -41,12 +42,13 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
               help="Interface, where the URL does not name it.")
 @click.option("--batches", metavar="N,N", help="A session for each of these batches, and for each of several "
               "--prompt-tokens (64,512), and a table of them.")
-@click.option("--requests", "-n", type=options.COUNT, help="Requests.  [default: 100, or those of the trace]")
-@click.option("--concurrency", "-c", type=options.COUNT, help="Requests open at once.  [default: 1; no limit with "
-              "--rate, --poisson and --trace]")
-@click.option("--rate", "rate_per_s", type=options.POSITIVE, metavar="R", help="Send R requests a second, whatever "
-              "became of earlier ones.")
-@click.option("--poisson", "poisson_per_s", type=options.POSITIVE, metavar="R", help="The same at random times.")
+@click.option("--requests", "-n", type=options.COUNT, help="Requests.  [default: 100, or those of the trace; of a "
+              "load that rises at least 10 s of a rate]")
+@click.option("--concurrency", "-c", type=llm_loads.OPEN, metavar="N|N,N|A:B", help="Requests open at once.  [default: "
+              "1; no limit with --rate, --poisson and --trace]")
+@click.option("--rate", "rate_per_s", type=llm_loads.RATE, metavar="R|R,R|A:B", help="Send R requests a second, "
+              "whatever became of earlier ones.")
+@click.option("--poisson", "poisson_per_s", type=llm_loads.RATE, metavar="R|R,R|A:B", help="The same at random times.")
 @click.option("--trace", type=FILE, help='Send when a file says: JSON lines with "timestamp" in ms.')
 @click.option("--prompts", type=FILE, help='Prompts: JSON lines with "prompt" or "messages", ShareGPT, or plain lines.')
 @click.option("--prompt-tokens", default="128", show_default=True, metavar="N|A:B", help="Words of a made prompt.")
@@ -86,6 +88,9 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
     was sent. What failed is counted by class and is in no latency. A quantile that so few requests cannot support is
     left out: p99 needs 662.
 
+    A load that rises, as a list (--rate 10,20,40) or a range that doubles (--rate 1:64, --concurrency 1:64), makes a
+    session for each step until the server does not keep up, and a table of them with the knee.
+
     Objectives of --preset or --policy decide the exit status, as in `aaco sla check`. Needs the extra aaco[llm]. Keys
     are taken from a variable or a file, and never kept.
     """
@@ -97,6 +102,11 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
         if policy:
             raise UsageError("--batches: objectives are of one session", "aaco sla check SESSION for each")
         _sweep(target, batches, load_fields, settings, tag, as_json)
+        return
+    if rising := llm_loads.take_rising(load_fields):
+        if policy:
+            raise UsageError("a load that rises: objectives are of one session", "aaco sla check SESSION for each")
+        llm_loads.ask(_of_server(target, load_fields), rising, settings, tag, as_json)
         return
     with talk() as show:
         run = _ask(target, load_fields, settings, tag, show)
@@ -119,13 +129,19 @@ def _ask(target: str | None, load_fields: dict[str, Any], settings: Settings, ta
         return decode_run.ask_decoder(_of_decoder(target, load_fields), settings, tag, show)
     from aaco.workflows import llm_run
 
+    return llm_run.ask_endpoint(_of_server(target, load_fields), settings, tag, show)
+
+
+def _of_server(target: str | None, load_fields: dict[str, Any]) -> LoadRequest:
+    """Return what to ask of a server. Raise UsageError for an option of decoders."""
+    from aaco.workflows.llm_run import LoadRequest
+
     fields = _without(load_fields, OF_DECODERS, "a server")
     if not target or not fields["model"]:
         raise UsageError("name a server and its model, or a decoder",
                          "aaco llm URL --model NAME, aaco llm MODEL, or aaco llm --genai DIR")
     certificates = str(fields["certificates"]) if fields["certificates"] else None
-    return llm_run.ask_endpoint(llm_run.LoadRequest(
-        target, **fields | {"body": _body(fields["body"]), "certificates": certificates}), settings, tag, show)
+    return LoadRequest(target, **fields | {"body": _body(fields["body"]), "certificates": certificates})
 
 
 def _of_decoder(target: str | None, load_fields: dict[str, Any]) -> DecodeRequest:
