@@ -1,6 +1,6 @@
 """Traces of serving engines, held against what is known of them: operators, layers, steps and their work.
 
-    AACO_CAPTURES=DIR python -m benchmarks.serving [--json FILE]
+    AACO_CAPTURES=DIR python -m benchmarks.serving [--only PART] [--json FILE]
 
 DIR/serving has recordings of an engine of our own with the truth of each kernel; DIR/kineto has decode steps of SGLang
 and vLLM on an MI300X. A table and JSON are printed; the exit code is 1 where a bar is missed.
@@ -25,7 +25,7 @@ from aaco import pipeline
 from aaco.core.config import resolve
 from aaco.steps.serving_inputs import ServingInputs
 from aaco.tracelake.queries import QueryableSession
-from benchmarks import serving_verdicts
+from benchmarks import serving_repetition, serving_verdicts
 
 SGLANG = "inference_sglang_decode_sglang_Qwen3-8B_decode.json.gz"
 SGLANG_CAPTURE = "inference_sglang_decode_capture_traces_bs_32_rank0.json.gz"
@@ -229,25 +229,32 @@ def verdicts(captures: Path, folder: Path) -> Iterator[BarResult]:
         yield BarResult(*bar)
 
 
-PARTS = (third_party, own_operators, own_layers, own_steps, verdicts)
+def repetition(captures: Path, folder: Path) -> Iterator[BarResult]:
+    """Yield the bars of steps without annotations."""
+    for bar in serving_repetition.bars(captures, folder, imported):
+        yield BarResult(*bar)
+
+
+PARTS = (third_party, own_operators, own_layers, own_steps, repetition, verdicts)
 
 
 def main() -> int:
     """Print the table and the JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
     parser.add_argument("--json", type=Path, help="write the figures here too")
-    path = parser.parse_args().json
+    parser.add_argument("--only", choices=[part.__name__ for part in PARTS], help="one part of the table")
+    asked = parser.parse_args()
     captures = Path(os.environ["AACO_CAPTURES"])
     results = list[BarResult]()
     with tempfile.TemporaryDirectory() as folder:
-        for part in PARTS:
+        for part in (part for part in PARTS if asked.only in (None, part.__name__)):
             for result in part(captures, Path(folder)):
                 results.append(result)
                 print(f"{'met   ' if result.met else 'MISSED'}  {result.claim:62} {result.measured:>20}  {result.bar}")
     record = json.dumps({"bars": [asdict(result) for result in results]})
     print(record)
-    if path:
-        path.write_text(record + "\n")
+    if asked.json:
+        asked.json.write_text(record + "\n")
     return 0 if all(result.met for result in results) else 1
 
 

@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[1]
 # Why a block may not be run here. Everything else is.
 NOT_RUN = {
     "needs an AMD GPU": "the machines of continuous integration have none",
+    "needs an NVIDIA GPU": "tests/system/test_replay.py gives the driver's answers",
     "needs a container engine": "tests/system/test_containers.py executes the steps of an image in a chroot",
     "changes the machine": "packages, groups or capabilities of the system",
     "installs into the reader's environment": "the wheel is installed by tests/system/test_packaging.py",

@@ -63,7 +63,7 @@ def on_cpu(cpu: int) -> Iterator[None]:
 
 
 def asked(server: Running, schedules: Sequence[str], due_ns: NDArray[np.int64] | None = None,
-          most_open: int | None = None, cpu: int | None = None) -> Recording:
+          most_open: int | None = None, cpu: int | None = None, packet_stamps: bool = False) -> Recording:
     """Send a request for each schedule, and read what was recorded."""
     to = target.parse(server.url)
     requests = [target.encode(to, {"model": "ref", "stream": True, "ref": schedule}) for schedule in schedules]
@@ -72,22 +72,27 @@ def asked(server: Running, schedules: Sequence[str], due_ns: NDArray[np.int64] |
         if cpu is not None:
             stack.enter_context(on_cpu(cpu))
         began = time.process_time()
-        client.run(client.Load(requests, due_ns, most_open), target.reach(to), path)
+        client.run(client.Load(requests, due_ns, most_open, packet_stamps=packet_stamps), target.reach(to), path)
         cpu_s = time.process_time() - began
         parsing = Parsing(path)
         events = pa.concat_tables(parsing.events(), promote_options="permissive")
         return Recording(parsing.requests(), events, _sent(path), cpu_s)
 
 
-def _sent(path: Path) -> dict[int, list[tuple[int, int]]]:
-    contents: dict[int, list[bytes]] = {}
+def contents(path: Path) -> dict[int, bytes]:
+    """What came back, by request."""
+    pieces: dict[int, list[bytes]] = {}
     for block in record.read(path):
         ends = np.cumsum(block.rows["size"])
         for index in np.flatnonzero(block.rows["kind"] == Kind.BODY):
             row, end = block.rows[index], int(ends[index])
-            contents.setdefault(int(row["request"]), []).append(block.content[end - int(row["size"]):end])
-    return {request: _brackets([json.loads(line[6:]) for line in b"".join(pieces).split(b"\n\n") if b'"t":' in line])
-            for request, pieces in contents.items()}
+            pieces.setdefault(int(row["request"]), []).append(block.content[end - int(row["size"]):end])
+    return {request: b"".join(parts) for request, parts in pieces.items()}
+
+
+def _sent(path: Path) -> dict[int, list[tuple[int, int]]]:
+    return {request: _brackets([json.loads(line[6:]) for line in content.split(b"\n\n") if b'"t":' in line])
+            for request, content in contents(path).items()}
 
 
 def _brackets(chunks: list[dict[str, Any]]) -> list[tuple[int, int]]:

@@ -22,9 +22,12 @@ def claims(captures: Path) -> Iterator[Claim]:
         schedules = [SCHEDULE + str(CHUNKS)] * STREAMS
         quiet = _loads.asked(server, schedules, most_open=STREAMS, cpu=0)
         yield from _exactness(quiet)
+        stamped = _loads.asked(server, schedules, most_open=STREAMS, cpu=0, packet_stamps=True)
         with _hogs():
             starved = _loads.asked(server, schedules, most_open=STREAMS, cpu=0)
+            apart = _loads.asked(server, schedules, most_open=STREAMS, cpu=0, packet_stamps=True)
         yield _intervals(starved, f"client beside {HOGS} busy processes on its CPU")
+        yield from _packets(stamped, apart)
 
 
 def _exactness(load: _loads.Recording) -> Iterator[Claim]:
@@ -38,6 +41,16 @@ def _exactness(load: _loads.Recording) -> Iterator[Claim]:
     per_event = 1e6 * load.cpu_s / events
     yield Claim("client's CPU time per event", "<= 10 us", f"{per_event:.1f} us", per_event <= 10)
     yield _intervals(load, "quiet client")
+
+
+def _packets(quiet: _loads.Recording, starved: _loads.Recording) -> Iterator[Claim]:
+    """How far a busy machine moves the times of packets, and what they cost the client."""
+    (calm,), (shifted,) = (_loads.quantiles(load.late_ns(exact=True)[:, 0] / 1e6, 0.99) for load in (quiet, starved))
+    points = 100 * len(starved.late_ns(exact=True)) / starved.events.num_rows
+    yield Claim("packet stamps: p99 after the send moves when the client is starved", "<= 0.5 ms",
+                f"{shifted - calm:.3f} ms, {points:.1f} % of events are points", shifted - calm <= 0.5)
+    yield Claim("packet stamps: client's CPU time per event", "", f"{1e6 * quiet.cpu_s / quiet.events.num_rows:.1f} us",
+                None)
 
 
 def _intervals(load: _loads.Recording, where: str) -> Claim:

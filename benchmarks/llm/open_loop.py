@@ -52,5 +52,8 @@ def claims(captures: Path) -> Iterator[Claim]:
     late_ms = np.quantile(ttft - (first - due), (0.5, 0.99))
     text = "p50 {:.2f} ms, p99 {:.2f} ms later".format(*late_ms)
     yield Claim("the same against a queue without cost", "", text, None)
-    lateness = float(np.quantile((points.send - points.intended) / 1e6, 0.99))
-    yield Claim("dispatch behind its intended time, p99", "<= 1 ms", f"{lateness:.2f} ms", lateness <= 1)
+    lateness_ms = (points.send - points.intended) / 1e6
+    own_ms = lateness_ms - points.cpu_wait / 1e6
+    for what, behind in (("", lateness_ms), (", without waits of the client's thread for a CPU", own_ms)):
+        p99 = float(np.quantile(behind, 0.99))
+        yield Claim(f"dispatch behind its intended time, p99{what}", "<= 1 ms", f"{p99:.2f} ms", p99 <= 1)

@@ -100,12 +100,14 @@ def _children() -> list[int]:
 
 
 @contextmanager
-def _repeating(act: Callable[[], None]) -> Iterator[None]:
+def _repeating(act: Callable[[], float | None]) -> Iterator[None]:
+    """Do this again and again in a thread; it returns the seconds until the next time, None: POLL_S."""
     over = threading.Event()
 
     def work() -> None:
-        while not over.wait(POLL_S):
-            act()
+        wait_s: float | None = 0.0
+        while not over.wait(POLL_S if wait_s is None else wait_s):
+            wait_s = act()
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -119,19 +121,14 @@ def _repeating(act: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def _hog(pattern: Iterator[tuple[bool, float]]) -> Iterator[None]:
     """Switch a process that uses a CPU on and off: by turns of (whether it runs, s)."""
-    over = threading.Event()
     with subprocess.Popen([sys.executable, "-c", HOG]) as hog:
-        def work() -> None:
-            for runs, seconds in pattern:
-                hog.send_signal(signal.SIGCONT if runs else signal.SIGSTOP)
-                if over.wait(seconds):
-                    return
+        def switch() -> float:
+            runs, seconds = next(pattern)
+            hog.send_signal(signal.SIGCONT if runs else signal.SIGSTOP)
+            return seconds
 
-        thread = threading.Thread(target=work)
-        thread.start()
         try:
-            yield
+            with _repeating(switch):
+                yield
         finally:
-            over.set()
-            thread.join()
             hog.kill()

@@ -30,6 +30,7 @@ from aaco.tracelake.document_schemas.ledger import (
     TurnsMeasured,
 )
 
+OF = gates.NAMES[gates.LATENCY]
 ORIGIN = SearchOrigin(model_sha256="", config_hash="", machine="", versions={})
 
 
@@ -86,11 +87,11 @@ def _confirm(measurements: Measurements, state: Search, step: ConfirmStep) -> Tu
     units += [Unit("baseline control" if number % 2 else "current control", value, order, state.terms.pairs)
               for number, (value, order) in enumerate(measurements.draw(step.processes))]
     alpha = 1 - step.level
-    gain, why = TimeSaved(None, None, None), ""
+    gain, why = TimeSaved(None, None, None, OF), ""
     try:
         judged = duet.judge(duet.fit(units), Look(step.processes, alpha), alpha, 5.0, "process", "resampled")
         if judged.low_pct is not None and judged.high_pct is not None:
-            gain = TimeSaved(-judged.effect_pct, -judged.high_pct, -judged.low_pct)
+            gain = TimeSaved(-judged.effect_pct, -judged.high_pct, -judged.low_pct, OF)
     except Absent as reason:
         why = str(reason)
     outcome = gates.fast_enough(gain, state.terms, why)

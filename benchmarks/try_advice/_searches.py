@@ -20,7 +20,7 @@ from aaco.optimize import recorded_run
 from aaco.optimize.search import Search
 from aaco.runner import duet, ort
 from aaco.tracelake.document_schemas.ledger import TurnsMeasured
-from aaco.workflows import try_advice
+from aaco.workflows import trial_steps, try_advice
 from aaco.workflows.duet import sides
 from aaco.workflows.duet.sides import DuetSide
 from benchmarks.try_advice import _models
@@ -106,7 +106,7 @@ def search(subject: Subject, planted: Sequence[Planted], seed: int, budget_s: fl
     for one in planted:
         if one.model is not None:
             sha256 = subject.session.record.model_hash or ""
-            _models.save(one.model, try_advice.rewritten_model(subject.settings, sha256, one.change))
+            _models.save(one.model, trial_steps.rewritten_model(subject.settings, sha256, one.change))
     request = try_advice.TryRequest(everything=True, budget_s=budget_s, seed=seed)
     tried = try_advice.try_advice(subject.session, request, subject.settings, Show(step=step),
                                   catalogue=lambda facts: ([one.change for one in planted], []))

@@ -17,7 +17,8 @@ from aaco import pipeline
 from aaco.core import documents
 from aaco.core.config import resolve
 from aaco.core.documents import Declaration
-from aaco.core.session import Session
+from aaco.core.session import Session, find
+from aaco.optimize import outcomes
 from aaco.report.docs import schemas
 from aaco.report.sections import finding_views
 from aaco.steps import make_findings
@@ -25,6 +26,7 @@ from aaco.steps.serving_inputs import ServingInputs
 from aaco.tracelake import layout
 from aaco.tracelake.document_schemas import form_of
 from aaco.tracelake.document_schemas.answers import FindingDocument
+from aaco.tracelake.history.history import History, Key, Sample
 from aaco.workflows import compare_traces
 from tests import captured, csvs, models
 from tests.fakes import llm_server, rocprofv3
@@ -58,7 +60,19 @@ def sessions(tmp_path_factory: pytest.TempPathFactory, captures: Path) -> list[S
         aaco.inside("llm", server.url, "--model", "ref", "--requests", 2, "--quiet")
     recorded = captured.session("ort_cuda_h200/bert-tiny", folder / "sessions")
     pipeline.seal(recorded, resolve(environment={}))
+    _gained(find("first", folder / "sessions"), folder / "gains")
     return [*_imported(folder / "imported", captures), *map(Session, folder.glob("sessions/[0-9]*/*"))]
+
+
+def _gained(session: Session, store: Path) -> None:
+    """Analyse the session where an advice was tried on three models of its machine."""
+    settings = resolve(overrides={"storage": {"baselines_dir": store}}, environment={})
+    store.mkdir()
+    with History.open(store) as history:
+        keys = [Key(model, f"{outcomes.OF_ADVICE}graph_level", session.record.machine_id or "", "c") for model in "abc"]
+        history.append([Sample(key, key.benchmark, 0, 0.9, "ratio", "lower_is_better", 1, 1, source="try")
+                        for key in keys])
+    pipeline.analyze(session, settings)
 
 
 def _imported(folder: Path, captures: Path) -> Iterator[Session]:

@@ -146,18 +146,19 @@ def certify(path: Path) -> Path:
 
 
 @contextmanager
-def scripted(idle: bool = False, certificate: Path | None = None) -> Iterator[str]:
+def scripted(idle: bool = False, certificate: Path | None = None, host: str = "127.0.0.1") -> Iterator[str]:
     """A server that answers as the prompt of a request says, else its model; its address. idle: with it the server
     closes each connection when its second request comes. certificate: a file with key and certificate, for TLS.
     """
-    listener, scheme = socket.create_server(("127.0.0.1", 0)), "http"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener, scheme = socket.create_server((host, 0), family=family), "http"
     if certificate:
         context, scheme = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), "https"
         context.load_cert_chain(certificate)
         listener = context.wrap_socket(listener, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=_accept, args=(listener, idle), daemon=True).start()
     try:
-        yield f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
     finally:
         listener.close()
 

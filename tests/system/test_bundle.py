@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aaco.core import files
+from tests.fakes import kernel_captures
 from tests.system.conftest import Aaco
 
 TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bD1fH3jL5"
@@ -99,6 +100,19 @@ def test_planted_secrets_do_not_leave(copied, other):
     page = other.folder / "report.html"
     copied.inside("bundle", "export", "-o", page)
     assert TOKEN not in page.read_text() and "<html" in page.read_text()
+
+
+@pytest.mark.parametrize("name", ["kernel", "kernel.aacocap"])
+def test_the_memory_of_captured_kernels_does_not_leave(copied, other, name):
+    """Mutation: files of a capture are handed out like others."""
+    session = copied.latest
+    kernel_captures.write(session / "model" / name)
+    (session / "manifest.json").write_text(json.dumps(_resealed(session)))
+    done = copied.inside("bundle", "export", "-o", other.folder / "b.tar.zst")
+    assert "it holds the memory of a captured kernel" in done.stderr
+    other.inside("bundle", "import", other.folder / "b.tar.zst")
+    imported = next((other.folder / "sessions").glob("2*/2*"))
+    assert not [path for path in imported.rglob("*") if path.suffix == ".aacocap" or path.parent.name == "blobs"]
 
 
 def _resealed(session):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from aaco.core.config import Settings, resolve
 from aaco.core.errors import Missing, UsageError
 from aaco.core.session import Session, sessions
 from aaco.core.tables import LLM_EVENTS, REQUESTS
-from aaco.llm import record
+from aaco.llm import client, own_thread, packets, record
 from aaco.pipeline import Run
 from aaco.report.sections.findings.endpoint import failures
 from aaco.tracelake import documents, layout, store
@@ -123,7 +125,10 @@ def test_a_stopped_server_delays_what_was_due_meanwhile(server: Running, setting
     Coordinated omission: what was due meanwhile waits in the client. Mutation: latencies from the dispatch.
     """
     begun = time.monotonic_ns()
-    stop = subprocess.Popen([sys.executable, "-c", "import os, signal, time\ntime.sleep(0.6)\n"
+    folder = settings.config.storage.sessions_dir
+    stop = subprocess.Popen([sys.executable, "-c", "import os, pathlib, signal, time\n"
+                             f"while not list(pathlib.Path({str(folder)!r}).rglob('load.reads')): time.sleep(0.01)\n"
+                             "time.sleep(0.3)\n"
                              f"os.kill({server.process.pid}, signal.SIGSTOP)\ntime.sleep(0.4)\n"
                              f"os.kill({server.process.pid}, signal.SIGCONT)"])
     run = asked(server.url, settings, "ttft=5000 period=5000 chunks=2", requests=120, rate_per_s=100, concurrency=4)
@@ -149,6 +154,52 @@ def test_an_open_loop_waits_for_no_answer(server: Running, settings: Settings):
     run = asked(server.url, settings, "ttft=300000 chunks=1", requests=60, rate_per_s=200)
     lateness = [row["t_send_ns"] - row["t_intended_ns"] for row in requests(run)]
     assert np.median(lateness) < 2e6 and max(row["t_first_ns"] - row["t_intended_ns"] for row in requests(run)) < 450e6
+
+
+def test_what_is_due_waits_for_no_answer_that_is_to_be_read(server: Running, settings: Settings, tmp_path: Path,
+                                                            monkeypatch: pytest.MonkeyPatch):
+    """60 answers come together and each takes 3 ms to read, while a request is due every 5 ms. Mutation: it waits."""
+    read = client._Client._read
+
+    def slowly(*arguments: Any) -> None:
+        time.sleep(0.003)
+        read(*arguments)
+
+    monkeypatch.setattr(client._Client, "_read", slowly)
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(f'{{"timestamp": {ms}, "input_length": 5}}\n' for ms in [0] * 60 + [*range(200, 350, 5)]))
+    rows = requests(asked(server.url, settings, "ttft=200000 chunks=1 role=0", trace=trace))[60:]
+    late_ms = [(row["t_send_ns"] - row["t_intended_ns"]) / 1e6 for row in rows]
+    assert np.median(late_ms) < 15
+    assert all(row["cpu_wait_ns"] is None or 0 <= row["cpu_wait_ns"] / 1e6 <= late
+               for row, late in zip(rows, late_ms, strict=True))
+
+
+def test_the_kernel_says_how_long_a_thread_waited_for_a_cpu():
+    """Beside another on the same CPU it waits for about half of the time. In real time it waits for none."""
+    cpus = os.sched_getaffinity(0)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as hog:
+        try:
+            for process in (0, hog.pid):
+                os.sched_setaffinity(process, {min(cpus)})
+            assert _waited_ns(own_thread.real_time(False)) > 20_000_000
+            if os.geteuid() == 0:
+                assert _waited_ns(own_thread.real_time()) < 20_000_000
+        finally:
+            hog.kill()
+            os.sched_setaffinity(0, cpus)
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+def _waited_ns(how: AbstractContextManager[None]) -> int:
+    waits = own_thread.CpuWaits()
+    with how:
+        before, until = waits.total_ns(), time.monotonic() + 0.3
+        while time.monotonic() < until:
+            pass
+        waited = waits.total_ns() - before
+    waits.close()
+    return waited
 
 
 def test_poisson_and_traces_are_sent_when_they_say(server: Running, settings: Settings, tmp_path: Path):
@@ -194,6 +245,14 @@ def test_every_bad_answer_has_its_class_and_is_in_no_latency(settings: Settings,
     assert document["in_latencies"] <= document["ok"] == len(CASES) - classes.total()
     shown = {row.label: row.text for row in failures(Endpoint.of(document), len(classes))}
     assert "slow down (Retry-After: 7)" in shown["HTTP 429"]
+
+
+def test_an_answer_that_never_pauses_has_a_limit_too(server: Running, settings: Settings):
+    """A word every 50 ms for 5 s, of which 0.6 s may pass. Mutation: only pauses have a limit."""
+    run = asked(server.url, settings, "ttft=1000 period=50000 chunks=100", requests=3, concurrency=3, timeout_s=0.6,
+                gap_timeout_s=0.5)
+    assert {row["status"] for row in requests(run)} == {"timeout"}
+    assert all(row["chunks"] > 3 and 0.6e9 <= row["t_end_ns"] - row["t_send_ns"] < 3e9 for row in requests(run))
 
 
 def test_an_idle_connection_that_died_is_no_failure(settings: Settings):
@@ -243,6 +302,63 @@ def test_tls(settings: Settings, tmp_path: Path):
             asked(url, settings, **given)
     assert [(row["status"], row["output_tokens"]) for row in requests(run)] == [("ok", 2)] * 12
     assert run.metrics["client_delay_p99_us"].value is not None
+
+
+def may_see_packets() -> bool:
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM).close()
+    except OSError:
+        return False
+    return True
+
+
+needs_packets = pytest.mark.skipif(not may_see_packets(), reason="needs CAP_NET_RAW")
+
+
+@needs_packets
+def test_packets_tell_apart_what_one_read_returns(server: Running, settings: Settings,
+                                                  monkeypatch: pytest.MonkeyPatch):
+    """A client that reads every 15 ms; each event has its own time nevertheless. Mutation: reads are not split."""
+    wait = client._Client._wait
+
+    def rarely(*arguments: Any) -> Any:
+        time.sleep(0.015)
+        return wait(*arguments)
+
+    monkeypatch.setattr(client._Client, "_wait", rarely)
+    run = asked(server.url, settings, "ttft=20000 period=4000 chunks=30", requests=24, concurrency=8,
+                packet_stamps=True)
+    sent = sent_times(run.session)
+    events = QueryableSession(run.session.folder).table(LLM_EVENTS.name).to_pylist()
+    late = [event["t_ns"] - sent[event["request_id"]][event["index"]] for event in events
+            if event["kind"] in ("content", "empty") and event["earliest_ns"] is None]
+    assert len(late) > 0.9 * 24 * 31 and np.median(late) < 100_000 and min(late) > -10_000
+    delays = [event["delay_ns"] for event in events if event["delay_ns"] is not None]
+    assert np.median(delays) > 2_000_000
+    client_of = run.explanation.examined["endpoint"]["client"]
+    assert client_of["packets"] > 24 * 30 and client_of["packets_dropped"] == client_of["reads_without_packet"] == 0
+
+
+@needs_packets
+@pytest.mark.parametrize(("host", "secure"), [("::1", False), ("127.0.0.1", True), ("127.0.0.1", False)])
+def test_packets_of_both_families_and_of_tls(settings: Settings, tmp_path: Path, host: str, secure: bool):
+    certificate = llm_server.certify(tmp_path / "server.pem") if secure else None
+    with llm_server.scripted(certificate=certificate, host=host) as url:
+        run = asked(url, settings, model="whole", requests=12, concurrency=3, answers_as=["ref"], packet_stamps=True,
+                    certificates=str(certificate) if certificate else None)
+    assert {row["status"] for row in requests(run)} == {"ok"}
+    client_of = run.explanation.examined["endpoint"]["client"]
+    assert client_of["packets"] > 12 and client_of["reads_without_packet"] == 0
+
+
+def test_without_the_right_to_see_packets_the_option_is_refused(server: Running, settings: Settings,
+                                                                monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(packets.socket, "socket", refuse)
+    with pytest.raises(Missing, match="refuses a packet socket"):
+        packets.PacketTap(socket.AF_INET, "127.0.0.1", 80)
 
 
 def test_a_session_is_like_any_other(server: Running, settings: Settings, capsys: pytest.CaptureFixture[str]):
@@ -308,12 +424,13 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
     """Its JSON reads back, and its exit code is that of its claims. Which are met decides a quiet machine."""
     from benchmarks import claims
     from benchmarks import llm as package
-    from benchmarks.llm import accuracy, definitions, knee, open_loop, peers, size, tails
+    from benchmarks.llm import accuracy, definitions, knee, llama, open_loop, peers, size, tails
 
     for module, smaller in ((accuracy, {"STREAMS": 5, "CHUNKS": 5, "HOGS": 1}), (tails, {"RUNS": 50, "REQUESTS": 500}),
                             (definitions, {"REQUESTS": 4, "CASES": {"one": "chunks=4 continuous=1"}}),
                             (open_loop, {"SECONDS": 1, "STOP_S": 0.3, "PAUSE_S": 0.2}), (size, {"TOKENS": 20_000}),
                             (knee, {"REQUESTS": 70, "MOST": knee.CAPACITY / 3}),
+                            (llama, {"REQUESTS": 4, "TOKENS": 20}),
                             (peers, {"REQUESTS": 4, "CASES": {"one": ("chunks=20", 20, 1, 0)}})):
         for name, number in smaller.items():
             monkeypatch.setattr(module, name, number)
@@ -322,7 +439,7 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(sys, "argv", ["benchmarks.llm", "--json", str(tmp_path / "claims.json")])
     code = claims.main(package)
     parts = json.loads((tmp_path / "claims.json").read_text())["parts"]
-    assert set(parts) == {"accuracy", "definitions", "knee", "open_loop", "peers", "size", "tails"}
+    assert set(parts) == {"accuracy", "definitions", "knee", "llama", "open_loop", "peers", "size", "tails"}
     assert all(parts.values())
     assert code == int(any(claim["met"] is False for part in parts.values() for claim in part))
     assert parts["size"][0]["met"]  # of the disk; memory is that of a process of its own only outside of tests

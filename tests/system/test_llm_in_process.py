@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import onnxruntime as ort
 import pytest
 
 from aaco import cli, markers
+from aaco.cli import llm
 from aaco.core.config import Settings, resolve
 from aaco.core.errors import ModelError, UsageError
 from aaco.core.session import sessions
@@ -34,6 +36,7 @@ from aaco.tracelake import documents, layout, store
 from aaco.tracelake.queries import QueryableSession
 from aaco.workflows import decode_run
 from aaco.workflows.decode_run import DecodeRequest
+from aaco.workflows.llm_run import LoadRequest
 
 CACHE = Path(os.environ.get("AACO_CACHE_DIR", "~/.cache/aaco")).expanduser() / "models"
 
@@ -244,8 +247,12 @@ def test_what_cannot_be_is_refused(settings: Settings, given: dict[str, Any], er
 
 
 def test_options_of_the_other_kind_are_refused(settings: Settings, capfd: pytest.CaptureFixture[str]):
-    """Mutation: they are taken and not used."""
+    """Each is of one kind, or of both. Mutation: they are taken and not used."""
+    server, decoder = ({field.name for field in dataclasses.fields(kind)} for kind in (LoadRequest, DecodeRequest))
+    assert set(llm.OF_SERVERS) == server - decoder - {"url"} | {"model"}
+    assert set(llm.OF_DECODERS) == decoder - server
     for words, said in ((["llama-tiny", "--body", "{}"], "--body is not for a decoder"),
+                        (["llama-tiny", "--packet-stamps"], "--packet-stamps is not for a decoder"),
                         (["http://127.0.0.1:9", "--model", "m", "--batch", "2"], "--batch is not for a server"),
                         (["http://127.0.0.1:9"], "name a server and its model"), ([], "name a server")):
         assert cli.outcome(cli.app, "aaco", ["llm", *words]) == 2 and said in capfd.readouterr().err

@@ -107,6 +107,10 @@ def test_where_did_the_time_go(execute):
 
     kept = json.loads((aaco.latest / "metrics/bottleneck.json").read_text())
     assert printed["bottleneck"].startswith(f"{kept['bottleneck_class']} - ")
+    decided = json.loads((aaco.latest / "optimize/trials.jsonl").read_text().splitlines()[-1])
+    kept, trial = printed["try"].splitlines()
+    assert decided["step"] == "decided" and kept == f"kept: {decided['kept'] or 'no change'} - {decided['why']}"
+    assert trial.startswith("no_spinning: ")
     assert "BOTTLENECK ANALYSIS" in printed["report"]
     assert aaco.latest.name in (aaco.folder / "bert-tiny.html").read_text()
 

@@ -8,7 +8,7 @@ import pytest
 
 from aaco.steps.serving_inputs import ServingInputs
 from aaco.tracelake.queries import QueryableSession
-from benchmarks import serving
+from benchmarks import serving, serving_repetition
 from tests import kineto_files
 from tests.system.conftest import Aaco
 
@@ -44,6 +44,26 @@ def test_steps_are_listed_with_their_phases(aaco: Aaco, captures: Path):
     assert {row["batch"] for row in listed if row["phase"] == "decode"} == {16}
     rows = [line.split() for line in aaco.inside("steps", "--phase", "mixed").stdout.splitlines()]
     assert [row[1] for row in rows[1:-1]] == ["mixed"] and rows[-1][0] == "mixed:"
+
+
+def test_without_annotations_steps_are_found_by_repetition_and_the_first_line_says_so(aaco: Aaco, captures: Path,
+                                                                                      tmp_path: Path):
+    """Mutation: the steps of annotations only."""
+    trace = serving_repetition.read(serving.own(captures, "serving_window"))
+    aaco.inside("import", serving_repetition.write(tmp_path / "engine.json.gz", trace, trace["traceEvents"]))
+    lines = aaco.inside("steps").stdout.splitlines()
+    assert lines[0].startswith("steps by repetition") and len(lines) == 2 + 12
+    row = json.loads(aaco.inside("steps", "--json", "--top", "1").stdout)["steps"][0]
+    assert (row["source"], row["phase"], row["batch"], row["scheduled_tokens"], row["engine"], row["annotation"]) == (
+        "repetition", *[None] * 5)
+    assert "do not prove the phase" in row["why_absent"]
+    assert "12 of unknown phase (by repetition)" in " ".join(aaco.inside("report").stdout.replace("║", "").split())
+
+
+def test_of_one_step_alone_repetition_tells_nothing_and_that_is_said(aaco: Aaco, captures: Path, tmp_path: Path):
+    trace = serving_repetition.read(captures / "kineto" / serving.VLLM)
+    aaco.inside("import", serving_repetition.write(tmp_path / "engine.json.gz", trace, trace["traceEvents"]))
+    assert "repetition shows none: its kernels do not repeat" in " ".join(aaco.inside("steps", expect=2).stderr.split())
 
 
 def test_captures_beside_the_workload_are_set_apart_and_named(aaco: Aaco, captures: Path, tmp_path: Path):

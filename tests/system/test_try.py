@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+from aaco import pipeline
+from aaco.cli import try_
+from aaco.core import documents as forms
 from aaco.core.candidate import Candidate
 from aaco.core.errors import AacoError, ModelError, UsageError
 from aaco.core.session import Session
+from aaco.core.show import Show
 from aaco.core.tables import PAIRS
-from aaco.governance.verdict import RegressionVerdict
-from aaco.optimize import input_sets, ledger
+from aaco.governance.verdict import MetricVerdict, RegressionVerdict
+from aaco.optimize import input_sets, ledger, outcomes
 from aaco.optimize.search import Search
+from aaco.report.renderers import output_formats
+from aaco.report.sections.findings import trials as view
 from aaco.runner import ort, registry
 from aaco.runner.ort import Workload
 from aaco.runner.registry import BackendEntry
-from aaco.tracelake import layout, store
+from aaco.steps.findings.trials import of_ledger
+from aaco.tracelake import documents, layout, store
 from aaco.tracelake.document_schemas.ledger import FirstLook, OutputsChecked, SearchDecided, TurnsMeasured
+from aaco.tracelake.history.history import History, Key, Sample
 from aaco.tracelake.outputs import Output, digest
 from aaco.workflows import keep_choice, try_advice
+from aaco.workflows.duet import compare
 from aaco.workflows.duet.compare import Compared
+from aaco.workflows.duet.costs import ProcessCost
 from benchmarks.try_advice import _models, _searches, killed, live
 from tests import models
 
@@ -61,9 +72,10 @@ class Fake:
         self.subject, self.requests, self.inputs, self.limits = subject, [], [], []
         self.current = None  # side of the last comparison
         self.computes = lambda changed, x: x
+        self.device, self.energy = 0.5, 1.0  # ms of a latency of 1; times the baseline's
         self.saves, self.fails, self.memory, self.slow = (20.0, 20.0), set(), 1.0, 0.0
-        monkeypatch.setattr(try_advice.ort, "run_once", self.run_once)
-        monkeypatch.setattr(try_advice.compare, "compare", self.compare)
+        monkeypatch.setattr(ort, "run_once", self.run_once)
+        monkeypatch.setattr(compare, "compare", self.compare)
 
     def run_once(self, workload, limit_s=None):
         changed = "session.nobody_reads_this" in workload.backend.session_options or "tried" in str(workload.model)
@@ -84,8 +96,17 @@ class Fake:
         saved = self.saves[step == "again"]
         session = Session.create(settings.config.storage.sessions_dir, {}, "compare", "1")
         store.write(session, PAIRS, pairs(request, 1 - saved / 100, self.slow))
+        metrics = [MetricVerdict.model_construct(
+            metric=name, baseline_value=value, current_value=value, effect_pct=-saved, ci=(-saved - 1, -saved + 1),
+            status="improved") for name, value in (("latency_ms", 1.0), ("device_time_ms", self.device))]
         return Compared(session, RegressionVerdict.model_construct(
-            effect_pct=-saved, ci=(-saved - 1, -saved + 1), metrics=[], why=""))
+            effect_pct=-saved, ci=(-saved - 1, -saved + 1), metrics=metrics, why=""), self.costs(request))
+
+    def costs(self, request):
+        """Return a second a process; the changed side takes so many times the energy."""
+        kinds = ["change"] * request.processes + ["baseline control", "current control"] * request.controls * 2
+        return tuple(ProcessCost(at, kind, 1.0, 10.0 * (self.energy if kind == "current control" else 1))
+                     for at, kind in enumerate(kinds))
 
     def search(self, change=FASTER):
         """Return the lines of a search over one change."""
@@ -126,6 +147,15 @@ def test_what_is_asked_of_each_comparison(fake):
     assert all(request.controls and request.processes >= 5 for request in confirmations)
     assert {request.limit_s for request in fake.requests} | set(fake.limits) == {terms.limit_s}
     assert len({request.seed for request in fake.requests}) == 3
+    assert all(request.energy for request in confirmations)
+
+
+@pytest.mark.parametrize(("device", "traced"), [(0.95, True), (0.5, False)])
+def test_no_tracer_slows_launches_where_the_latency_is_judged(fake, device, traced):
+    """The first look finds out which; its tracer records the device always."""
+    fake.device = device
+    look, *confirmations = (Search(fake.search()), fake.requests)[1]
+    assert look.device_time and [request.device_time for request in confirmations] == [traced, traced]
 
 
 def test_outputs_are_compared_for_several_inputs(fake):
@@ -184,7 +214,8 @@ def test_a_change_that_does_not_run_is_refused_and_the_search_goes_on(fake, step
 
 @pytest.mark.parametrize(("field", "value", "says"), [
     ("saves", (20.0, 0.5), "the last comparison did not confirm it"), ("saves", (1.5, 20.0), "was confirmed"),
-    ("memory", 1.5, "no candidate computes the same"), ("slow", 0.2, "was confirmed")])
+    ("memory", 1.5, "no candidate computes the same"), ("slow", 0.2, "was confirmed"),
+    ("energy", 1.2, "was confirmed")])
 def test_each_gate_refuses(fake, field, value, says):
     setattr(fake, field, value)
     lines = fake.search()
@@ -240,12 +271,43 @@ def test_a_file_that_an_entry_cannot_follow_stays_as_it_is(kept, text):
 
 @pytest.mark.parametrize(("saved", "passed"), [(20.0, True), (1.0, False)])
 def test_a_written_backend_is_judged_again_by_the_rule_of_the_search(kept, saved, passed):
-    """Mutation: with the backend's options only, which lack the batch and where data lies."""
+    """In the same way as the search confirmed it: processes, pairs, level, inputs, tracer. Mutation: with the backend's
+    options only, which lack the batch and where data lies.
+    """
     fake, settings = kept
     fake.saves = (saved, saved)
+    confirmed = fake.requests[-1]
     judged = keep_choice.again(fake.subject.session, "fast", settings)
     assert dict(fake.current.options) == {"backend": "fast", "batch": "1"}
-    assert judged.outcome.passed is passed
+    assert judged.outcome.passed is passed and judged.judged_by == "latency"
+    assert replace(fake.requests[-1], seed=None) == replace(confirmed, seed=None, limit_s=None, budget_s=None)
+
+
+def test_a_session_expects_of_its_advice_what_that_gained_on_this_machine(recorded, tmp_path):
+    """From the third model on; a history that cannot be read costs the session nothing, and is said."""
+    session, config = recorded[0].session, recorded[0].settings.config
+    storage = config.storage.model_copy(update={"baselines_dir": tmp_path})
+    settings = replace(recorded[0].settings, config=config.model_copy(update={"storage": storage}))
+    name = try_advice.advised(session)[0]
+
+    def expected():
+        told = []
+        explained = pipeline.analyze(session, settings, Show(step=told.append))
+        entry = next(advice for advice in documents.read(session, layout.BOTTLENECK)["optimization_priority"]
+                     if advice["action"] == name)
+        return (entry.get("expected") or {}).get("here"), output_formats.render(explained, "markdown", "plain"), told
+
+    for model in "abc":
+        assert not expected()[0]
+        key = Key(model, outcomes.OF_ADVICE + name, session.record.machine_id, "c")
+        with History.open(tmp_path) as history:
+            history.append([Sample(key, model, 0, 0.5, "ratio", "lower_is_better", 1, 1, source="try")])
+    here, report, _ = expected()
+    assert here is True and "2.00 x faster expected (2.00 to 2.00 in 9 of 10, by 3 models tried on this machine)" in (
+        " ".join(report.split()))
+    (tmp_path / "history.db").write_text("no database")
+    here, _, told = expected()
+    assert not here and any("is not known" in line for line in told)
 
 
 def test_a_session_that_kept_nothing_has_nothing_to_write(fake):
@@ -283,3 +345,11 @@ def test_a_change_of_nothing_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(live, "CANDIDATES", 1)
     lines = live.no_change(tmp_path, "conv", 1)
     assert lines[-1].kept is None and of(lines, OutputsChecked)[0].passed and of(lines, FirstLook)
+
+
+def test_the_guide_shows_what_a_recorded_search_prints(capsys):
+    """Mutation: a row of the outcome that the guide does not have."""
+    root = Path(__file__).parents[2]
+    trials = of_ledger(ledger.read(root / "tests/captures/try_cpu/trials.jsonl"))
+    try_._print(list(view.rows(forms.encode(trials))))
+    assert capsys.readouterr().out in (root / "docs/guides/try.md").read_text()

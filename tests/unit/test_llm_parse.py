@@ -58,6 +58,18 @@ def test_after_a_full_read_what_follows_came_after_its_end(tmp_path: Path):
     assert [row["earliest_ns"] for row in events] == [None, 10_000, None]
 
 
+def test_events_that_were_read_with_the_header_may_have_come_before_its_stamp(tmp_path: Path):
+    """The stamp is that of the last packet. Mutation: the header's stamp bounds them."""
+    events, _ = parsed(tmp_path / "reads", (5_000, 9_000, 2_500, event("a") + event("b")))
+    assert [(row["t_ns"], row["earliest_ns"]) for row in events] == [(5_000, 2_500), (5_000, None)]
+
+
+def test_a_read_without_a_stamp_bounds_nothing_behind_it(tmp_path: Path):
+    """What came next may have come before the client looked at the clock. Mutation: its time is a bound."""
+    events, _ = parsed(tmp_path / "reads", (0, 20_000, 9_500, event("a")), (30_000, 31_000, 0, event("b") + event("c")))
+    assert [row["earliest_ns"] for row in events] == [9_500, 9_500, None]
+
+
 def test_a_read_that_ends_inside_an_event_gives_no_time(tmp_path: Path):
     whole = event("b")
     events, _ = parsed(tmp_path / "reads", (10_000, 11_000, 9_500, event("a") + whole[:9]),

@@ -90,7 +90,13 @@ def test_a_request_that_waited_in_the_client_is_late_from_its_intended_time():
     assert endpoint.quantile("ttft", 0.5).value == pytest.approx(530)
     assert endpoint.quantile("ttft_dispatched", 0.5).value == pytest.approx(30)
     assert endpoint.quantile("latency", 0.5).value == pytest.approx(560)
-    assert endpoint.client.lateness_p99_ms == pytest.approx(500)
+    assert endpoint.client.lateness_p99_ms == pytest.approx(500) and endpoint.client.lateness_own_p99_ms is None
+
+
+def test_what_the_client_waited_for_a_cpu_is_told_apart():
+    """5 ms late, of them 4 for a CPU. Mutation: the lateness is all the client's."""
+    client = found(many(waited=5, cpu_wait_ns=4 * MS)).client
+    assert client.lateness_p99_ms == pytest.approx(5) and client.lateness_own_p99_ms == pytest.approx(1)
 
 
 def test_too_few_requests_have_no_tail():
@@ -159,6 +165,15 @@ def test_cold_and_warm_prefixes_are_not_put_together():
     assert str(raised.value) == MIXED
     groups = {one.group: one.quantiles[0].value for one in endpoint.latencies if one.name == "ttft"}
     assert groups == {"cold": pytest.approx(300), "warm": pytest.approx(30)}
+
+
+@pytest.mark.parametrize("cached", [0, 64])
+def test_answers_without_a_word_on_their_prefix_are_neither_cold_nor_warm(cached: int):
+    """vLLM says nothing of a prompt without a cached prefix. Mutation: they are in no percentile."""
+    rows = [request(number, 100 * number, ttft=[300, 30][number % 2], cached_tokens=[None, cached][number % 2])
+            for number in range(200)]
+    groups = {one.group: one.quantiles[0].value for one in found(rows).latencies if one.name == "ttft"}
+    assert groups == {"unstated": pytest.approx(300), "warm" if cached else "cold": pytest.approx(30)}
 
 
 def test_merged_reads_widen_intervals_and_move_no_value():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aaco.collectors import energy_counters
 from aaco.collectors.gpu import nvml
 from aaco.core.config import Analysis
 from aaco.core.errors import BadCapture
@@ -116,3 +117,18 @@ def test_the_device_check_says_why_there_is_none():
     script = Path(__file__).parents[2] / "scripts/device-check"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert "rate_hz" in done.stdout if done.returncode == 0 else "unavailable" in done.stderr
+
+
+def test_the_energy_of_the_device_that_cuda_numbers_so_is_counted(build):
+    """The fake counts a mJ each time that it is asked. Its devices are of two kinds, which CUDA may order otherwise."""
+    in_order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    counter = energy_counters.of_device(1, in_order, build())
+    before = counter.read()
+    assert counter.what == "the device" and counter.joules(before, counter.read()) == pytest.approx(1e-3)
+    counter.close()
+    with pytest.raises(Absent, match="number 0 is not known"):
+        energy_counters.of_device(0, {}, build())
+    with pytest.raises(Absent, match="number 7 is not known"):
+        energy_counters.of_device(7, in_order, build())
+    with pytest.raises(Absent, match="does not load"):
+        energy_counters.of_device(0, in_order, "libnothing-of-the-kind.so")

@@ -103,7 +103,8 @@ def test_what_recorded_changes_make_likely_ranks_and_is_told():
     (first, second), _ = recommend.bounded(recommend.gaining(found, NO_BATCH), expecting(2.0))
     assert (first.name, second.name) == ("move_host_work", "device_graph")
     assert math.isclose(second.gain_pct, 50) and second.entry().expected.model_dump() == {
-        "factor": 2.0, "low": 1.6, "high": 2.4, "pairs": 18, "workloads": 10, "own": True, "samples": 1.0}
+        "factor": 2.0, "low": 1.6, "high": 2.4, "pairs": 18, "workloads": 10, "own": True, "samples": 1.0,
+        "here": False}
 
 
 def test_what_is_expected_to_gain_nothing_is_not_offered():

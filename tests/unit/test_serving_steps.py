@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from aaco.analytics.serving.steps import COLUMNS, ServingSteps
+from aaco.analytics.serving.launch_order import COLUMNS
+from aaco.analytics.serving.steps import ServingSteps
 from aaco.core.tables import COPIES
 from tests import timed
 

@@ -10,8 +10,8 @@ from aaco.report.sections.findings import serving
 
 
 def steps(*rows):
-    base = {"engine": "vllm", "phase": "decode", "batch": 8, "t_start_ns": 0, "t_end_ns": 1000, "kernels": 2,
-            "kernel_ns": 600, "busy_ns": 500, "graph_launches": 1, "graph_launch_ns": 30, "wait_ns": 10,
+    base = {"source": "annotation", "engine": "vllm", "phase": "decode", "batch": 8, "t_start_ns": 0, "t_end_ns": 1000,
+            "kernels": 2, "kernel_ns": 600, "busy_ns": 500, "graph_launches": 1, "graph_launch_ns": 30, "wait_ns": 10,
             "speculative": 0}
     rows = [base | row for row in rows]
     columns = {name: [row.get(name) for row in rows] for row in rows for name in row}

@@ -13,7 +13,7 @@ from aaco.core.tables import PAIRS
 from aaco.governance import agreement
 from aaco.governance.verdict import MetricVerdict, RegressionVerdict
 from aaco.optimize import gates, input_sets
-from aaco.optimize.gates import TimeSaved as Saved
+from aaco.optimize.gates import TimeSaved
 from aaco.tracelake.document_schemas.ledger import SearchTerms
 from aaco.tracelake.outputs import Output, digest
 
@@ -100,24 +100,31 @@ def metric(name, baseline, effect, status="equivalent", current=1.0):
                                          ci=(effect - 1, effect + 1), status=status, current_value=current)
 
 
+def saved(percent, low, high, of="latency"):
+    return TimeSaved(percent, low, high, of)
+
+
 def test_a_gain_is_time_saved_with_its_interval_the_other_way_round():
-    assert gates.gain(verdict(-10, -12, -8)) == Saved(10, 8, 12)
-    assert gates.gain(verdict(None, None, None)) == Saved(None, None, None)
-    assert gates.gain(verdict(60, 50, 80), batch_factor=2) == pytest.approx((20, 10, 25))
+    assert gates.gain(verdict(-10, -12, -8)) == saved(10, 8, 12)
+    assert gates.gain(verdict(None, None, None)) == saved(None, None, None)
+    assert gates.gain(verdict(60, 50, 80), batch_factor=2)[:3] == pytest.approx((20, 10, 25))
 
 
 def test_the_device_counts_where_it_fills_the_latency():
     filled = [metric("device_time_ms", 9.5, -20), metric("latency_ms", 10, -5)]
     waits = [metric("device_time_ms", 5, -20), metric("latency_ms", 10, -5)]
-    assert gates.gain(verdict(-20, -21, -19, filled)).percent == 20
-    assert gates.gain(verdict(-20, -21, -19, waits)).percent == 5
+    assert gates.gain(verdict(-20, -21, -19, filled)) == saved(20, 19, 21, "device time")
+    assert gates.gain(verdict(-20, -21, -19, waits)) == saved(5, 4, 6)
+    assert gates.fills_latency(verdict(-20, -21, -19, filled)) and not gates.fills_latency(verdict(0, 0, 0, filled[1:]))
+    outcome = gates.fast_enough(gates.gain(verdict(-20, -21, -19, filled)), TERMS, "")
+    assert outcome.why == "20.0 % less time [19.0, 21.0] by device time"
 
 
 @pytest.mark.parametrize(("gain", "kept", "says"), [
-    (Saved(3, 0.1, 6), True, "3.0 % less time"), (Saved(3, 0.0, 6), False, "holds 0"),
-    (Saved(3, -1, 6), False, "holds 0"),
-    (Saved(1.9, 1, 3), False, "below 2 %"), (Saved(2, 1, 3), True, "less time"), (Saved(-5, -6, -4), False, "holds 0"),
-    (Saved(None, None, None), False, "could not be judged: too few"), (Saved(5, None, None), False, "could not")])
+    (saved(3, 0.1, 6), True, "3.0 % less time"), (saved(3, 0.0, 6), False, "holds 0"),
+    (saved(3, -1, 6), False, "holds 0"),
+    (saved(1.9, 1, 3), False, "below 2 %"), (saved(2, 1, 3), True, "less time"), (saved(-5, -6, -4), False, "holds 0"),
+    (saved(None, None, None), False, "could not be judged: too few"), (saved(5, None, None), False, "could not")])
 def test_a_gain_is_kept_above_zero_and_at_least_two_per_cent(gain, kept, says):
     outcome = gates.fast_enough(gain, TERMS, "too few")
     assert outcome.passed is kept and says in outcome.why
@@ -129,6 +136,22 @@ def test_a_gain_is_kept_above_zero_and_at_least_two_per_cent(gain, kept, says):
     ([], [9], False), ([9], [], False)])
 def test_memory_is_worse_where_every_process_needs_much_more(before, after, worse):
     assert gates.memory(before, after).worse is worse
+
+
+@pytest.mark.parametrize(("before", "after", "factor", "worse", "says"), [
+    ([10.0, 11.0], [12.2, 13.0], 1, True, "10.5 -> 12.6 J"), ([10.0, 11.0], [12.0, 30.0], 1, False, "10.5 -> 21 J"),
+    ([10.0, 11.0], [20.0, 21.0], 2, False, "10.5 -> 10.2 J"), ([10.0, 11.0], [30.0], 1, False, "not measured: no RAPL"),
+    ([], [], 1, False, "not measured: no RAPL")])
+def test_energy_is_worse_where_every_process_needs_much_more(before, after, factor, worse, says):
+    guard = gates.energy(before, after, factor, "no RAPL")
+    assert guard.worse is worse and guard.why.startswith(says)
+
+
+def test_the_first_guard_that_is_worse_refuses():
+    fine, worse = (gates.GuardedMetric(metric=name, worse=bad, why="x") for name, bad in (("a", False), ("b", True)))
+    passed = gates.GateOutcome(True, "faster", 0.1)
+    assert gates.guarded(passed, [fine]) == passed
+    assert gates.guarded(passed, [fine, worse]) == gates.GateOutcome(False, "b is worse: x", 0.1)
 
 
 def test_neither_the_latency_nor_the_device_may_get_worse():

@@ -55,6 +55,7 @@ VERBS = {
         "instructions": ("aaco.cli.instructions:instructions", "Where the instructions of kernels wait."),
         "isa": ("aaco.cli.isa:isa", "Registers, memory and occupancy of compiled GPU kernels."),
         "ir": ("aaco.cli.ir:ir", "Functions in a compiler's dump, and what its passes cost."),
+        "replay": ("aaco.cli.replay:replay", "What a captured kernel launch holds, and is it whole?"),
         "chi": ("aaco.cli.summary:chi", "A session's compute health index and its trend."),
         "explain": ("aaco.cli.explain:explain", "What a metric means, its value, or why it has none."),
     },

@@ -48,6 +48,8 @@ OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_c
               help="Measure either side against itself in as many processes.")
 @click.option("--vary-inputs", "vary", is_flag=True, help="Move the elements of every input by one place between "
               "pairs: what a side remembers of the last inference is of no use.")
+@click.option("--device-time/--no-device-time", "device_time", default=True, show_default=True,
+              help="Record what a device does in each turn. Without, no tracer makes launches of kernels slower.")
 @click.option("--tolerance", "tolerance_pct", type=options.Percentage(), metavar="5%",
               help="Tolerated slowdown, the margin of equivalence: at least 0.5 %.  [default: analysis.tolerance_pct]")
 @click.option("--level", type=options.POSITIVE, help="Confidence, e.g. 0.95.  [default: by analysis.false_alarm_pct]")
@@ -148,6 +150,6 @@ def _request(arguments: dict[str, Any], defaults: dict[str, Any]) -> Any:
     from aaco.workflows.duet.compare import DuetRequest
 
     names = ("processes", "most", "pairs", "warmup", "controls", "tolerance_pct", "level", "precision_pct", "budget_s",
-             "seed", "vary")
+             "seed", "vary", "device_time")
     settings_given = {name: arguments[name] for name in names if arguments[name] is not None}
     return DuetRequest(**defaults | settings_given)

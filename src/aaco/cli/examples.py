@@ -100,6 +100,8 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "history branch": _of("what a branch was made from", "aaco history branch feature 1a2b3c4"),
     "ci": _of("a pull request", "aaco ci aaco-ci.yaml -o reports",
               "the main branch", "aaco ci aaco-ci.yaml --save-baselines"),
+    "replay inspect": _of("what did a captured kernel run with?", "aaco replay inspect kernel.aacocap"),
+    "replay verify": _of("is a capture whole?", "aaco replay verify kernel.aacocap"),
     "bundle export": _of("a session as one file", "aaco bundle export latest -o session.tar.zst"),
     "bundle verify": _of("is it whole?", "aaco bundle verify session.tar.zst"),
     "bundle import": _of("somebody else's session becomes one of mine", "aaco bundle import session.tar.zst"),

@@ -27,7 +27,8 @@ PRESETS = ("llm-server", "llm-interactive")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 OF_DECODERS = ("genai", "backend", "batch")  # options by the kind of target that they are for
 OF_SERVERS = ("model", "api", "concurrency", "trace", "prompts", "shared_prefix_pct", "count_chunks", "body",
-              "answers_as", "gap_timeout_s", "timeout_s", "key_env", "key_file", "certificates")
+              "answers_as", "gap_timeout_s", "timeout_s", "real_time", "packet_stamps", "key_env", "key_file",
+              "certificates")
 LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_latency_p99_ms"}
 
 
@@ -68,6 +69,9 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
               help="Seconds an answer may pause.")
 @click.option("--timeout", "timeout_s", type=options.SECONDS, default=600.0, show_default=True,
               help="Seconds an answer may take.")
+@click.option("--real-time", is_flag=True, help="Run the client before all other programs (CAP_SYS_NICE).")
+@click.option("--packet-stamps", is_flag=True, help="Stamp each packet, also of those that are read together "
+              "(CAP_NET_RAW).")
 @click.option("--seed", type=options.SEED, default=0, show_default=True, help="Seed of made prompts and random times.")
 @click.option("--api-key-env", "key_env", metavar="NAME", help="Environment variable that holds the API key.")
 @click.option("--api-key-file", "key_file", type=FILE, help="File that holds the API key.")
@@ -106,6 +110,8 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
     if rising := llm_loads.take_rising(load_fields):
         if policy:
             raise UsageError("a load that rises: objectives are of one session", "aaco sla check SESSION for each")
+        if not load_fields["model"]:
+            raise UsageError("a load that rises is for a server and its model", "aaco llm URL --model NAME --rate 1:64")
         llm_loads.ask(_of_server(target, load_fields), rising, settings, tag, as_json)
         return
     with talk() as show:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import click
 
@@ -33,6 +33,25 @@ class Real(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number
+
+
+class Duration(Real):
+    """Seconds above 0, or a number with s, m or h."""
+
+    name = "duration"
+    units: ClassVar[dict[str, float]] = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+    def __init__(self) -> None:
+        super().__init__(0, 1_000_000, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        number, unit = (text[:-1], text[-1]) if text[-1:] in self.units else (text, "s")
+        try:
+            seconds = float(number) * self.units[unit]
+        except ValueError:
+            self.fail(f"{value!r} is no duration: 90, 90s, 10m, 1h", param, ctx)
+        return super().convert(seconds, param, ctx)
 
 
 class Warmup(click.IntRange):
@@ -82,7 +101,7 @@ def of_kind(what: str) -> Callable[[click.Context, click.Parameter, str], list[C
 COUNT, WHOLE = click.IntRange(1, 2**31 - 1), click.IntRange(0, 2**31 - 1)
 SEED = click.IntRange(0, 2**63 - 1)
 POSITIVE, SHARE = Real(0, min_open=True), Real(0)
-SECONDS = Real(0, 1_000_000, min_open=True)
+SECONDS = Duration()
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 full = click.option("--full", is_flag=True, help="Print the whole report, not only its first screen.")

@@ -1,4 +1,4 @@
-"""`rocm-perf`: the kernel laboratory's entry point. Its own verbs arrive with the kernels package."""
+"""`rocm-perf`: the kernel laboratory's entry point."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import click
 from aaco import __version__
 from aaco.cli import LazyGroup, call
 
-VERBS = {"Shared with aaco": {
+VERBS = {"Kernels": {
+    "replay": ("aaco.cli.replay:rocm_perf_replay", "Captured kernel launches: are their addresses free here?"),
+}, "Shared with aaco": {
     "doctor": ("aaco.cli.doctor:doctor", "What works on this machine, and what to fix first."),
     "calibrate": ("aaco.cli.calibrate:calibrate", "Measure this machine's ceilings."),
 }}
@@ -16,7 +18,7 @@ VERBS = {"Shared with aaco": {
 @click.group(cls=LazyGroup, verbs=VERBS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "-v", "--version", prog_name="rocm-perf")
 def app() -> None:
-    """Per-kernel roofline, guarded optimiser and replay are not part of this version
+    """Per-kernel roofline and guarded optimiser are not part of this version
 
     usage: rocm-perf VERB ...
     """

@@ -31,14 +31,17 @@ def steps(session: str | None, named: str | None, top: int, phase: str | None, c
           sessions_dir: Path | None, as_json: bool) -> None:
     """List the steps of a serving engine in SESSION: phase, batch, tokens, and the device's work.
 
-    A step is what vLLM, SGLang, TensorRT-LLM, TGI or ATOM annotate as one. A kernel is of the step that launched it,
-    whenever it ran. Times are those of the profiled run.
+    A step is what vLLM, SGLang, TensorRT-LLM, TGI or ATOM annotate as one; without annotations what the host's launches
+    repeat, and the first line says so. A kernel is of the step that launched it, whenever it ran. Times are those of
+    the profiled run.
     """
     from aaco.core.session import find
 
     root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
     chosen_session = find(options.one_session(session, named), root)
     rows = _rows(chosen_session, phase)
+    if not as_json and (source := _source(chosen_session)):
+        say.line(source)
     distrust.warn(chosen_session)
     if as_json:
         say.document({"schema_version": 1, "session_id": chosen_session.id, "steps": rows.slice(0, top).to_pylist(),
@@ -56,20 +59,45 @@ def _rows(session: Session, phase: str | None) -> pa.Table:
     """Return the steps, of one phase if it is given. Raise UsageError where there are none."""
     import pyarrow.compute as pc
 
-    from aaco.analytics.serving.annotations import step_family
     from aaco.core.errors import UsageError
-    from aaco.core.tables import API_CALLS, SERVING_STEPS
-    from aaco.report import format
-    from aaco.tracelake import queries, store
+    from aaco.core.tables import SERVING_STEPS
+    from aaco.tracelake import store
 
     if not store.holds(session, SERVING_STEPS):
-        names = queries.names(session, API_CALLS, "name") if store.holds(session, API_CALLS) else []
-        unread = next((f"of {format.clean(name)!r} the form is not known" for name in names if step_family(name)),
-                      "no range of it has the form of one")
-        raise UsageError(f"session {session.id} has no steps of a serving engine: {unread}",
+        raise UsageError(f"session {session.id} has no steps of a serving engine: {_why_none(session)}",
                          "record vLLM or SGLang with their annotations of steps (docs/guides/serving.md)")
     rows = store.read(session, SERVING_STEPS)
     return rows if phase is None else rows.filter(pc.equal(rows["phase"].cast("string"), phase))
+
+
+def _why_none(session: Session) -> str:
+    """Return why there are no steps, neither by annotations nor by repetition."""
+    from aaco.analytics.serving.annotations import step_family
+    from aaco.core.readings import Absent
+    from aaco.core.tables import API_CALLS
+    from aaco.report import format
+    from aaco.steps.findings.serving_steps import by_repetition
+    from aaco.tracelake import queries, store
+
+    names = queries.names(session, API_CALLS, "name") if store.holds(session, API_CALLS) else []
+    unread = next((f"of {format.clean(name)!r} the form is not known" for name in names if step_family(name)),
+                  "no range of it has the form of one")
+    try:
+        by_repetition(session)
+    except Absent as reason:
+        return f"{unread}, and repetition shows none: {format.clean(str(reason))}"
+    return f"{unread}; an import with this version lists those that repeat"
+
+
+def _source(session: Session) -> str:
+    """Return the line that says that steps are by repetition; empty where they are annotated."""
+    from aaco.analytics.serving.summary import REPETITION, Serving
+    from aaco.report.sections.findings.serving import BY_REPETITION
+    from aaco.tracelake import documents, layout
+
+    document = documents.read(session, layout.finding("serving"))
+    serving = Serving.of(document) if document else None
+    return f"steps {BY_REPETITION}" if serving and serving.source == REPETITION else ""
 
 
 def _phases(session: Session, phase: str | None) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,31 +14,18 @@ from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aaco.core.config import Settings
     from aaco.core.session import Session
-
-DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
-SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-class Duration(click.ParamType[float]):
-    """Seconds, or a number with s, m or h."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        match = DURATION.fullmatch(str(value).strip())
-        seconds = float(match[1]) * SECONDS[match[2]] if match else 0.0
-        if not 0 < seconds <= 1_000_000:
-            self.fail(f"{value!r} is no duration: 90s, 10m, 1h", param, ctx)
-        return seconds
+    from aaco.report.rows import Row
 
 
 @manual.command(name="try")
 @click.argument("names", nargs=-1, metavar="[ADVICE] [SESSION]")
 @click.option("--all", "everything", is_flag=True, help="Try every change that applies.")
 @click.option("--list", "only_list", is_flag=True, help="Show what can be tried, and why the rest cannot; run nothing.")
-@click.option("--budget", "budget_s", type=Duration(), default="10m", show_default=True, metavar="DURATION",
+@click.option("--budget", "budget_s", type=options.SECONDS, default="10m", show_default=True, metavar="DURATION",
               help="Begin nothing that would end after so long: 90s, 10m, 1h.")
 @click.option("--accept-error", type=options.SHARE, default=0.0, metavar="SHARE",
               help="Accept changes of the arithmetic whose outputs differ by this share of the largest element, 0.01.")
@@ -166,15 +152,33 @@ def _write(session: Session, name: str, settings: Settings) -> None:
 
 
 def _again(session: Session, name: str, settings: Settings, as_json: bool) -> None:
-    from aaco.report.sections import verdict as report
     from aaco.workflows import keep_choice
 
     with talk() as show:
-        compared, outcome = keep_choice.again(session, name, settings, show)
-    document = compared.verdict.model_dump(mode="json")
-    say.aside(f"session {compared.session.id}")
+        judged = keep_choice.again(session, name, settings, show)
+    document = judged.compared.verdict.model_dump(mode="json")
+    say.aside(f"session {judged.compared.session.id}")
     if as_json:
-        say.document(document)
-    else:
-        say.line(f"{'CONFIRMED AGAIN' if outcome.passed else 'NOT CONFIRMED'}: {outcome.why}")
-        say.text(report.render(document))
+        say.document({"schema_version": 1, "confirmed": judged.outcome.passed, "why": judged.outcome.why,
+                      "judged_by": judged.judged_by, "verdict": document})
+        return
+    say.line(f"{'CONFIRMED AGAIN' if judged.outcome.passed else 'NOT CONFIRMED'}: {judged.outcome.why}")
+    _print(list(_measured(document, judged.judged_by)))
+
+
+def _measured(document: dict[str, Any], judged_by: str) -> Iterator[Row]:
+    """Yield each metric as measured, that by which it was judged named as such, and the ones that are absent."""
+    from aaco.optimize.gates import NAMES
+    from aaco.report import format
+    from aaco.report.rows import Row
+
+    for metric in document["metrics"]:
+        name = NAMES[metric["metric"]]
+        low, high = metric["ci"] or (None, None)
+        within = "" if low is None else f" [{low:+.1f}, {high:+.1f}]"
+        yield Row(name, f"{metric['baseline_value']:.4g} -> {metric['current_value']:.4g} {metric['unit']}, "
+                        f"{metric['effect_pct']:+.1f} %{within}{'; it is judged by this' * (name == judged_by)}")
+    for metric, why in document["metrics_absent"].items():
+        yield Row(NAMES[metric], f"not measured: {why}")
+    yield Row("measured in", f"{format.plural(document['duet']['processes'], 'fresh process')}, "
+                             f"{format.plural(document['duet']['controls'], 'control')}")

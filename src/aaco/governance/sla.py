@@ -118,8 +118,9 @@ DEFAULT = Policy(name="default", objectives=(
     Objective(metric="p50", max="50 ms"), Objective(metric="p95", max="100 ms"), Objective(metric="p99", max="200 ms"),
     Objective(metric="throughput", min="100"), Objective(metric="memory", max="16 GB", warn_pct=85),
     Objective(metric="utilisation", min="70 %", warn_pct=85)))
-# Policies for endpoints of language models: the limits of MLPerf Inference's server scenarios (mlcommons.org, v5.0,
-# Llama 2 70B and its interactive form). They say what a service is asked for; nothing here was verified on a device.
+# Policies for endpoints of language models: the limits of MLPerf Inference's server scenario for llama2-70b and
+# llama2-70b-interactive, ttft_latency, tpot_latency and target_latency_percentile (99) in mlperf.conf of
+# mlcommons-loadgen 6.0.17. They say what a service is asked for, not what a device reaches.
 PRESETS = {
     "llm-server": Policy(name="llm-server", objectives=(
         Objective(metric="ttft_p99_ms", max="2 s"), Objective(metric="tpot_p99_ms", max="200 ms"))),

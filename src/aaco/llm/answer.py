@@ -23,11 +23,11 @@ GZIP = 16 + zlib.MAX_WBITS
 class StreamedAnswer:
     """What is known of a request and its answer so far."""
 
-    def __init__(self, request: int, intended_ns: int, send_ns: int) -> None:
-        self.request, self.intended_ns, self.send_ns = request, intended_ns, send_ns
+    def __init__(self, request: int, intended_ns: int, send_ns: int, cpu_wait_ns: int = UNKNOWN) -> None:
+        self.request, self.intended_ns, self.send_ns, self.cpu_wait_ns = request, intended_ns, send_ns, cpu_wait_ns
         self.sent_ns = self.first_byte_ns = self.end_ns = self.first_ns = self.last_ns = UNKNOWN
         self.first_earliest_ns = self.last_earliest_ns = UNKNOWN
-        self.read_ns = UNKNOWN  # when the last read came, which bounds the next
+        self.read_ns = send_ns  # when the last read came, if that has a stamp, which bounds the next
         self.index = self.chunks = self.again = self.counted = self.in_reasoning = 0
         self.is_counting, self.has_reasoning = True, False  # is_counting: whether each event says how many until it
         self.http_status = UNKNOWN

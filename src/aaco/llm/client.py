@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 import gc
+import json
 import os
 import select
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +22,9 @@ import httptools
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco.llm import stamps
+from aaco.llm import own_thread, stamps
 from aaco.llm.connection import MOST_READ, ServerConnection, TlsConnection
+from aaco.llm.packets import PacketTap
 from aaco.llm.record import NO_STAMP, Kind, ReadRecorder
 from aaco.llm.target import Server
 
@@ -39,7 +41,8 @@ class Load:
     """What to send: the requests, and when.
 
     due_ns: since the start, in order; None: each as soon as one of `most_open` is done. most_open: requests under way
-    at once; None: no limit. gap_s, whole_s: how long an answer may pause, and take.
+    at once; None: no limit. gap_s, whole_s: how long an answer may pause, and take. real_time: whether the client runs
+    before all other programs. packet_stamps: whether a packet socket stamps each packet.
     """
 
     requests: Sequence[bytes]
@@ -47,11 +50,13 @@ class Load:
     most_open: int | None
     gap_s: float = 60.0
     whole_s: float = 600.0
+    real_time: bool = False
+    packet_stamps: bool = False
 
 
 def run(load: Load, server: Server, path: Path, secret: str = "",
         progress: Callable[[int, int], None] = lambda done, total: None) -> None:
-    """Send every request of a load and record what comes back into a file. Raise StorageError.
+    """Send every request of a load and record what comes back into a file. Raise StorageError, Missing.
 
     secret: what must not reach the record.
     """
@@ -60,7 +65,8 @@ def run(load: Load, server: Server, path: Path, secret: str = "",
     gc.collect()
     gc.disable()  # a collection takes milliseconds, and nothing here goes in circles
     try:
-        _Client(load, server, recorder, progress).run()
+        with own_thread.exact_timers(), own_thread.real_time(load.real_time):
+            _Client(load, server, recorder, progress).run()
     finally:
         recorder.close()
         if collecting:
@@ -81,6 +87,9 @@ class _Client:
         self._since = self._looked = 0  # before the look at the sockets before this one, and before this one
         self._due = load.due_ns
         self._freed: deque[int] = deque()  # of a load without times: when the next requests may go
+        self._tap = PacketTap(server.family, *server.address[:2]) if load.packet_stamps else None
+        self._waits = own_thread.CpuWaits()
+        self._waited = 0  # for a CPU, until the loop last began to wait for a time at which a request is due
 
     def run(self) -> None:
         """Send all, and read until every answer has ended."""
@@ -104,11 +113,16 @@ class _Client:
                 for descriptor, events in self._wait(min(check, self._next_due())):
                     if connection := self._by_descriptor.get(descriptor):
                         self._serve(connection, events)
+                    self._dispatch_due(stamps.now())  # what is due waits for no answer that is to be read
         finally:
             self._look()
             for connection in self._by_descriptor.values():
                 connection.close()
             self._epoll.close()
+            self._waits.close()
+            if self._tap:
+                self._recorder.add(-1, Kind.PACKETS, NO_STAMP, stamps.now(), json.dumps(self._tap.counts()).encode())
+                self._tap.close()
 
     def _look(self) -> None:
         """Record both clocks, and hand over what was recorded until now."""
@@ -128,6 +142,8 @@ class _Client:
 
     def _wait(self, until: int) -> list[tuple[int, int]]:
         """Return what is ready at the latest at `until`; select(2) waits to the microsecond, epoll in milliseconds."""
+        if self._due is not None:
+            self._waited = self._waits.total_ns()
         select.select([self._epoll], [], [], max(0, until - stamps.now()) / stamps.NS)
         self._since, self._looked = self._looked, stamps.now()
         return self._epoll.poll(0, len(self._by_descriptor) + 1)
@@ -140,8 +156,14 @@ class _Client:
                 self._freed.popleft()
             at = stamps.now()
             self._began[request] = at
-            self._recorder.add(request, Kind.DISPATCH, intended, at)
+            self._recorder.add(request, Kind.DISPATCH, intended, at, self._cpu_wait(at - intended))
             self._begin(request, at)
+
+    def _cpu_wait(self, late_ns: int) -> bytes:
+        """Return how long of a dispatch's lateness the thread at most waited for a CPU, in digits; none: not known."""
+        if self._due is None or (total := self._waits.total_ns()) == own_thread.UNKNOWN:
+            return b""
+        return str(min(late_ns, total - self._waited)).encode()
 
     def _begin(self, request: int, at: int, on_new: bool = False) -> None:
         """Send a request on an idle connection, else on a new one."""
@@ -158,6 +180,7 @@ class _Client:
             return
         connection.begin(request, content, at)
         code = connection.socket.connect_ex(self._server.address)
+        connection.port = connection.socket.getsockname()[1]
         self._by_descriptor[connection.descriptor] = connection
         self._epoll.register(connection.descriptor, select.EPOLLIN | select.EPOLLOUT)
         if code not in (0, errno.EINPROGRESS):
@@ -192,27 +215,48 @@ class _Client:
         self._recorder.add(connection.request, Kind.SENT, NO_STAMP, connection.at)
 
     def _read(self, connection: ServerConnection) -> None:
-        was_sent = connection.request < 0 or connection.is_sent
         try:
-            content, kernel_ns = connection.receive()
+            raw, kernel_ns = connection.receive()
         except BlockingIOError:
             return
         except OSError as error:
             self._lose(connection, error)
             return
-        user_ns = stamps.now()
-        if content is None or connection.request < 0:
+        user_ns, request = stamps.now(), connection.request
+        if raw is None or request < 0:
+            self._closed(connection)
+            return
+        since_ns, connection.was_full = 0 if connection.was_full else self._since, len(raw) >= MOST_READ
+        for piece, stamp in self._pieces(connection, raw, kernel_ns):
+            if self._by_descriptor.get(connection.descriptor) is connection and connection.request == request:
+                self._take(connection, piece, stamp, user_ns, since_ns)
+            since_ns = 0  # of those behind it: since the piece before
+
+    def _pieces(self, connection: ServerConnection, raw: bytes, kernel_ns: int) -> Iterable[tuple[bytes, int]]:
+        """Return what one read returned, as it came; each piece with its stamp."""
+        begin = connection.received
+        connection.received += len(raw)
+        return self._tap.split(connection.port, begin, raw, kernel_ns) if self._tap else ((raw, kernel_ns),)
+
+    def _take(self, connection: ServerConnection, raw: bytes, kernel_ns: int, user_ns: int, since_ns: int) -> None:
+        was_sent = connection.is_sent
+        try:
+            content = connection.decoded(raw)
+        except OSError as error:
+            self._lose(connection, error)
+            return
+        if content is None:
             self._closed(connection)
             return
         if not was_sent and connection.is_sent:
             self._note_sent(connection)
         connection.at = user_ns
         if content:
-            self._record(connection, content, kernel_ns, user_ns)
+            self._record(connection, content, kernel_ns, user_ns, since_ns)
 
-    def _record(self, connection: ServerConnection, content: bytes, kernel_ns: int, user_ns: int) -> None:
+    def _record(self, connection: ServerConnection, content: bytes, kernel_ns: int, user_ns: int, since_ns: int
+                ) -> None:
         add, request, had_head = self._recorder.add, connection.request, connection.has_head
-        since_ns, connection.was_full = 0 if connection.was_full else self._since, len(content) >= MOST_READ
         if not connection.has_answer:
             add(request, Kind.FIRST, kernel_ns, user_ns)
         try:

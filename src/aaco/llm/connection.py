@@ -28,6 +28,7 @@ class ServerConnection:
         self.used = False  # whether a request was answered on it
         self.request = -1  # the one that is on it; -1: it is idle
         self.at = 0  # when something last came or went, ns
+        self.port, self.received = 0, 0  # the local one; bytes of the server that were read, encrypted or not
         self.blocked = False  # whether the kernel takes no more for now
         self._left = memoryview(b"")
         self._bodies: list[bytes] = []
@@ -61,6 +62,10 @@ class ServerConnection:
         """Return what there is to read, None at the end, and the kernel's stamp of it. Raise OSError."""
         content, messages, _, _ = self.socket.recvmsg(MOST_READ, stamps.ROOM)
         return content or None, stamps.stamp_of(messages)
+
+    def decoded(self, content: bytes) -> bytes | None:
+        """Return the plain text of what was read."""
+        return content
 
     def feed(self, content: bytes) -> bytes:
         """Parse what was read; return the content of the answer in it. Raise httptools.HttpParserError."""
@@ -134,15 +139,13 @@ class TlsConnection(ServerConnection):
         self._encrypted = self._push(memoryview(bytes(self._encrypted) + self._outgoing.read()))
         self.is_sent = self._is_shaken and not self._left and not self._encrypted
 
-    def receive(self) -> tuple[bytes | None, int]:
-        """Return what could be decrypted, maybe nothing yet. Raise OSError, ssl.SSLError among them."""
-        encrypted, stamp = super().receive()
-        if encrypted is None:
-            return None, stamp
-        self._incoming.write(encrypted)
+    def decoded(self, content: bytes) -> bytes | None:
+        """Return what can be decrypted now, maybe nothing yet; None at the end. Raise OSError, ssl.SSLError among them.
+        """
+        self._incoming.write(content)
         if not self.is_sent:
             self.send()
-        return self._decrypted(), stamp
+        return self._decrypted()
 
     def _decrypted(self) -> bytes | None:
         pieces = []

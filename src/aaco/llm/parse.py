@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections.abc import Iterator, Sequence
@@ -47,6 +48,7 @@ class Parsing:
         self._answers: dict[int, StreamedAnswer] = {}
         self._rows: list[dict[str, Any]] = []
         self._numbers = array("q")  # of events, row by row
+        self.packets: dict[str, int] | None = None  # counts of packet stamps; None: there are none
 
     def events(self) -> Iterator[pa.Table]:
         """Yield the rows of llm_events in pieces. Raise BadCapture, StorageError."""
@@ -75,19 +77,21 @@ class Parsing:
             piece, start = content[start:end], end
             if kind == Kind.BODY:
                 self._read(self._answers[request], piece, stamp_ns, user_ns, since_ns)
+            elif kind == Kind.PACKETS:
+                self.packets = json.loads(piece)
             elif kind != Kind.CLOCK:
-                self._turn(request, kind, stamp_ns or user_ns, user_ns, kernel_ns, piece)
+                self._turn(request, kind, stamp_ns, user_ns, kernel_ns, piece)
 
-    def _turn(self, request: int, kind: int, at: int, user_ns: int, kernel_ns: int, piece: bytes) -> None:
+    def _turn(self, request: int, kind: int, stamp_ns: int, user_ns: int, kernel_ns: int, piece: bytes) -> None:
         """Take a row that is not content: what became of a request."""
         if kind == Kind.DISPATCH:
-            self._answers[request] = StreamedAnswer(request, kernel_ns, user_ns)
+            self._answers[request] = StreamedAnswer(request, kernel_ns, user_ns, int(piece or UNKNOWN))
             return
         answer = self._answers[request]
         if kind == Kind.SENT:
             answer.sent_ns = user_ns
         elif kind == Kind.FIRST:
-            answer.first_byte_ns = answer.read_ns = at
+            answer.first_byte_ns, answer.read_ns = stamp_ns or user_ns, stamp_ns or answer.read_ns
         elif kind == Kind.HEAD:
             answer.begin(piece)
         elif kind == Kind.PROMPT:
@@ -105,9 +109,13 @@ class Parsing:
             self._rows.append(_row(self._answers.pop(request)))
 
     def _read(self, answer: StreamedAnswer, piece: bytes, stamp_ns: int, user_ns: int, since_ns: int) -> None:
-        """Take a read with content. Only the event at its end came when the stamp says, and only with a stamp."""
+        """Take a read with content. Only the event at its end came when the stamp says, and only with a stamp.
+
+        A header of the same read has the same stamp: the events may have come before it.
+        """
         data = answer.read(piece)
-        at, earliest, left = stamp_ns or user_ns, max(since_ns, answer.read_ns), len(data)
+        at, left = stamp_ns or user_ns, len(data)
+        earliest = max(since_ns, answer.read_ns if answer.read_ns < at else answer.send_ns)
         delay = user_ns - stamp_ns if stamp_ns else UNKNOWN
         for content in data:
             left -= 1
@@ -115,7 +123,7 @@ class Parsing:
             code, tokens = answer.take(content, at, bound)
             self._numbers.extend((answer.request, answer.index, at, bound, delay, code, tokens))
             answer.index += 1
-        answer.read_ns = at
+        answer.read_ns = stamp_ns or earliest
 
     def _piece(self) -> pa.Table:
         """Return the rows of events so far, and begin the next piece."""
@@ -138,7 +146,7 @@ def _row(answer: StreamedAnswer) -> dict[str, Any]:
     numbers = {"t_sent_ns": answer.sent_ns, "t_first_byte_ns": answer.first_byte_ns, "t_first_ns": answer.first_ns,
                "t_first_earliest_ns": answer.first_earliest_ns, "t_last_ns": answer.last_ns,
                "t_last_earliest_ns": answer.last_earliest_ns,
-               "t_end_ns": answer.end_ns, "http_status": answer.http_status}
+               "t_end_ns": answer.end_ns, "http_status": answer.http_status, "cpu_wait_ns": answer.cpu_wait_ns}
     return {"request_id": answer.request, "t_intended_ns": answer.intended_ns, "t_send_ns": answer.send_ns,
             **{name: None if number == UNKNOWN else number for name, number in numbers.items()}, **answer.counts,
             "chunks": answer.chunks, "status": answer.status, "detail": answer.detail or None,

@@ -40,11 +40,14 @@ class Kind(IntEnum):
     """What a row is. user_ns is on CLOCK_MONOTONIC, kernel_ns on CLOCK_REALTIME unless it says otherwise.
 
     CLOCK: both clocks, read together; the bytes are the width of the bracket. DISPATCH: kernel_ns is the intended time
-    on CLOCK_MONOTONIC, user_ns when the client began. SENT: the whole request was handed to the kernel. HEAD: the read
-    that completed the answer's header; its bytes are a JSON object of what the header says. FIRST: the read with the
+    on CLOCK_MONOTONIC, user_ns when the client began; the bytes are how long between them its thread at most waited for
+    a CPU, ns, none where that is not known. SENT: the whole request was handed to the kernel. HEAD: the read that
+    completed the answer's header; its bytes are a JSON object of what the header says. FIRST: the read with the
     answer's first byte. BODY: a read with content. AGAIN: sent once more on a new connection. END: the bytes are empty
-    where the answer was complete, else why it ended. Of a target in this process, in place of reads: PROMPT has the
-    number of the prompt's tokens as bytes, TOKEN is one token of the answer, which was on the host at user_ns.
+    where the answer was complete, else why it ended. PACKETS: at the end of a load with packet stamps; the bytes are a
+    JSON object of counts: packets, dropped ones, reads, and reads that missed a packet. Of a target in this process, in
+    place of reads: PROMPT has the number of the prompt's tokens as bytes, TOKEN is one token of the answer, which was
+    on the host at user_ns.
 
     since_ns, of reads: what was read came after it, for nothing was there to read then (CLOCK_MONOTONIC).
     """
@@ -57,8 +60,9 @@ class Kind(IntEnum):
     BODY = 5
     AGAIN = 6
     END = 7
-    PROMPT = 8
-    TOKEN = 9
+    PACKETS = 8
+    PROMPT = 9
+    TOKEN = 10
 
 
 class Recorded(NamedTuple):

@@ -6,7 +6,8 @@ They come in the order of what they cost: it computes the same, it is faster by 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,9 @@ from aaco.tracelake.document_schemas.ledger import GuardedMetric, SearchTerms
 from aaco.tracelake.history.replicates import LATENCY
 
 WORSE_MEMORY, LEAST_MEMORY = 1.1, 32 << 20  # times the baseline's, and bytes: less is the allocator's mood
+WORSE_ENERGY, LEAST_OF_ENERGY = 1.1, 2  # times the baseline's; processes of either side
 TAILS = (0.99, 0.9)  # the quantile that is judged: the first that the pairs of a process can show
+NAMES = {LATENCY: "latency", DEVICE: "device time"}
 WORSE_TAIL = math.log(1.05)
 FAR = math.log(1.5)  # from the median of the ratios of a process
 MOST_SLOWER = 0.02  # of the inputs
@@ -37,11 +40,15 @@ class GateOutcome(NamedTuple):
 
 
 class TimeSaved(NamedTuple):
-    """Time saved per sample, per cent of the baseline's, with its interval; None where it could not be estimated."""
+    """Time saved per sample, per cent of the baseline's, with its interval; None where it could not be estimated.
+
+    of: the quantity that it is judged by.
+    """
 
     percent: float | None
     low: float | None
     high: float | None
+    of: str
 
 
 def same_outputs(by_inputs: Sequence[Sequence[Agreement]], lossy: bool, accept_error: float,
@@ -71,24 +78,37 @@ def _rounded_up(error: float) -> float:
     return math.ceil(error / scale) * scale
 
 
+def fills_latency(verdict: RegressionVerdict) -> bool:
+    """Return whether the device's time is nearly all of the baseline's latency."""
+    metrics = {metric.metric: metric for metric in verdict.metrics}
+    device, latency = metrics.get(DEVICE), metrics.get(LATENCY)
+    return bool(device and latency and device.baseline_value >= HOST_BOUND * latency.baseline_value)
+
+
 def gain(verdict: RegressionVerdict, batch_factor: int = 1) -> TimeSaved:
     """Return the gain that a verdict states: of the device's time where that fills the latency, else of the latency,
     which is what a user waits for. batch_factor: how many times the samples an inference of `current` has.
     """
-    metrics = {metric.metric: metric for metric in verdict.metrics}
-    device, latency = metrics.get(DEVICE), metrics.get(LATENCY)
-    judged: RegressionVerdict | MetricVerdict = verdict
-    if device and latency and device.baseline_value < HOST_BOUND * latency.baseline_value:
-        judged = latency
-    return TimeSaved(*(None if change is None else 100 - (100 + change) / batch_factor
-                  for change in (judged.effect_pct, judged.ci and judged.ci[1], judged.ci and judged.ci[0])))
+    latency = next((metric for metric in verdict.metrics if metric.metric == LATENCY), None)
+    by_device = fills_latency(verdict)
+    judged: RegressionVerdict | MetricVerdict = verdict if by_device or latency is None else latency
+    percent, low, high = (None if change is None else 100 - (100 + change) / batch_factor
+                          for change in (judged.effect_pct, judged.ci and judged.ci[1], judged.ci and judged.ci[0]))
+    return TimeSaved(percent, low, high, NAMES[DEVICE if by_device else LATENCY])
 
 
 def no_metric_worse(verdict: RegressionVerdict) -> GuardedMetric:
-    """Return whether the latency or the device's time got worse, be the other better."""
+    """Return whether the latency or the device's time, as far as measured, got worse, be the other better."""
     worse = [metric.metric for metric in verdict.metrics if metric.status == "regressed"]
-    return GuardedMetric(metric="latency and device time", worse=bool(worse),
-                         why=", ".join(worse) or "neither is worse")
+    measured = [name for metric, name in NAMES.items() if metric in {one.metric for one in verdict.metrics}]
+    return GuardedMetric(metric=" and ".join(measured) or "latency", worse=bool(worse),
+                         why=", ".join(worse) or "not worse")
+
+
+def guarded(outcome: GateOutcome, guards: Iterable[GuardedMetric]) -> GateOutcome:
+    """Return the outcome, or the refusal by the first guard that is worse."""
+    worse = next((guard for guard in guards if guard.worse), None)
+    return outcome if worse is None else GateOutcome(False, f"{worse.metric} is worse: {worse.why}", outcome.error)
 
 
 def within_slo(verdict: RegressionVerdict, slo_ms: float | None) -> GuardedMetric:
@@ -106,10 +126,11 @@ def fast_enough(measured: TimeSaved, terms: SearchTerms, why_not: str) -> GateOu
         return GateOutcome(False, f"it could not be judged: {why_not}")
     if measured.low <= 0:
         return GateOutcome(False, f"the interval of its gain holds 0: {measured.percent:.1f} % "
-                              f"[{measured.low:.1f}, {measured.high:.1f}]")
+                                  f"[{measured.low:.1f}, {measured.high:.1f}] by {measured.of}")
     if measured.percent < terms.least_gain_pct:
         return GateOutcome(False, f"its gain of {measured.percent:.1f} % is below {terms.least_gain_pct:g} %")
-    return GateOutcome(True, f"{measured.percent:.1f} % less time [{measured.low:.1f}, {measured.high:.1f}]")
+    return GateOutcome(True, f"{measured.percent:.1f} % less time [{measured.low:.1f}, {measured.high:.1f}] "
+                             f"by {measured.of}")
 
 
 def memory(baseline: Sequence[int], changed: Sequence[int]) -> GuardedMetric:
@@ -120,6 +141,19 @@ def memory(baseline: Sequence[int], changed: Sequence[int]) -> GuardedMetric:
     before, after = max(baseline), min(changed)
     worse = after > WORSE_MEMORY * before and after - before > LEAST_MEMORY
     return GuardedMetric(metric="peak memory", worse=worse, why=f"{before / 2**20:.0f} -> {after / 2**20:.0f} MiB")
+
+
+def energy(baseline: Sequence[float], changed: Sequence[float], batch_factor: int, why_not: str) -> GuardedMetric:
+    """Return whether a sample needs more energy: more, by a tenth, in every process than in any of the baseline's.
+
+    The counters hold what else ran on the same hardware, and the loading of the model. why_not: why there are none.
+    """
+    if len(baseline) < LEAST_OF_ENERGY or len(changed) < LEAST_OF_ENERGY:
+        return GuardedMetric(metric="energy", worse=False, why=f"not measured: {why_not or 'too few processes'}")
+    before, after = max(baseline), min(changed) / batch_factor
+    why = (f"{median(baseline):.3g} -> {median(changed) / batch_factor:.3g} J a process, other work on the hardware "
+           "among it")
+    return GuardedMetric(metric="energy", worse=after > WORSE_ENERGY * before, why=why)
 
 
 def tail(pairs: pa.Table, level: float, batch_factor: int = 1) -> GuardedMetric:

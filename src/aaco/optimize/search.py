@@ -31,6 +31,8 @@ from aaco.tracelake.document_schemas.ledger import (
 
 WORTH_FINDING_PCT = 2.0  # so large a gain is to be seen: two comparisons must both see one of 3 %
 POWER = 0.8
+SLACK = 1.1  # of the time that a comparison is given: processes differ by as much
+ENOUGH, ROUND_S = 1.1, 10  # a budget that is proposed: times what is needed, rounded up
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,10 @@ class Search:
         ratios = self.screened[name].log_ratios
         return -float(np.mean(ratios)) if ratios else -math.inf
 
+    def gain_pct(self, name: str) -> float:
+        """Return the time that a screening saved, per cent."""
+        return float(100 * -np.expm1(-self.gain(name)))
+
     def winners(self) -> list[Candidate]:
         """Return what was confirmed, the largest gain first."""
         names = [name for name, line in self.confirmed.items() if line.passed]
@@ -115,15 +121,36 @@ class Search:
 
     @property
     def process_s(self) -> float:
-        """Return what a process takes: as it was announced, or longer where the first looks took longer."""
-        looked = [line.took_s / self.terms.screen_processes for line in self.screened.values() if line.log_ratios]
-        return max(self.terms.process_s, float(np.median(looked)) if looked else 0.0)
+        """Return what a process takes: the median of those that were timed, but for the first of each first look, which
+        reads files and fills caches for the others; as it was expected where none was.
+        """
+        timed = [seconds for line in self.screened.values() for seconds in line.processes_s[1:]]
+        timed += [seconds for line in self._compared for seconds in line.processes_s]
+        return float(np.median(timed)) if timed else self.terms.process_s
 
     @property
-    def affordable(self) -> int:
-        """Return how many more processes the budget has room for."""
-        left_s = self.terms.budget_s - self.spent_s
-        return max(0, int(left_s / self.process_s)) if self.process_s else 10**6
+    def left_s(self) -> float:
+        """Return what is left of the budget."""
+        return self.terms.budget_s - self.spent_s
+
+    @property
+    def by_device(self) -> bool:
+        """Return whether the device's time fills the latency, so that gains are those of the device's time."""
+        looked = [line.by_device for line in self.screened.values() if line.log_ratios]
+        return bool(looked) and all(looked)
+
+    def comparison_s(self, processes: int) -> float:
+        """Return what a comparison of so many processes takes, with what comes before and after them."""
+        around = [line.took_s - sum(line.processes_s) for line in self.screened.values() if line.processes_s]
+        return SLACK * ((float(np.median(around)) if around else 0.0) + processes * self.process_s)
+
+    def proof_s(self, processes: int) -> float:
+        """Return what a confirmation and the last comparison take, each of so many processes and as many controls."""
+        return 2 * self.comparison_s(2 * processes)
+
+    @property
+    def _compared(self) -> list[TurnsMeasured]:
+        return [*self.confirmed.values(), *([self.again] if self.again else [])]
 
     def _computes_the_same(self, change: Candidate) -> bool:
         return change.name in self.checked and self.checked[change.name].passed
@@ -142,7 +169,7 @@ def _look(search: Search) -> Step | None:
     """Return the next candidate to check, or to time once it computes the same, as long as the budget leaves room to
     confirm one.
     """
-    if search.affordable < search.terms.screen_processes + _twice(search.terms.processes):
+    if search.left_s < search.comparison_s(search.terms.screen_processes) + search.proof_s(search.terms.processes):
         return None
     for change in search.in_order():
         if change.name not in search.checked:
@@ -158,11 +185,15 @@ def _plan(search: Search) -> Step:
     faster = sorted((name for name in search.screened if search.gain(name) > 0), key=search.gain, reverse=True)
     if not faster:
         return _no_change(search, _why_none(search))
+    affordable = [count for count in range(terms.processes, terms.most_processes + 1)
+                  if search.proof_s(count) <= search.left_s]
+    if not affordable:
+        return _no_change(search, f"{search.change(faster[0]).title}: {search.gain_pct(faster[0]):.1f} % less time at "
+                                  f"first sight, and no time to confirm it: {_too_short(search)}")
     level = shared_level(terms.alpha, terms.finalists + 2)  # the combination and the last comparison among them
     sigma = _spread(search)
-    most = max(terms.processes, min(terms.most_processes, search.affordable // _twice(1)))
-    counts = range(terms.processes, most + 1)
-    processes = next((count for count in counts if _detectable_pct(count, level, sigma) <= WORTH_FINDING_PCT), most)
+    processes = next((count for count in affordable if _detectable_pct(count, level, sigma) <= WORTH_FINDING_PCT),
+                     affordable[-1])
     return ConfirmationPlanned(search=search.name, finalists=faster[:terms.finalists], processes=processes, level=level,
                    detectable_pct=_detectable_pct(processes, level, sigma) if math.isfinite(sigma) else None)
 
@@ -172,15 +203,15 @@ def _why_none(search: Search) -> str:
         return f"none of {len(search.screened)} looked faster when timed in turns"
     if len(search.checked) == len(search.begun.candidates) and not search.passed:
         return "no candidate computes the same"
-    processes = search.terms.screen_processes + _twice(search.terms.processes)
-    least_s = search.spent_s + processes * search.process_s
-    return (f"the budget of {search.terms.budget_s:.0f} s is too short to time and confirm a change: about "
-            f"{least_s:.0f} s")
+    return f"the budget is too short to look at a change and confirm it: {_too_short(search)}"
 
 
-def _twice(processes: int) -> int:
-    """Return the processes of a confirmation and of the last comparison, each with as many controls."""
-    return 2 * 2 * processes
+def _too_short(search: Search) -> str:
+    """Return what a confirmation takes, what is left, and a budget that suffices."""
+    needed_s = search.proof_s(search.terms.processes)
+    needed_s += 0.0 if search.screened else search.comparison_s(search.terms.screen_processes)
+    enough_s = ROUND_S * math.ceil(ENOUGH * (search.spent_s + needed_s) / ROUND_S)
+    return f"that takes about {needed_s:.0f} s, {search.left_s:.0f} s are left: --budget {enough_s}s"
 
 
 def _spread(search: Search) -> float:
@@ -201,7 +232,7 @@ def _confirm(search: Search, planned: ConfirmationPlanned) -> Step | None:
     """Return the next confirmation: each finalist, then those that passed together. None where the budget has no room
     for it and for the last comparison.
     """
-    if search.affordable < _twice(planned.processes):
+    if search.left_s < search.proof_s(planned.processes):
         return None
     waiting = [search.change(name) for name in planned.finalists if name not in search.confirmed]
     if not waiting:
@@ -217,9 +248,7 @@ def _last(search: Search, planned: ConfirmationPlanned) -> Step:
     """Return the last comparison of the best, or the decision that it allows."""
     winners = search.winners()
     if not winners:
-        waiting = [name for name in planned.finalists if name not in search.confirmed]
-        why = f"none of {len(planned.finalists)} that looked faster was confirmed"
-        return _no_change(search, "the budget ended before a confirmation" if waiting else why)
+        return _no_change(search, _why_not_confirmed(search, planned))
     best = winners[0]
     if search.again is None:
         return ConfirmStep(best, planned.processes, planned.level, again=True)
@@ -229,11 +258,32 @@ def _last(search: Search, planned: ConfirmationPlanned) -> Step:
                    why=f"{best.title}: confirmed twice in fresh processes")
 
 
+def _why_not_confirmed(search: Search, planned: ConfirmationPlanned) -> str:
+    tried = len([name for name in planned.finalists if name in search.confirmed])
+    why = f"none of {tried} that looked faster was confirmed"
+    waiting = len(planned.finalists) - tried
+    return f"{why}, {waiting} more would have been confirmed: {_too_short(search)}" if waiting else why
+
+
 def _no_change(search: Search, why: str) -> SearchDecided:
     return SearchDecided(search=search.name, kept=None, why=why)
 
 
-def processes_at_most(candidates: int, terms: SearchTerms) -> int:
-    """Return how many processes a search starts at most to time things; those that compare outputs are not in it."""
-    per_confirmation = 2 * terms.most_processes
-    return candidates * terms.screen_processes + (min(candidates, terms.finalists) + 2) * per_confirmation
+def comparisons_at_most(candidates: int, terms: SearchTerms) -> int:
+    """Return how many confirmations a search makes at most, the combination and the last comparison among them."""
+    return min(candidates, terms.finalists) + (candidates > 1) + 1
+
+
+def announced_s(candidates: int, terms: SearchTerms, check_s: float) -> float:
+    """Return what a search takes at most, s, within its budget; 0 where that has no room to look at a change and prove
+    it, so that nothing is begun. check_s: what the check of a change takes, as the outputs of the untouched model do.
+    """
+    def total_s(looks: int, comparisons: int, processes: int) -> float:
+        started = looks * terms.screen_processes + comparisons * 2 * processes
+        return (looks + 1) * check_s + SLACK * started * terms.process_s
+
+    totals = (total_s(looks, comparisons, processes) for looks in range(1, candidates + 1)
+              for comparisons in range(2, comparisons_at_most(looks, terms) + 1)
+              for processes in range(terms.processes, terms.most_processes + 1))
+    begins = terms.budget_s >= total_s(1, 2, terms.processes) - 2 * check_s
+    return max((total for total in totals if total <= terms.budget_s), default=terms.budget_s if begins else 0.0)

@@ -31,7 +31,7 @@ def make(session: Session) -> None:
     parsing = Parsing(session.folder / layout.READS, [load.model, *load.answers_as])
     store.stream(session, LLM_EVENTS, parsing.events())
     store.write(session, REQUESTS, parsing.requests())
-    session.write_json(layout.LOAD, encode(replace(load, clock_steps=parsing.looks.steps)))
+    session.write_json(layout.LOAD, encode(replace(load, clock_steps=parsing.looks.steps, packets=parsing.packets)))
 
 
 def of_endpoint(session: Session) -> Analyzed:

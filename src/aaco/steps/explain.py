@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from aaco.analytics.advice import floors
-from aaco.analytics.advice.recommend import with_targets, with_trials
+from aaco.analytics.advice.recommend import with_machine_gains, with_targets, with_trials
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import Diagnosis, diagnose
 from aaco.analytics.explanation import Coverage, Explanation, cover, summarise
@@ -68,7 +68,8 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         model=tables.meta, runtime=facts.runtime, environment=facts.environment,
         machine=facts.environment.get("machine") or {}, tables=tables.tables, readings=measured,
         diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), documents_by_slot,
-                            documents.read(session, layout.finding(floors.NAME))),
+                            documents.read(session, layout.finding(floors.NAME)),
+                            documents.read(session, layout.MACHINE_GAINS)),
         summary=_summary(session, tables.tables),
         absent=absent_files.why_absent(session, readings.why_missing(tables, facts.paths), facts.runtime),
         coverage=_coverage(tables.tables, facts.captures),
@@ -169,15 +170,18 @@ def _cpu_budget_of_run(session: Session, settings: Analysis, analyzed: Analyzed,
 
 
 def _diagnose(measured: Mapping[str, Reading], facts: FactValues | None, trust: Trust,
-              documents_by_slot: Mapping[str, Any], of_step: Mapping[str, Any] | None) -> Diagnosis:
+              documents_by_slot: Mapping[str, Any], of_step: Mapping[str, Any] | None,
+              gains: Mapping[str, Any] | None) -> Diagnosis:
     """The diagnosis; its advice names the nodes of a run on CPUs that it acts on, and how it fared where it was tried.
 
-    of_step: content of floors.json.
+    of_step: content of floors.json; gains: of machine_gains.json.
     """
     diagnosis = diagnose(measured, facts, trust, floors.Floors.of(of_step) if of_step else None)
     advised = diagnosis.recommendations
     if cpu_budget := documents_by_slot.get("cpu_budget"):
         advised = with_targets(advised, cpu_budget)
+    if gains:
+        advised = with_machine_gains(advised, gains)
     return replace(diagnosis, recommendations=with_trials(advised, documents_by_slot.get("trials") or {}))
 
 

@@ -6,12 +6,15 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from aaco.analytics.advice.machine_gain import MachineGain, MachineGains
 from aaco.analytics.explanation import Explanation
+from aaco.core import documents as forms
 from aaco.core import files
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError
 from aaco.core.session import Session, Status
 from aaco.core.show import SILENT, Show
+from aaco.optimize import outcomes
 from aaco.report.renderers import bundle
 from aaco.steps import endpoint_tables, explain, make_findings, session_tables
 from aaco.steps.analyzed import Analyzed
@@ -26,6 +29,7 @@ def seal(session: Session, settings: Settings, status: Status | None = None, sho
     analyzed = session_tables.of_import(session) if session.record.is_import else _analyzed_run(session)
     written = make_findings.make(session, settings.config.analysis, _evidence(session, analyzed), show)
     analyzed = session_tables.with_tables(session, analyzed, written)
+    _note_machine_gains(session, settings, show)
     explanation = explain.explain(session, settings.config.analysis, analyzed)
     explanation = _marked(explanation, status or session.status)
     explain.keep(session, explanation)
@@ -44,6 +48,18 @@ def _analyzed_run(session: Session) -> Analyzed:
     analyzed = analyze.recompute(session)
     analyze.write_tables(session, analyzed)
     return analyzed
+
+
+def _note_machine_gains(session: Session, settings: Settings, show: Show) -> None:
+    """Keep what advice gained where it was tried on the session's machine, once it was tried on enough models."""
+    gains: dict[str, MachineGain] = {}
+    try:
+        if session.record.machine_id:
+            gains = outcomes.of_advice(settings, session.record.machine_id)
+    except AacoError as error:  # of a history that cannot be read: the session is whole without it
+        show.step(f"what advice gained on this machine is not known: {error.what}")
+    noted = forms.encode(MachineGains(gains)) if gains else None
+    documents.replace(session, layout.MACHINE_GAINS, noted)
 
 
 def _evidence(session: Session, analyzed: Analyzed) -> Collection[str]:

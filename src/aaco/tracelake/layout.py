@@ -41,6 +41,7 @@ GIVEN_LATENCY = "runtime/given_latency.json"  # of an import: how long a step ta
 # What an examination of a trace found, by part; those it has nothing to say about are not there.
 TRACE = {name: f"metrics/{name}.json" for name in
          ("timeline", "idle", "launches", "queues", "collectives", "steady_state")}
+MACHINE_GAINS = "metrics/machine_gains.json"  # by advice, where it was tried on the machine of the session
 LEDGER = "optimize/trials.jsonl"  # what was tried on the session, a line for each step
 BASELINE_REF = "regress/baseline_ref.json"
 DIFF = "regress/diff.json"

@@ -16,11 +16,12 @@ from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.optimize import gates, recorded_run
 from aaco.optimize.gates import GateOutcome
+from aaco.optimize.search import Search
 from aaco.runner import registry
 from aaco.runner.registry import BackendEntry
-from aaco.workflows import try_advice
+from aaco.workflows import trial_steps, try_advice
 from aaco.workflows.duet import compare, sides
-from aaco.workflows.duet.compare import Compared, DuetRequest, DuetSide
+from aaco.workflows.duet.compare import Compared, DuetSide
 
 
 class Written(NamedTuple):
@@ -32,10 +33,11 @@ class Written(NamedTuple):
 
 
 class JudgedAgain(NamedTuple):
-    """A backend judged again: the comparison, and what it says by the rule of a search."""
+    """A backend judged again: the comparison, what it says by the rule of a search, and by which quantity."""
 
     compared: Compared
     outcome: GateOutcome
+    judged_by: str
 
 
 def write(session: Session, name: str, settings: Settings) -> Written:
@@ -45,7 +47,7 @@ def write(session: Session, name: str, settings: Settings) -> Written:
     What the file holds already stays as it is, byte by byte. Raise UsageError for a name that is taken, or a file that
     is no list of backends.
     """
-    begun, _, change = try_advice.kept(session)
+    state, change = _kept(session)
     path = settings.config.storage.backends_file
     entry = _entry(session, name, change, settings)
     if name in registry.backends([path]):
@@ -54,22 +56,31 @@ def write(session: Session, name: str, settings: Settings) -> Written:
     paths = [path]
     model = str(recorded_run.plan_fields(session)["model"])
     if change.rewrite:
-        model = str(_copy_model(settings, begun.origin.model_sha256, change, path.parent / f"{name}.onnx"))
+        model = str(_copy_model(settings, state.begun.origin.model_sha256, change, path.parent / f"{name}.onnx"))
         paths.append(Path(model))
     files.write_atomically(path, lambda file: file.write(text.encode()))
     return Written(model, tuple(paths), _of_plan(change))
 
 
 def again(session: Session, name: str, settings: Settings, show: Show = SILENT) -> JudgedAgain:
-    """Judge a backend that was written so against the session's own, in turns. Raise UsageError."""
-    begun, _, change = try_advice.kept(session)
+    """Judge a backend that was written so against the session's own, as the search confirmed it. Raise UsageError."""
+    state, change = _kept(session)
     fields = recorded_run.plan_fields(session)
     model = str(fields.pop("model"))
     rewritten = settings.config.storage.backends_file.parent / f"{name}.onnx"
     current = DuetSide(model=str(rewritten) if change.rewrite else model, options={"backend": name, **_of_plan(change)})
-    compared = compare.compare(DuetSide(model=model), current, DuetRequest(vary=True), settings, fields, show)
+    confirmed = state.confirmed[change.name]
+    request = trial_steps.confirmation(state, confirmed.processes, confirmed.level)
+    compared = compare.compare(DuetSide(model=model), current, request, settings, fields, show)
     saved = gates.gain(compared.verdict, change.batch_factor)
-    return JudgedAgain(compared, gates.fast_enough(saved, begun.terms, compared.verdict.why))
+    return JudgedAgain(compared, gates.fast_enough(saved, state.terms, compared.verdict.why), saved.of)
+
+
+def _kept(session: Session) -> tuple[Search, Candidate]:
+    """Return the last search that kept a change, and the change. Raise UsageError."""
+    state = try_advice.kept(session)
+    assert state.decided and state.decided.kept
+    return state, state.change(state.decided.kept)
 
 
 def _of_plan(change: Candidate) -> dict[str, str]:
@@ -101,7 +112,7 @@ def _with_entry(text: str, name: str, entry: Mapping[str, Any], path: Path) -> s
 
 
 def _copy_model(settings: Settings, model_sha256: str, change: Candidate, target: Path) -> Path:
-    source = try_advice.rewritten_model(settings, model_sha256, change)
+    source = trial_steps.rewritten_model(settings, model_sha256, change)
     if target.exists() and files.sha256(target) != files.sha256(source):
         raise UsageError(f"{target} is there already", "choose another name")
     content = source.read_bytes()

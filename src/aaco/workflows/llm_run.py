@@ -17,7 +17,8 @@ from aaco.core.config import Settings
 from aaco.core.errors import UsageError
 from aaco.core.redaction import redact
 from aaco.core.show import SILENT, Show
-from aaco.llm import arrivals, client, prompts, target
+from aaco.llm import arrivals, client, own_thread, prompts, target
+from aaco.llm.packets import PacketTap
 from aaco.llm.prompts import Ask, Lengths
 from aaco.llm.target import Api, Target
 from aaco.pipeline import Run
@@ -58,6 +59,8 @@ class LoadRequest:
     seed: int = 0
     gap_timeout_s: float = 60.0
     timeout_s: float = 600.0
+    real_time: bool = False
+    packet_stamps: bool = False
     key_env: str | None = None
     key_file: Path | None = None
     certificates: str | None = None
@@ -89,16 +92,21 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
     key, to = _key(request), target.parse(request.url, request.api)
     concurrency = request.concurrency or (1 if request.arrivals == "closed" else None)
     _refuse_descriptors(concurrency)
+    with own_thread.real_time(request.real_time):
+        pass  # refused before there is a session
     asks = _asks(request)
     due = _due(request, asks)
     load = _document(request, to, len(asks), concurrency)
     show.step(f"looking for {to.url}")
     server = target.reach(to, request.certificates)
+    if request.packet_stamps:
+        PacketTap(server.family, *server.address[:2]).close()  # refused before there is a session
     bodies = [_encoded(request, to, ask, key) for ask in asks]
     session = begin(load, settings, tag)
     with outcome(session):
         show.step(f"asking {request.model} at {to.url} {len(asks):,} times")
-        client.run(client.Load(bodies, due, concurrency, request.gap_timeout_s, request.timeout_s), server,
+        client.run(client.Load(bodies, due, concurrency, request.gap_timeout_s, request.timeout_s,
+                               request.real_time, request.packet_stamps), server,
                    session.folder / layout.READS, key, show.progress)
         show.step("explaining")
         return Run(session, seal(session, settings, "complete", show))

@@ -23,8 +23,9 @@ LEAST_GAIN = 1.05  # times as fast: with less expected there is nothing to advis
 class Expected:
     """How many times faster a step becomes, with the ends of a 90 % interval.
 
-    pairs, workloads: recorded, that the interval rests on. own: whether all of them are of this kind of change.
-    samples: times as many in a step as before; then the factor is per sample.
+    pairs, workloads: recorded, that the interval rests on. own: whether all of them are of this kind of change; here:
+    whether they are trials of this advice on this machine. samples: times as many in a step as before; then the factor
+    is per sample.
     """
 
     factor: float
@@ -34,6 +35,7 @@ class Expected:
     workloads: int
     own: bool
     samples: float = 1.0
+    here: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ action, and each thing to try, declares on which facts of the workload it depend
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -96,14 +97,19 @@ class Recommendation:
         """The share of the wall that it removes: as recorded changes make likely, else the share that it acts on, under
         the ceiling; of a run on CPUs the bound."""
         gain = self.change.gain
-        return 100.0 if gain is None else 100 * (1 - 1 / gain)
+        return 100.0 if gain is None else max(0.0, 100 * (1 - 1 / gain))
+
+    @property
+    def most_pct(self) -> float:
+        """The share of the wall that it removes at most, whatever trials gained."""
+        return replace(self, expected=None).gain_pct
 
     @property
     def speedup(self) -> float | None:
         """How many times faster the session can become, at most; None if that is not known."""
         if self.mechanism:
             return self.ceiling
-        return None if self.gain_pct >= 100 else self.change.gain
+        return None if self.most_pct >= 100 else replace(self, expected=None).change.gain
 
     def entry(self) -> Recommended:
         """Return the entry of optimization_priority in bottleneck.json."""
@@ -155,6 +161,21 @@ def with_trials(recommendations: tuple[Recommendation, ...], trials: Mapping[str
     rows = trials.get("trials", ())
     return tuple(replace(advice, tried=_fared([row for row in rows if advice.name in row["advice"]]))
                  for advice in recommendations)
+
+
+def with_machine_gains(recommendations: tuple[Recommendation, ...], gains: Mapping[str, Any]
+                       ) -> tuple[Recommendation, ...]:
+    """Return the recommendations, each with what its trials on this machine make likely in place of what others
+    recorded, in the order that follows. gains: content of machine_gains.json.
+    """
+    by_name = {advice.name: advice if (gain := gains.get("gains", {}).get(advice.name)) is None else replace(
+        advice, expected=_of_machine(gain, advice.ceiling)) for advice in recommendations}
+    return tuple(by_name[change.name] for change in ranked((advice.change for advice in by_name.values()), 0.0))
+
+
+def _of_machine(gain: Mapping[str, Any], ceiling: float | None) -> Expected:
+    factor, low, high = (min(gain[name], ceiling or math.inf) for name in ("factor", "low", "high"))
+    return Expected(factor, low, high, gain["models"], gain["models"], own=True, here=True)
 
 
 def _fared(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -10,7 +10,9 @@ from aaco.tracelake import layout
 
 @dataclass(frozen=True)
 class Trial:
-    """How far a change came. gain_pct: time saved per sample, with its interval; screened_pct: by the first look."""
+    """How far a change came. gain_pct: time saved per sample, with its interval; screened_pct: by the first look;
+    guards: what else was watched, and how it changed.
+    """
 
     change: str
     title: str
@@ -23,6 +25,7 @@ class Trial:
     low_pct: float | None = None
     high_pct: float | None = None
     session: str | None = None
+    guards: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

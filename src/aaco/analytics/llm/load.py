@@ -34,7 +34,9 @@ class EndpointLoad:
     arrivals: closed: a request when one of `concurrency` is done; else when the clock says so. concurrency: requests
     open at once, also of a load with times; null: no limit. prompts: where they come from. terms: service levels, ms,
     by name: ttft, tpot, latency. answers_as: names of the model that are taken in answers. clock_steps: how often the
-    wall clock was set during the load; null: the record was not read yet. process: null: a server answered.
+    wall clock was set during the load; null: the record was not read yet. packets: of a load with packet stamps how
+    many packets came ("packets"), how many of them the client did not see ("dropped"), its reads ("reads"), and those
+    of which a packet is missing ("missed"); null: without, or cut short. process: null: a server answered.
     """
 
     url: str
@@ -55,6 +57,7 @@ class EndpointLoad:
     timeout_s: float
     terms: dict[str, float]
     clock_steps: int | None = None
+    packets: dict[str, int] | None = None
     process: InProcess | None = None
 
     @classmethod

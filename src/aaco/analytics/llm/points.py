@@ -37,6 +37,7 @@ class Points:
 
     intended: Ints
     send: Ints
+    cpu_wait: Ints  # of the client's thread, of the time between those two, ns
     first_byte: Ints
     first: Ints
     first_earliest: Ints
@@ -82,9 +83,9 @@ def points_of(requests: pa.Table) -> Points:
     def numbers(name: str) -> Ints:
         return np.asarray(pc.fill_null(requests[name], UNKNOWN).to_numpy(), np.int64)
 
-    names = {"intended": "t_intended_ns", "send": "t_send_ns", "first_byte": "t_first_byte_ns", "first": "t_first_ns",
-             "first_earliest": "t_first_earliest_ns", "last": "t_last_ns",
-             "last_earliest": "t_last_earliest_ns", "end": "t_end_ns",
+    names = {"intended": "t_intended_ns", "send": "t_send_ns", "cpu_wait": "cpu_wait_ns",
+             "first_byte": "t_first_byte_ns", "first": "t_first_ns", "first_earliest": "t_first_earliest_ns",
+             "last": "t_last_ns", "last_earliest": "t_last_earliest_ns", "end": "t_end_ns",
              "tokens": "output_tokens", "prompt": "prompt_tokens", "cached": "cached_tokens", "chunks": "chunks"}
     ok = pc.equal(requests["status"].cast(pa.string()), "ok")
     return Points(**{field: numbers(name) for field, name in names.items()}, is_ok=np.asarray(ok.to_numpy(), bool))

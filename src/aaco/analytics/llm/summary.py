@@ -23,7 +23,7 @@ from aaco.tracelake import layout
 
 NAME = "endpoint"
 QUANTILES = (0.5, 0.9, 0.99)
-ALL, COLD, WARM = "all", "cold", "warm"
+ALL, COLD, WARM, UNSTATED = "all", "cold", "warm", "unstated"
 MIXED = ("answers with and without a cached prefix are not put together: the report has the times of each kind "
          "(ttft of cold and warm)")
 NO_COUNTS = "the server does not say with each chunk how many tokens it has: see icl (--count-chunks)"
@@ -46,7 +46,8 @@ class QuantileEstimate:
 
 @dataclass(frozen=True)
 class LatencyQuantiles:
-    """Quantiles of one latency, ms. group: all, or cold and warm: without and with a cached prefix."""
+    """Quantiles of one latency, ms. group: all, or cold, warm and unstated: without and with a cached prefix, and where
+    the server does not say."""
 
     name: str
     group: str
@@ -78,7 +79,10 @@ class ClientAccuracy:
     """How exact the client was. Times from the kernel's receipt to the client's read, us; absent without stamps.
 
     merged_pct: events with content that came together with later ones, so that their time is an interval.
-    lateness_p99_ms: from the intended to the actual dispatch. steps: how often the wall clock was set during the load.
+    lateness_p99_ms: from the intended to the actual dispatch. lateness_own_p99_ms: the same without what the client's
+    thread waited for a CPU; null where that is not known. steps: how often the wall clock was set during the load.
+    packets: those that were stamped each (--packet-stamps), those lost, and reads that have one stamp as a packet of
+    them was not seen; null: without.
     """
 
     stamped_pct: float
@@ -87,8 +91,12 @@ class ClientAccuracy:
     delay_max_us: float | None
     merged_pct: float
     lateness_p99_ms: float
+    lateness_own_p99_ms: float | None
     steps: int | None
     sent_again: int
+    packets: int | None
+    packets_dropped: int | None
+    reads_without_packet: int | None
 
 
 @documents.document(layout.finding(NAME))
@@ -195,8 +203,10 @@ def _latencies(points: Points, inside: Flags, tally: EventTally) -> Iterator[Lat
 
 
 def _groups(points: Points, inside: Flags) -> list[tuple[str, Flags]]:
-    cold, warm = inside & (points.cached == 0), inside & (points.cached > 0)
-    return [(COLD, cold), (WARM, warm)] if cold.any() and warm.any() else [(ALL, inside)]
+    """Return the requests by what the server says of their prefix, where it does not say the same of all."""
+    states = ((COLD, points.cached == 0), (WARM, points.cached > 0), (UNSTATED, points.cached == UNKNOWN))
+    groups = [(name, inside & state) for name, state in states if (inside & state).any()]
+    return groups if len(groups) > 1 else [(ALL, inside)]
 
 
 def _latency(name: str, group: str, spread: LatencyBounds, why: str = "") -> LatencyQuantiles:
@@ -281,12 +291,19 @@ def _term(points: Points, name: str) -> Reals:
 def _accuracy(points: Points, tally: EventTally, load: EndpointLoad, requests: pa.Table) -> ClientAccuracy:
     delays = np.concatenate(tally.delays_us) if tally.delays_us else np.zeros(0, np.float32)
     p50, p99, most = map(float, np.quantile(delays, (0.5, 0.99, 1.0))) if len(delays) else (None, None, None)
-    lateness = (points.send - points.intended) / NS_PER_MS
+    lateness = points.send - points.intended
+    counts = load.packets or {}
+    own = (lateness - points.cpu_wait)[points.cpu_wait != UNKNOWN]
     return ClientAccuracy(
         stamped_pct=100 * len(delays) / max(tally.events, 1), delay_p50_us=p50, delay_p99_us=p99, delay_max_us=most,
         merged_pct=100 * tally.merged / max(tally.content, 1),
-        lateness_p99_ms=float(np.quantile(lateness, 0.99)) if len(lateness) else 0.0, steps=load.clock_steps,
-        sent_again=sum(requests["sent_again"].to_pylist()))
+        lateness_p99_ms=_p99_ms(lateness) or 0.0, lateness_own_p99_ms=_p99_ms(own), steps=load.clock_steps,
+        sent_again=sum(requests["sent_again"].to_pylist()), packets=counts.get("packets"),
+        packets_dropped=counts.get("dropped"), reads_without_packet=counts.get("missed"))
+
+
+def _p99_ms(ns: Ints) -> float | None:
+    return float(np.quantile(ns, 0.99)) / NS_PER_MS if len(ns) else None
 
 
 def _sum(counts: Ints) -> int | None:

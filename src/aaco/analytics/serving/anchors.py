@@ -89,14 +89,18 @@ def layer_anchors(step: LayerKernels) -> LayerAnchors | None:
 
 def _mixers(step: LayerKernels) -> LayerAnchors | None:
     """Return the attention of each layer: kernels with fewer than LEAST_GEMMS between them are of one."""
-    kernels = np.flatnonzero(step.of(*MIXERS))
-    gemms = np.cumsum(step.gemm)[kernels]
+    anchors = mixer_groups(step.of(*MIXERS), step.gemm)
+    return anchors if len(anchors.first) > 1 else None
+
+
+def mixer_groups(mixer: Flags, gemm: Flags) -> LayerAnchors:
+    """Return the attention of each layer of any number of steps. mixer, gemm: which kernels are of these."""
+    kernels = np.flatnonzero(mixer)
+    gemms = np.cumsum(gemm)[kernels]
     kernels, gemms = kernels[gemms > 0], gemms[gemms > 0]  # before any projection it is a preparation
-    if not len(kernels):
-        return None
-    fresh = np.flatnonzero(np.diff(gemms) >= LEAST_GEMMS) + 1
-    anchors = LayerAnchors(kernels[np.r_[0, fresh]], kernels[np.r_[fresh - 1, -1]])
-    return anchors if len(fresh) else None
+    fresh = np.diff(gemms) >= LEAST_GEMMS
+    ends = np.r_[fresh, True] if len(kernels) else fresh
+    return LayerAnchors(kernels[np.r_[True, fresh]] if len(kernels) else kernels, kernels[ends])
 
 
 def _equally_often(step: LayerKernels) -> LayerAnchors | None:

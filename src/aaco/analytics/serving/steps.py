@@ -1,13 +1,14 @@
 """The steps of a serving engine, with the device work that each launched, in one pass over a trace.
 
-A step is what the engine annotates as one (annotations.py); ranges inside it on the same thread complement it. Work
-belongs to the step in which the call was made that launched it: kernels of a replayed graph may start long after the
-annotation has ended. A launch by a thread without steps belongs to the one step of its process that was open then.
+A step is what the engine annotates as one (annotations.py); ranges inside it on the same thread complement it. Where
+it annotates none, the steps are those that another pass has found (repeated_steps.py). Work belongs to the step in
+which the call was made that launched it: kernels of a replayed graph may start long after the annotation has ended. A
+launch by a thread without steps belongs to the one step of its process that was open then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
@@ -15,15 +16,17 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.serving.annotations import StepAnnotation
+from aaco.analytics.serving.launch_order import COLUMNS
 from aaco.analytics.serving.ranges import read_once, step_of
+from aaco.analytics.serving.repeated_steps import RepeatedStep
+from aaco.analytics.serving.summary import ANNOTATION, REPETITION
 from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, LaunchCalls, Linker
 from aaco.analytics.streaming.stream_ids import NONE, integers, latest_end_before
-from aaco.analytics.streaming.work import COPY, COPY_COLUMNS, KERNEL_COLUMNS, WorkReader
+from aaco.analytics.streaming.work import COPY, WorkReader
 from aaco.core.arrays import Ints
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, SERVING_STEPS
 
-COLUMNS: Mapping[str, tuple[str, ...]] = {"kernels": KERNEL_COLUMNS, "copies": COPY_COLUMNS, "api_calls": CALL_COLUMNS}
 ON_DEVICE = "gpu_marker"  # domain of what a profiler copies from the host's ranges onto the device's streams
 MOST_STEPS = 1 << 20
 SUMS = ("sq", "sk", "sqsq", "sqsk")
@@ -84,9 +87,9 @@ class StepKernels:
 class ServingSteps:
     """One pass over a trace. `table` returns the steps; `of_kernels` the step of each kernel."""
 
-    def __init__(self, with_launches: bool = False) -> None:
-        """with_launches: whether the work has launch_id."""
-        self._callers, self._linker = Callers(with_launches), Linker()
+    def __init__(self, with_launches: bool = False, repeated: Sequence[RepeatedStep] = ()) -> None:
+        """with_launches: whether the work has launch_id. repeated: the steps of a trace that annotates none."""
+        self._callers, self._linker, self._repeated = Callers(with_launches), Linker(), repeated
         self._reader = WorkReader(with_launches=with_launches)
         self._is_step: list[bool] = []
         self._threads: dict[int, _Thread] = {}  # by the number that the callers give
@@ -96,6 +99,9 @@ class ServingSteps:
         self._calls, self._waits, self._graphs = (_Spans() for _ in range(3))
         self._kernel_ids: list[Ints] = []
         self._kernel_names: list[Ints] = []
+        for step in repeated:
+            key = (np.array([part]) for part in (step.capture, step.process, step.thread))
+            self._note_step("", int(self._callers.threads.numbers(*key)[0]), step.capture, step.start, step.end)
 
     def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table, until: int | None) -> None:
         """Take in the rows that start next, in start order, with COLUMNS. until: later rows start at or after it."""
@@ -137,6 +143,8 @@ class ServingSteps:
     @cached_property
     def annotations(self) -> list[StepAnnotation]:
         """What the ranges of each step say together; to be asked after `rest`."""
+        if self._repeated:
+            return [step.annotation for step in self._repeated]
         return [step_of(ranges) or StepAnnotation("") for ranges in self._ranges]
 
     def table(self) -> pa.Table:
@@ -153,7 +161,9 @@ class ServingSteps:
         idle = _idle_before(capture, kernels.first, kernels.last)
         engines = [(read_once(ranges[0]) or StepAnnotation("")).engine for ranges in self._ranges]
         return SERVING_STEPS.build(
-            step=np.arange(count), engine=engines, annotation=[ranges[-1] for ranges in self._ranges], **_told(steps),
+            step=np.arange(count), source=[REPETITION if self._repeated else ANNOTATION] * count,
+            engine=[engine or None for engine in engines], annotation=[ranges[-1] or None for ranges in self._ranges],
+            why_absent=[step.why_absent for step in self._repeated] or pa.nulls(count, pa.string()), **_told(steps),
             t_start_ns=start, t_end_ns=end, device_start_ns=pa.array(kernels.first, mask=kernels.first == NONE),
             device_end_ns=pa.array(kernels.last, mask=kernels.last == NONE), kernels=kernels.count,
             kernel_ns=kernels.ns, busy_ns=_unions(step, work_start, work_end, count),

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from aaco.core import documents
 from aaco.tracelake import layout
 
+ANNOTATION, REPETITION = "annotation", "repetition"  # sources of steps
 COPIES, IDLE, IDLE_BEFORE = "copies", "idle", "idle_before"
 MOST = 40  # groups that are listed
 TIMES = ("host_ns", "device_ns", "busy_ns", "graph_launch_ns", "wait_ns", "idle_before_ns")
@@ -33,7 +34,7 @@ class StepGroup:
     """
 
     capture: int | None
-    engine: str
+    engine: str | None
     phase: str | None
     batch: int | None
     steps: int
@@ -81,7 +82,8 @@ class Serving:
 
     kernels and kernel_ns: of all steps. traced_ns: time of all kernels of the session, None without operators;
     with_operator_ns, with_shapes_ns: of it the time whose operator, and whose shapes, are known. others: groups that
-    are not listed. warnings: what annotations contradict, each once. phases: what limits each phase.
+    are not listed. warnings: what annotations contradict, each once. phases: what limits each phase. source: of the
+    steps, annotation or repetition. why_absent: why steps by repetition have no batch, tokens and phase; else empty.
     """
 
     steps: int
@@ -95,6 +97,8 @@ class Serving:
     speculative: bool
     warnings: tuple[str, ...]
     phases: tuple[PhaseClass, ...] = ()
+    source: str = ANNOTATION
+    why_absent: str = ""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Serving:
@@ -120,7 +124,8 @@ def summary(steps: pa.Table, kernels: pa.Table, why_no_layers: Mapping[int, str]
     return Serving(len(rows), tuple(groups[:MOST]), max(0, len(groups) - MOST), sum(row["kernels"] for row in rows),
                    sum(row["kernel_ns"] for row in rows), None if operators is None else _time(operators),
                    _time_with(operators, "operator"), _time_with(operators, "shapes"),
-                   any(row["speculative"] for row in rows), warnings)
+                   any(row["speculative"] for row in rows), warnings, source=rows[0]["source"] if rows else ANNOTATION,
+                   why_absent=next((row["why_absent"] for row in rows if row["why_absent"]), ""))
 
 
 def _measured(row: dict[str, Any], layers: Mapping[int, int], why_no_layers: Mapping[int, str],

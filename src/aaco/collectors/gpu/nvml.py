@@ -121,6 +121,13 @@ class Driver:
                 memory.used if has_memory else -1, memory.total if has_memory else -1, self._read_reasons(device),
                 self._count_processes(device))
 
+    def energy_mj(self, device: NvmlDevice) -> int:
+        """Return the device's counter of energy, mJ. Raise Absent where it has none."""
+        counted = self._read_number("nvmlDeviceGetTotalEnergyConsumption", device, kind=c_ulonglong)
+        if counted < 0:
+            raise Absent(f"device {device.index} reports no counter of energy")
+        return counted
+
     def gone(self) -> str | None:
         """Return why the device that was sampled last can no longer be read; None if it can."""
         return self._error_text(self._refused) if self._refused in GONE else None

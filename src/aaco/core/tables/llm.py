@@ -11,6 +11,8 @@ REQUESTS = TableSpec(
         "request_id": (INT, "row key in the order of dispatch"),
         "t_intended_ns": (INT, "when it was due by the load's plan; without one, when its turn came"),
         "t_send_ns": (INT, "when the client began on it: opened a connection, if it needed one, and sent"),
+        "cpu_wait_ns": (INT, "of the time between those two, how long at most the client's thread waited for a CPU; "
+                             "null where the plan has no times, or the kernel keeps no account"),
         "t_sent_ns": (INT, "when the last byte of it was handed to the kernel"),
         "t_first_byte_ns": (INT, "first byte of the answer's header"),
         "t_first_ns": (INT, "first event with content: the first token"),

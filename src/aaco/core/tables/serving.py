@@ -8,9 +8,10 @@ _SUMS = {"sq": "query tokens", "sk": "keys, those of the query tokens included",
          "sqsk": "products of query tokens and keys"}
 SERVING_STEPS = TableSpec(
     "serving_steps", "attribution/serving_steps.parquet",
-    "One row per step of a serving engine, as its annotations say. A kernel is of the step that launched it, whenever "
-    "it ran. Times are those of the profiled run.", {
+    "One row per step of a serving engine, as its annotations say, or by repetition of what its threads launch. A "
+    "kernel is of the step that launched it, whenever it ran. Times are those of the profiled run.", {
         "step": (INT, "row key in start order"),
+        "source": (NAME, "annotation, or repetition where the engine annotates no steps"),
         "engine": (NAME, "engine whose form the annotation has"),
         "annotation": (TEXT, "the annotation, of nested ones the outer"),
         "phase": (NAME, "prefill, decode or mixed"),
@@ -21,8 +22,9 @@ SERVING_STEPS = TableSpec(
         **{f"{kind}_{name}": (INT, f"sum over {kind} requests of {what}") for kind in ("context", "generation")
            for name, what in _SUMS.items()},
         "speculative": (INT, "1 where a generation request has several query tokens: not all may be accepted"),
-        "warning": (TEXT, "what its annotations contradict"),
-        "t_start_ns": (INT, "start of the annotation on the host"),
+        "why_absent": (TEXT, "why its phase, batch or tokens are null where repetition tells of it"),
+        "warning": (TEXT, "what its annotations contradict, or that the trace cuts it"),
+        "t_start_ns": (INT, "start of the annotation on the host; by repetition that of its first call"),
         "t_end_ns": (INT, "its end"),
         "device_start_ns": (INT, "start of the first kernel that it launched"),
         "device_end_ns": (INT, "end of the last kernel"),

@@ -36,6 +36,7 @@ def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:
 def _graph(situation: Situation) -> Candidate | Inapplicable:
     """Return the change to a CUDA graph, with inputs and outputs that keep their place in the device's memory."""
     settings = {"option.enable_cuda_graph": "1"} | ({} if situation.has("io", "device") else {"io": "device"})
-    return unless(Candidate("cuda_graph", "Launch an inference as one CUDA graph", settings, ("device_graph",)),
+    kept = ", inputs and outputs in the device's memory" * ("io" in settings)
+    return unless(Candidate("cuda_graph", f"Launch an inference as one CUDA graph{kept}", settings, ("device_graph",)),
                   (situation.has("option.enable_cuda_graph", "1"), ALREADY),
                   (any(map(situation.operators.get, CONTROL_FLOW)), "a CUDA graph holds no branches and no loops"))

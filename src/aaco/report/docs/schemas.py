@@ -13,6 +13,7 @@ from aaco.core.registry import import_modules
 from aaco.governance import gate, sla
 from aaco.governance.changepoints.documents import ChangePoints, DriftStatus
 from aaco.governance.suite import Suite
+from aaco.replay.documents import CaptureDocument, MeasuredRoles
 from aaco.report.renderers.json_schema import Report
 from aaco.report.sections.what_if import WhatIf
 from aaco.tracelake.document_schemas import ledger
@@ -23,7 +24,8 @@ from aaco.tracelake.share.archive import Contents
 ELSEWHERE: dict[str, type[Any]] = {
     "baseline": Baseline, "machine_card": MachineCard, "sla": sla.Report, "sla_policy": sla.Policy, "bundle": Contents,
     "drift_status": DriftStatus, "change_points": ChangePoints, "ci": gate.Report, "ci_suite": Suite, "report": Report,
-    "what_if": WhatIf, "ledger_line": ledger.LedgerRow}
+    "what_if": WhatIf, "ledger_line": ledger.LedgerRow,
+    "kernel_capture": CaptureDocument, "kernel_capture_roles": MeasuredRoles}
 
 
 def declared() -> Mapping[str, Declaration]:

@@ -364,7 +364,7 @@ def _gain(one: Recommendation) -> str:
     """How much of the time it acts on, and how much faster a step can become by it at most."""
     if not one.mechanism:
         faster = f", up to {format.number(one.speedup)} x faster" if one.speedup else ""
-        return f"at most {one.gain_pct:.0f} % of the time{faster}"
+        return f"{_likely(one)}at most {one.most_pct:.0f} % of the time{faster}"
     acts = f"{_likely(one)}{one.evidence}"
     if one.ceiling is None or one.floor_ms is None:
         return f"{acts}; no ceiling: {one.why_no_ceiling}"
@@ -389,6 +389,9 @@ def _likely(one: Recommendation) -> str:
     """What recorded changes of its kind make likely; empty without any."""
     if not (likely := one.expected):
         return ""
+    if likely.here:
+        return (f"{_expected_factor(likely)} ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
+                f"{format.plural(likely.pairs, 'model')} tried on this machine); ")
     kind = "this kind" if likely.own else "several kinds"
     return (f"{_expected_factor(likely)} ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
             f"{format.plural(likely.pairs, 'recorded change')} of {kind}); ")

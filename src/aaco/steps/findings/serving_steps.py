@@ -13,10 +13,12 @@ from aaco.analytics.measure import measure
 from aaco.analytics.phase_classes import phase_classes
 from aaco.analytics.roofline.devices.ceilings import DRAM
 from aaco.analytics.serving.annotations import read_step
+from aaco.analytics.serving.launch_order import COLUMNS, LaunchOrder
+from aaco.analytics.serving.repeated_steps import RepeatedStep, repeated_steps, why_no_engine
 from aaco.analytics.serving.served_model import ServedModel
 from aaco.analytics.serving.step_costs import ServedWorkload, with_work
 from aaco.analytics.serving.step_layers import serving_kernels
-from aaco.analytics.serving.steps import COLUMNS, ServingSteps, StepKernels
+from aaco.analytics.serving.steps import ServingSteps, StepKernels
 from aaco.analytics.serving.summary import step_budget, summary
 from aaco.analytics.streaming.stream_ids import NONE, NameIds
 from aaco.analytics.workload.facts import NAME as WORKLOAD_FACTS
@@ -25,8 +27,9 @@ from aaco.core.config import Analysis
 from aaco.core.distinct import coded
 from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
+from aaco.core.readings import Absent
 from aaco.core.session import Session
-from aaco.core.tables import API_CALLS, KERNEL_GROUPS, OPERATORS, SERVING_KERNELS, SERVING_STEPS
+from aaco.core.tables import API_CALLS, KERNEL_GROUPS, KERNELS, OPERATORS, SERVING_KERNELS, SERVING_STEPS
 from aaco.steps.findings.kernel_classes import ceilings_of
 from aaco.tracelake import documents, layout, queries, store
 
@@ -89,12 +92,27 @@ def _bandwidth(session: Session) -> float | None:
 
 
 def find(session: Session) -> ServingSteps | None:
-    """Return the steps of a session; None where no range is the annotation of one. Raise BadBundle."""
-    if not store.holds(session, API_CALLS) or not any(map(read_step, queries.names(session, API_CALLS, "name"))):
+    """Return the steps of a session, by annotation, else by repetition; None without either. Raise BadBundle."""
+    annotated = store.holds(session, API_CALLS) and any(map(read_step, queries.names(session, API_CALLS, "name")))
+    try:
+        steps = ServingSteps(queries.has_launches(session), () if annotated else by_repetition(session))
+    except Absent:
         return None
-    steps = ServingSteps(queries.has_launches(session))
     for piece in queries.slices(session, COLUMNS):
         kernels, copies, calls = (piece.tables[name] for name in COLUMNS)
         steps.feed(kernels, copies, calls, piece.end_ns)
     steps.rest()
     return steps
+
+
+def by_repetition(session: Session) -> list[RepeatedStep]:
+    """Return the steps that the launches of a session repeat. Raise Absent with the reason, BadBundle."""
+    if not store.holds(session, API_CALLS) or not store.holds(session, KERNELS):
+        raise Absent("the trace has no calls of the host: what launched its kernels is not known")
+    if why := why_no_engine(queries.names(session, KERNELS, "kernel_name")):
+        raise Absent(why)
+    order = LaunchOrder(queries.has_launches(session))
+    for piece in queries.slices(session, COLUMNS):
+        order.feed(piece.tables["kernels"], piece.tables["api_calls"], piece.end_ns)
+    order.rest()
+    return repeated_steps(list(order.threads()), order.names)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from aaco.analytics.advice.trials import NotTried, Trial, Trials
 from aaco.core import documents
 from aaco.core.config import Analysis
@@ -60,7 +58,7 @@ def _trial(state: Search, name: str, title: str, advice: list[str]) -> Trial:
                      expected)
     if not state.screened[name].log_ratios:
         return Trial(name, title, REFUSED, state.screened[name].why, advice, expected)
-    gain = _screened_pct(state, name)
+    gain = state.gain_pct(name)
     why = f"{abs(gain):.1f} % {'less' if gain > 0 else 'more'} time at first sight"
     why += ", not among the best" if state.planned and gain > 0 else ""
     return Trial(name, title, NOT_PROVED if state.planned or state.decided else UNFINISHED, why, advice, expected, gain)
@@ -68,10 +66,7 @@ def _trial(state: Search, name: str, title: str, advice: list[str]) -> Trial:
 
 def _measured(state: Search, line: TurnsMeasured, advice: list[str], outcome: str) -> Trial:
     title = state.change(line.change).title
-    screened = _screened_pct(state, line.change) if line.change in state.screened else None
+    screened = state.gain_pct(line.change) if line.change in state.screened else None
     return Trial(line.change, title, outcome, line.why, advice, state.begun.expected.get(line.change), screened,
-                 line.gain_pct, line.low_pct, line.high_pct, line.session)
-
-
-def _screened_pct(state: Search, name: str) -> float:
-    return float(100 * -np.expm1(-state.gain(name)))
+                 line.gain_pct, line.low_pct, line.high_pct, line.session,
+                 [f"{guard.metric} {guard.why}" for guard in line.guards])

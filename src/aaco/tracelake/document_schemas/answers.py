@@ -409,6 +409,7 @@ class ExpectedGain(Part):
     workloads: int
     own: bool
     samples: Real = 1.0
+    here: bool = Field(default=False, description="whether it rests on trials of this advice on this machine alone")
 
 
 class Recommended(Part):

@@ -314,6 +314,15 @@ class DuetProcess(Part):
     first: list[Count]
 
 
+class DuetCost(Part):
+    """What a process of a comparison in turns cost, from its start to its end; energy is all that the hardware took."""
+
+    process: Count
+    kind: str
+    took_s: float
+    energy_j: float | None
+
+
 @document(layout.DUET)
 class DuetRun(Document):
     """duet.json: how a comparison in turns was to be made; what it met is there when it has ended."""
@@ -328,6 +337,9 @@ class DuetRun(Document):
     device: dict[str, int | str] | None = None
     stopped_by: str | None = None
     differences: list[dict[str, Any]] | None = None
+    costs: list[DuetCost] | None = None
+    energy_counted: str | None = None
+    why_no_energy: str | None = None
 
 
 class GraphTensor(Part):

@@ -10,6 +10,7 @@ from aaco.core.candidate import Candidate, Inapplicable
 
 Pct = float | None
 SHORTEST_LIMIT_S = 30.0
+PROCESSES_S = "seconds that each of its processes took, in their order"
 
 
 class LedgerLine(BaseModel):
@@ -46,7 +47,7 @@ class SearchTerms(BaseModel):
     processes: int = Field(default=5, ge=5, description="of a confirmation, at least")
     most_processes: int = Field(default=12, ge=5, description="of a confirmation, at most")
     pairs: int = Field(default=30, ge=1, description="per process")
-    process_s: float = Field(default=0.0, ge=0, description="what a process is expected to take")
+    process_s: float = Field(default=0.0, ge=0, description="what a process is expected to take before one was timed")
     budget_s: float = Field(default=600.0, gt=0)
     slo_ms: float | None = Field(default=None, gt=0, description="what a larger batch may take")
     accept_error: float = Field(default=0.0, ge=0, description="share of an output's largest element that a change of "
@@ -66,7 +67,7 @@ class SearchBegun(LedgerLine):
     step: Literal["begun"] = "begun"
     origin: SearchOrigin
     terms: SearchTerms
-    announced_s: float
+    announced_s: float = Field(description="what it takes at most on an idle machine; 0: the budget has no room")
     candidates: list[Candidate]
     inapplicable: list[Inapplicable]
     expected: dict[str, str] = Field(default={}, description="by change, what earlier trials on this machine say")
@@ -92,6 +93,8 @@ class FirstLook(LedgerLine):
     log_ratios: list[float] = Field(description="per process, log(time after / time before) of the same samples; none "
                                                 "where it did not run")
     why: str = Field(default="", description="what kept it from running")
+    processes_s: list[float] = Field(default=[], description=PROCESSES_S)
+    by_device: bool = Field(default=False, description="whether the device's time fills the latency of the baseline")
 
 
 class ConfirmationPlanned(LedgerLine):
@@ -128,6 +131,7 @@ class TurnsMeasured(LedgerLine):
     guards: list[GuardedMetric]
     passed: bool
     why: str
+    processes_s: list[float] = Field(default=[], description=PROCESSES_S)
 
 
 class SearchDecided(LedgerLine):

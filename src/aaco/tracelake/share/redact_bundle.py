@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ from aaco.tracelake import manifest, raw
 LOCAL: dict[str, Any] = {"owner": None, "kept_by": []}  # of session.json: processes and paths of this machine
 PIECE = 1 << 20
 IN_PICTURE = "the drawing that it is a picture of shows a credential"
+IN_CAPTURE = "it holds the memory of a captured kernel: to share it, send the capture itself"
+CAPTURED = re.compile(r"(.*/)?blobs/[0-9a-f]{64}\.zst|.*\.aacocap")  # as aaco.replay names its files
 IN_BINARY = "it is binary and shows a credential, which cannot be taken out"
 
 
@@ -49,7 +52,7 @@ def redact_session(session: Session, folder: Path) -> tuple[list[RedactedFile], 
     redacted_files, left_out = list[RedactedFile](), dict[str, str]()
     for index, name in enumerate(manifest.content(session)):
         path, copy = session.folder / name, folder / str(index)
-        changed, why = _redact_file(path, copy)
+        changed, why = (False, IN_CAPTURE) if CAPTURED.fullmatch(name) else _redact_file(path, copy)
         if why:
             left_out[name] = why
         else:

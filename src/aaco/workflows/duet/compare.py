@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,14 +31,16 @@ from aaco.governance.verdict import RegressionVerdict
 from aaco.runner import duet as runner
 from aaco.runner import pairs
 from aaco.runner.duet import CommandSide, ModelSide
-from aaco.runner.pairs import DuetPlan
+from aaco.runner.pairs import DuetPlan, Kind
 from aaco.steps import lab_session
 from aaco.steps.seal import outcome
 from aaco.tracelake import layout, manifest, store
 from aaco.workflows.duet import device, kept, past, schedule, sides
+from aaco.workflows.duet.costs import Meter, ProcessCost
 from aaco.workflows.duet.sides import DuetSide, PreparedSide
 
 TAG = "compare"
+NOT_ASKED = "it was not asked for: without a tracer each launch of a kernel costs what it does else"
 NOT_OF_A_COMPARISON = f"a comparison in turns keeps pairs of times: {PAIRS.file}"
 
 __all__ = ["Compared", "DuetRequest", "DuetSide", "compare"]
@@ -47,7 +50,9 @@ __all__ = ["Compared", "DuetRequest", "DuetSide", "compare"]
 class DuetRequest:
     """How to measure and what to judge by. most: go on to as many processes while the answer is not there; None: stop
     after `processes`. seed: of the order; None: drawn. vary: whether every pair has inputs of its own, so that nothing
-    is gained by remembering; limit_s: how long one of its processes may take; both only of models."""
+    is gained by remembering; limit_s: how long one of its processes may take; both only of models. device_time: whether
+    a tracer records what the device does, which makes each launch of a kernel cost more; energy: whether to count it.
+    """
 
     processes: int = 5
     most: int | None = None
@@ -60,6 +65,8 @@ class DuetRequest:
     budget_s: float | None = None
     seed: int | None = None
     vary: bool = False
+    device_time: bool = True
+    energy: bool = False
     limit_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -81,10 +88,23 @@ class DuetRequest:
 
 
 class Compared(NamedTuple):
-    """A finished comparison: its session, and the verdict that is kept there."""
+    """A finished comparison: its session, the verdict that is kept there, and what its processes cost; why_no_energy:
+    why that has no energy, empty where it has.
+    """
 
     session: Session
     verdict: RegressionVerdict
+    costs: tuple[ProcessCost, ...] = ()
+    why_no_energy: str = ""
+
+    def energy_of_controls(self) -> tuple[list[float], list[float]]:
+        """Return the energy of each process with the baseline only, and with the current side only, J; those of which
+        it is not known are left out.
+        """
+        return (self._energy("baseline control"), self._energy("current control"))
+
+    def _energy(self, kind: Kind) -> list[float]:
+        return [cost.energy_j for cost in self.costs if cost.kind == kind and cost.energy_j is not None]
 
 
 class _Measured(NamedTuple):
@@ -119,15 +139,15 @@ def compare(baseline: DuetSide, current: DuetSide, request: DuetRequest, setting
             "machine": asdict(host) | {"card": None}})
         document = kept.planned(terms, seed, drawn, both, kept.words(baseline, current, request, given, seed))
         session.write_json(layout.DUET, document)
-        with lab_session.around(session, both[0].plan, settings):
-            measured = _measure(session, both, request, terms, drawn, show)
+        with closing(Meter(both, request.energy)) as meter, lab_session.around(session, both[0].plan, settings):
+            measured = _measure(session, both, request, terms, drawn, meter, show)
         document |= kept.measured(measured.ran, measured.traced, measured.stopped_by,
-                                  sides.differences(*both, measured.ran))
+                                  sides.differences(*both, measured.ran), meter)
         verdict = _conclude(session, document, measured.table, terms)
         past.keep(history, host.id, session.id, both, duet.units(measured.table, terms.only_quiet))
         if not measured.traced.why_absent:
             past.keep(history, host.id, session.id, both, duet.units(measured.table, times=TIMES[DEVICE]), device=True)
-    return Compared(session, verdict)
+    return Compared(session, verdict, tuple(meter.costs), meter.why_not)
 
 
 def _terms(request: DuetRequest, both: Sequence[PreparedSide], believed: duet.Prior | None, why: str,
@@ -149,9 +169,9 @@ def _begin(both: Sequence[PreparedSide], host: Machine, request: DuetRequest, se
 
 
 def _measure(session: Session, both: tuple[PreparedSide, PreparedSide], request: DuetRequest, terms: Terms,
-             drawn: Sequence[Sequence[DuetPlan]], show: Show) -> _Measured:
+             drawn: Sequence[Sequence[DuetPlan]], meter: Meter, show: Show) -> _Measured:
     """Process after process, until a look settles it, the budget is spent or there are no more."""
-    began, traced = time.monotonic(), Traced(0, device.why_not(both))
+    began, traced = time.monotonic(), Traced(0, device.why_not(both) or ("" if request.device_time else NOT_ASKED))
     done: list[DuetPlan] = []
     ran: dict[str, dict[str, str]] = {side: {} for side in pairs.SIDES}
     for look in drawn:
@@ -159,7 +179,8 @@ def _measure(session: Session, both: tuple[PreparedSide, PreparedSide], request:
             if request.budget_s is not None and time.monotonic() - began >= request.budget_s:
                 return _Measured(_pairs(session, done), ran, traced, "budget")
             show.step(f"process {planned.process + 1} of at most {sum(map(len, drawn))}: {planned.kind}")
-            stopped, traced = _run(session, both, planned, request, traced, show)
+            with meter.process(planned):
+                stopped, traced = _run(session, both, planned, request, traced, show)
             for number, facts in stopped.items():
                 ran[pairs.SIDES[planned.sides[int(number)]]] |= {
                     name: str(value) for name, value in facts.items() if name != "load_ms"}

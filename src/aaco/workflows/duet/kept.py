@@ -23,6 +23,7 @@ from aaco.governance.verdict import RegressionVerdict
 from aaco.runner import pairs
 from aaco.runner.pairs import DuetPlan
 from aaco.tracelake import documents, layout, manifest, store
+from aaco.workflows.duet.costs import Meter
 from aaco.workflows.duet.sides import DuetSide, PreparedSide
 
 if TYPE_CHECKING:
@@ -48,9 +49,11 @@ def planned(terms: Terms, seed: int, drawn: Sequence[Sequence[DuetPlan]], both: 
 
 
 def measured(ran: Mapping[str, Mapping[str, str]], traced: Traced, stopped_by: Stopped,
-             differences: Sequence[Difference]) -> dict[str, Any]:
+             differences: Sequence[Difference], meter: Meter) -> dict[str, Any]:
     """What the measurement adds to the document."""
-    return {"ran": {side: dict(facts) for side, facts in ran.items()}, "device": asdict(traced),
+    return {"costs": [asdict(cost) for cost in meter.costs], "energy_counted": meter.counted or None,
+            "why_no_energy": meter.why_not or None,
+            "ran": {side: dict(facts) for side, facts in ran.items()}, "device": asdict(traced),
             "stopped_by": stopped_by, "differences": [asdict(item) for item in differences]}
 
 
@@ -103,6 +106,7 @@ def _options(options: Mapping[str, Any]) -> Iterator[str]:
         yield from ("--custom-op", library)
     yield from [] if options["controls"] else ["--no-controls"]
     yield from ["--vary-inputs"] if options["vary"] else []
+    yield from [] if options["device_time"] else ["--no-device-time"]
     yield from ["--ignore-failure"] if options.get("ignore_failure") else []
 
 

@@ -1,4 +1,4 @@
-/* What the calibration's kernels use of AMD's hip_runtime.h, enough for a check of their syntax. */
+/* What the sources under native use of AMD's hip_runtime.h, enough to compile them without ROCm. */
 #pragma once
 typedef __SIZE_TYPE__ size_t;
 #define __global__ __attribute__((global))
@@ -11,4 +11,5 @@ struct dim { unsigned x, y, z; };
 #define gridDim (dim{__builtin_amdgcn_grid_size_x() / 256, 1, 1})
 __device__ inline float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
 __device__ double fma(double, double, double);
-__device__ void __syncthreads();
+__device__ inline void __syncthreads() { __builtin_amdgcn_s_barrier(); }
+__device__ inline unsigned atomicAdd(unsigned *at, unsigned add) { return __atomic_fetch_add(at, add, __ATOMIC_RELAXED); }

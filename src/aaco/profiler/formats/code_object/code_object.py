@@ -18,18 +18,17 @@ from typing import Any
 import msgspec
 
 from aaco.core.errors import BadCapture
+from aaco.profiler.formats.code_object import elf
 from aaco.profiler.io import jsonfile
 
 MOST_BYTES = 512 << 20
 MOST_KERNELS = 1 << 18
-ELF, BUNDLE, COMPRESSED = b"\x7fELF", b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"
-AMDGPU, METADATA, NOTES, SYMBOLS = 224, 32, 7, (2, 11)
+ELF, BUNDLE, COMPRESSED = elf.MAGIC, b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"
+AMDGPU, METADATA = 224, 32
 UNIFIED = ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950")  # accumulation registers share the file of the others
-FIX = "compile it again, or check that it was copied whole"
+FIX = elf.FIX
+EXTRACT = "give the code object itself: roc-obj-ls and roc-obj-extract take it out of a program"
 UNBUNDLE = "clang-offload-bundler --unbundle --type=o --input=FILE --output=OUT --targets=..."
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
 _DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
 _ENTRY = struct.Struct("<QQQ")
 
@@ -100,28 +99,29 @@ def read(path: Path) -> list[CodeObject]:
     if data.startswith(COMPRESSED):
         raise BadCapture(f"{path}: a compressed offload bundle (CCOB), which this version does not unpack", UNBUNDLE)
     parts = list(_read_bundle(path, data)) if data.startswith(BUNDLE) else [(None, data)]
-    return [_read_code_object(path, part, target) for target, part in parts]
+    return [read_code_object(path, part, target) for target, part in parts]
 
 
 def _read_bundle(path: Path, data: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield the entries of a bundle that are for AMD GPUs: their target and content."""
-    (count,) = struct.unpack("<Q", _part(path, data, len(BUNDLE), 8))
+    (count,) = struct.unpack("<Q", elf.part(path, data, len(BUNDLE), 8))
     at = len(BUNDLE) + 8
     for _ in range(min(count, len(data) // _ENTRY.size + 1)):
-        offset, size, length = _ENTRY.unpack(_part(path, data, at, _ENTRY.size))
-        target = _part(path, data, at + _ENTRY.size, length).decode("utf-8", "replace")
+        offset, size, length = _ENTRY.unpack(elf.part(path, data, at, _ENTRY.size))
+        target = elf.part(path, data, at + _ENTRY.size, length).decode("utf-8", "replace")
         at += _ENTRY.size + length
-        content = _part(path, data, offset, size)
+        content = elf.part(path, data, offset, size)
         if content.startswith(ELF):
             yield target, content
         elif content.startswith(COMPRESSED):
             raise BadCapture(f"{path}: {target[:80]} in it is compressed (CCOB): not unpacked here", UNBUNDLE)
 
 
-def _read_code_object(path: Path, data: bytes, target: str | None) -> CodeObject:
-    sections = _read_sections(path, data)
+def read_code_object(path: Path, data: bytes, target: str | None = None) -> CodeObject:
+    """Return one code object. path: what errors name; target: what a bundle calls it. Raise BadCapture."""
+    _, sections = elf.read_sections(path, data, AMDGPU, "AMD GPUs", EXTRACT)
     for section in sections:
-        if section.kind == NOTES:
+        if section.kind == elf.NOTES:
             for name, number, content in _read_notes(path, data, section):
                 if (name, number) == ("AMDGPU", METADATA):
                     return described(path, _read_metadata(path, content), target,
@@ -129,39 +129,14 @@ def _read_code_object(path: Path, data: bytes, target: str | None) -> CodeObject
     raise BadCapture(f"{path}: no AMDGPU metadata note: not a code object of ABI version 3 or later", FIX)
 
 
-@dataclass(frozen=True)
-class _ElfSection:
-    """A section: its type, its address once loaded, its offset in the file, and the section it is linked to."""
-
-    kind: int
-    address: int
-    offset: int
-    size: int
-    link: int
-
-
-def _read_sections(path: Path, data: bytes) -> list[_ElfSection]:
-    ident, _, machine, _, _, _, start, _, _, _, _, size, count, _ = _HEADER.unpack(
-        _part(path, data, 0, _HEADER.size))
-    if not ident.startswith(ELF) or ident[4:6] != b"\x02\x01":
-        raise BadCapture(f"{path}: not a 64-bit little-endian ELF file", FIX)
-    if machine != AMDGPU:
-        raise BadCapture(f"{path}: ELF of machine {machine}, not of AMD GPUs ({AMDGPU})",
-                         "give the code object itself: roc-obj-ls and roc-obj-extract take it out of a program")
-    if size < _SECTION.size:
-        raise BadCapture(f"{path}: its section headers are {size} bytes long", FIX)
-    rows = (_SECTION.unpack(_part(path, data, start + number * size, _SECTION.size)) for number in range(count))
-    return [_ElfSection(row[1], row[3], row[4], row[5], row[6]) for row in rows]
-
-
-def _read_notes(path: Path, data: bytes, section: _ElfSection) -> Iterator[tuple[str, int, bytes]]:
+def _read_notes(path: Path, data: bytes, section: elf.ElfSection) -> Iterator[tuple[str, int, bytes]]:
     """Yield the notes of a section: owner, type and content, each padded to four bytes."""
-    content, at = _part(path, data, section.offset, section.size), 0
+    content, at = elf.content(path, data, section), 0
     while at + 12 <= len(content):
         name_size, content_size, number = struct.unpack_from("<III", content, at)
-        name = _part(path, content, at + 12, name_size).rstrip(b"\0").decode("ascii", "replace")
+        name = elf.part(path, content, at + 12, name_size).rstrip(b"\0").decode("ascii", "replace")
         begin = at + 12 + _round_up_to_4(name_size)
-        yield name, number, _part(path, content, begin, content_size)
+        yield name, number, elf.part(path, content, begin, content_size)
         at = begin + _round_up_to_4(content_size)
 
 
@@ -215,32 +190,18 @@ def _read_argument(entry: Any) -> KernelArgument:
                           size, _text(fields.get(".address_space")))
 
 
-def _find_descriptors(path: Path, data: bytes, sections: list[_ElfSection]) -> dict[str, bytes]:
+def _find_descriptors(path: Path, data: bytes, sections: list[elf.ElfSection]) -> dict[str, bytes]:
     """Return kernel descriptors by symbol: the objects of 64 bytes that symbols ending in .kd name."""
-    content_by_symbol: dict[str, bytes] = {}
-    for table in sections:
-        if table.kind in SYMBOLS and table.link < len(sections):
-            names = _part(path, data, sections[table.link].offset, sections[table.link].size)
-            for at in range(table.offset, table.offset + table.size - _SYMBOL.size + 1, _SYMBOL.size):
-                name_at, _, _, section, value, length = _SYMBOL.unpack(_part(path, data, at, _SYMBOL.size))
-                name = names[name_at:names.find(b"\0", name_at)] if name_at < len(names) else b""
-                if name.endswith(b".kd") and length == _DESCRIPTOR.size and section < len(sections):
-                    begin = sections[section].offset + value - sections[section].address
-                    content_by_symbol[name.decode("utf-8", "replace")] = _part(path, data, begin, length)
-    return content_by_symbol
+    return {symbol.name: elf.part(path, data, section.offset + symbol.position - section.address, symbol.size)
+            for symbol in elf.symbols(path, data, sections)
+            if symbol.name.endswith(".kd") and symbol.size == _DESCRIPTOR.size and symbol.section < len(sections)
+            for section in [sections[symbol.section]]}
 
 
 def _read_descriptor(content: bytes, arch: str | None) -> Descriptor:
     lds, scratch, kernarg, _, third, first, _, _, _ = _DESCRIPTOR.unpack(content)
     accum_offset = ((third & 0x3F) + 1) * 4 if arch in UNIFIED else None  # elsewhere these bits mean other things
     return Descriptor(lds, scratch, kernarg, (first & 0x3F) + 1, accum_offset)
-
-
-def _part(path: Path, data: bytes, offset: int, size: int) -> bytes:
-    """Return a part of the file. Raise BadCapture if the file ends before it does."""
-    if size < 0 or offset < 0 or offset + size > len(data):
-        raise BadCapture(f"{path}: cut short or damaged: {size} bytes at {offset} are not in it", FIX)
-    return data[offset:offset + size]
 
 
 def _round_up_to_4(size: int) -> int:

@@ -150,8 +150,14 @@ def _client(endpoint: Endpoint) -> Iterator[Row]:
         yield Row("Own delay", f"p50 {p50}, p99 {p99}, at most {most} from the kernel's receipt to the read; not in "
                   f"the times above, which are the kernel's for {format.percent(client.stamped_pct / 100)} of events")
     yield Row("Merged reads", f"{format.percent(client.merged_pct / 100)} of events with content: their times are "
-              "intervals, which the intervals above include")
-    yield Row("Dispatch lateness", f"p99 {format.quantity(client.lateness_p99_ms, 'ms')}")
+              "intervals, which the intervals above include" + ("; --packet-stamps gives each its own" if
+              client.merged_pct and client.packets is None else ""))
+    if client.packets is not None:
+        yield Row("Packet stamps", f"{client.packets:,} packets, {client.packets_dropped:,} lost; "
+                  f"{client.reads_without_packet:,} reads have one stamp, as a packet of them was not seen")
+    own = "" if client.lateness_own_p99_ms is None else \
+        f"; {format.quantity(client.lateness_own_p99_ms, 'ms')} without what its thread waited for a CPU"
+    yield Row("Dispatch lateness", f"p99 {format.quantity(client.lateness_p99_ms, 'ms')}{own}")
     if client.steps:
         yield Row("Wall clock", f"set {format.plural(client.steps, 'time')} meanwhile: stamps around it are not used")
     if client.sent_again:

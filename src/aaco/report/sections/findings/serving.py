@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aaco.analytics.kernels.families import UNKNOWN
-from aaco.analytics.serving.summary import COPIES, IDLE, IDLE_BEFORE, PhaseClass, Serving, StepGroup
+from aaco.analytics.serving.summary import COPIES, IDLE, IDLE_BEFORE, REPETITION, PhaseClass, Serving, StepGroup
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
@@ -17,6 +17,7 @@ TITLE = "Serving steps (times of the profiled run)"
 MOST = 8
 LEAST = 0.005  # of the time: smaller parts are not shown
 PARTS = {COPIES: "copies", IDLE: "idle inside steps", IDLE_BEFORE: "idle between steps", UNKNOWN: "unknown limit"}
+BY_REPETITION = "by repetition of what the host launches: no range of the trace is an annotation of steps"
 SPECULATIVE = ("steps check several tokens of a request: how many were accepted is not recorded, so there is no time "
                "per token")
 
@@ -29,6 +30,9 @@ def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
 
 
 def _rows(serving: Serving) -> Iterator[Row]:
+    if serving.source == REPETITION:
+        yield Row("Steps", BY_REPETITION)
+        yield Row("Phase and batch", f"n/a: {serving.why_absent}")
     for group in serving.groups[:MOST]:
         yield Row(label(group), text(group))
         if group.budget:
@@ -74,7 +78,8 @@ def count(document: Mapping[str, Any]) -> str:
     for group in serving.groups:
         phases[group.phase or "of unknown phase"] += group.steps
     named = ", ".join(f"{number} {phase}" for phase, number in phases.most_common())
-    return f"engine steps {named}" + (" and more" if serving.others else "")
+    source = " (by repetition)" if serving.source == REPETITION else ""
+    return f"engine steps {named}{' and more' if serving.others else ''}{source}"
 
 
 def bound(group: StepGroup) -> str:

@@ -32,10 +32,11 @@ def heading(document: Mapping[str, Any]) -> Iterator[Row]:
     yield Row("Kept" if document["kept"] else "No change", str(document["why"]))
     if again := document["again"]:
         yield Row("Against the untouched baseline", f"{again['outcome']}: {again['why']}")
+        yield Row("Beside the gain", "; ".join(again.get("guards", ())) or "nothing was watched")
     if document["processes"]:
         yield Row("How it was confirmed", _plan(document))
-    yield Row("Time", f"{format.duration(round(1e9 * document['took_s']))}; about "
-                      f"{format.duration(round(1e9 * document['announced_s']))} was announced")
+    announced = f"; {format.duration(round(1e9 * document['announced_s']))} at most was announced"
+    yield Row("Time", format.duration(round(1e9 * document["took_s"])) + announced * (document["announced_s"] > 0))
     if document["unreadable"]:
         yield Row("Log", f"{format.plural(document['unreadable'], 'line')} could not be read: torn by a kill, or of "
                             "a later version")
