@@ -163,11 +163,11 @@ def _again(session: Session, name: str, settings: Settings, as_json: bool) -> No
                       "judged_by": judged.judged_by, "verdict": document})
         return
     say.line(f"{'CONFIRMED AGAIN' if judged.outcome.passed else 'NOT CONFIRMED'}: {judged.outcome.why}")
-    _print(list(_measured(document, judged.judged_by)))
+    _print(list(_metric_rows(document, judged.judged_by)))
 
 
-def _measured(document: dict[str, Any], judged_by: str) -> Iterator[Row]:
-    """Yield each metric as measured, that by which it was judged named as such, and the ones that are absent."""
+def _metric_rows(document: dict[str, Any], judged_by: str) -> Iterator[Row]:
+    """Yield each metric as measured, that by which it was judged named as such, the absent ones, and their basis."""
     from aaco.optimize.gates import NAMES
     from aaco.report import format
     from aaco.report.rows import Row
@@ -180,5 +180,9 @@ def _measured(document: dict[str, Any], judged_by: str) -> Iterator[Row]:
                         f"{metric['effect_pct']:+.1f} %{within}{'; it is judged by this' * (name == judged_by)}")
     for metric, why in document["metrics_absent"].items():
         yield Row(NAMES[metric], f"not measured: {why}")
-    yield Row("measured in", f"{format.plural(document['duet']['processes'], 'fresh process')}, "
-                             f"{format.plural(document['duet']['controls'], 'control')}")
+    duet = document["duet"]
+    disturbed = format.plural(duet["disturbed_pairs"], "disturbed pair")
+    left_out = (f"; without {disturbed}, and without processes that have no other pairs"
+                if duet["only_quiet"] and duet["disturbed_pairs"] else "")
+    yield Row("rests on", f"{format.plural(duet['processes'], 'fresh process')}, "
+                          f"{format.plural(duet['controls'], 'control')}{left_out}")
