@@ -71,7 +71,7 @@ MUTATIONS = [
     ("workflows/load_sweep.py", "seed=request.seed + number", "seed=request.seed",
      "tests/system/test_llm_load_sweep.py::test_a_rising_rate_ends_where_the_server_does_not_keep_up"),
     ("workflows/load_sweep.py", "if is_silent or states[-2:] == [True, True]", "if is_silent",
-     "tests/system/test_llm_load_sweep.py::test_a_rising_rate_ends_where_the_server_does_not_keep_up"),
+     "tests/unit/test_llm_load_sweep.py::test_loads_rise_until_the_knee_is_seen_or_one_step_further"),
     ("llm/answer.py", "self.is_counting = False", "pass",
      "tests/unit/test_llm_answers.py::test_a_count_at_the_end_says_nothing_of_the_chunks"),
     ("llm/answer.py", 'self.fail("error_in_stream", message_of(chunk.error))', "pass",

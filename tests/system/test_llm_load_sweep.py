@@ -41,7 +41,7 @@ def request(server: Running, **more: Any) -> LoadRequest:
 def test_a_rising_rate_ends_where_the_server_does_not_keep_up(server: Running, settings: Settings):
     """No more than the planted 100 a second is kept up with, on a busy machine less; prompts differ from step to step.
 
-    Mutations: the sweep does not end; each step has the prompts of the first.
+    Mutation: each step has the prompts of the first.
     """
     rising = RisingLoad("rate", load_sweep.doublings(20, 5000), True)
     last, sweep = load_sweep.sweep(request(server), rising, settings)

@@ -10,7 +10,7 @@ from aaco.analytics.llm.backlog import Backlog
 from aaco.analytics.llm.load_sweep import LoadStep, LoadSteps, LoadSweep, StepFigure, sweep_of
 from aaco.core.documents import encode
 from aaco.report.sections.findings.load_sweep import sections
-from aaco.workflows.load_sweep import doublings
+from aaco.workflows.load_sweep import RisingLoad, doublings, next_loads
 
 FIGURES = [StepFigure("output_tokens_per_s", "1/s", None, None, None, "not counted"),
            *[StepFigure(name, "ms", 5.0, None, None, "") for name in "abcd"]]
@@ -72,6 +72,25 @@ def test_more_requests_at_once_saturate_where_they_bring_little():
     assert [judged.saturated for judged in sweep.steps] == [None, False, False, True]
     assert (sweep.sustained, sweep.saturated_from, sweep.knee) == (4, 8, 4)
     assert sweep_of(LoadSteps("concurrency", [step(1, 10), step(2, None)])).steps[1].why == "no rate"
+
+
+@pytest.mark.parametrize(("capacity", "width", "asked"), [
+    (500, 0.01, [100, 200, 400, 800, 566, 476]),  # the knee is seen at 400
+    (790, 0.01, [100, 200, 400, 800, 1600, 566, 673]),  # answers fall behind at 1600 only
+    (500, 0.5, [100, 200, 400, 800, 1600, 566, 476])])  # it is never seen, and the load does not rise for ever
+def test_loads_rise_until_the_knee_is_seen_or_one_step_further(capacity: float, width: float, asked: list[int]):
+    """Mutation: a knee that is not seen is looked for without end."""
+    steps: list[LoadStep] = []
+    for load, between in next_loads(RisingLoad("rate", doublings(100, 100_000), True), steps):
+        steps.append(step(load, min(load, capacity), 3 * max(0.0, load - capacity), between, width=width))
+    assert [round(each.load) for each in steps] == asked
+
+
+def test_a_step_that_says_nothing_ends_a_rising_rate():
+    steps: list[LoadStep] = []
+    for load, between in next_loads(RisingLoad("rate", [1, 2, 4], True), steps):
+        steps.append(step(load, None, None, between))
+    assert len(steps) == 1
 
 
 def test_loads_double_until_the_largest():

@@ -62,7 +62,7 @@ def sweep(request: LoadRequest, rising: RisingLoad, settings: Settings, tag: str
         _refuse_source(request)
     steps: list[LoadStep] = []
     run = None
-    for number, (load, between) in enumerate(_loads(rising, steps)):
+    for number, (load, between) in enumerate(next_loads(rising, steps)):
         show.step(f"{rising.over} {load:.4g}")
         run = ask_endpoint(_at(request, rising.over, load, number), settings, tag or "sweep-llm", show)
         steps.append(_step(run, load, between))
@@ -78,7 +78,7 @@ def _refuse_source(request: LoadRequest) -> None:
                      "first step", "leave out --prompts and --trace")
 
 
-def _loads(rising: RisingLoad, steps: Sequence[LoadStep]) -> Iterator[tuple[float, bool]]:
+def next_loads(rising: RisingLoad, steps: Sequence[LoadStep]) -> Iterator[tuple[float, bool]]:
     """Yield the next load, and whether it narrows down, as the steps that were measured until then say.
 
     After the first saturated step there is another where the knee is not seen yet.
