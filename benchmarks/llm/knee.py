@@ -26,7 +26,7 @@ def claims(captures: Path) -> Iterator[Claim]:
         for over in ("rate", "poisson"):
             sweep = _swept(server.url, RisingLoad(over, load_sweep.doublings(LEAST, MOST), True))
             yield Claim(f"{over}: the capacity of {CAPACITY:g} requests/s is between what is kept up with and what is "
-                        "not", "it is", f"{sweep.sustained} .. {sweep.saturated_from}", _holds(sweep))
+                        "not", "it is", _range(sweep), _holds(sweep))
             most = sweep.most_answered_per_s
             yield Claim(f"{over}: most answers/s of any step", f"within {100 * NEAR:g} % of {CAPACITY:g}", f"{most:.4g}"
                         if most else "n/a", bool(most) and abs(most / CAPACITY - 1) <= NEAR)
@@ -42,6 +42,11 @@ def _swept(url: str, rising: RisingLoad) -> LoadSweep:
         settings = resolve(overrides={"storage": {"sessions_dir": Path(folder)}})
         request = LoadRequest(url, "ref", prompt_tokens="8", body={"ref": schedule}, requests=REQUESTS)
         return load_sweep.sweep(request, rising, settings).sweep
+
+
+def _range(sweep: LoadSweep) -> str:
+    ends = (sweep.sustained, sweep.saturated_from)
+    return " .. ".join("n/a" if end is None else f"{end:.4g}" for end in ends)
 
 
 def _holds(sweep: LoadSweep) -> bool:
