@@ -2,6 +2,8 @@
 
     python _launches.py launches FOLDER       for each line `ROUNDS CPU [MODE]` on stdin so many rounds of 1000 tiny
                                               kernels on that CPU, host ns each; with a mode traced into the folder
+    python _launches.py calls CPU             the driver's own launches on that CPU: host us of one, in each round; and
+                                              of a step of STEP_TURNS, whose round is waited for
     python _launches.py products [FILE]       for each number on stdin so many of each size of products of matrices, and
                                               the time from begin to end; FILE gets torch.profiler's trace of them
     python _launches.py spins                 kernels of some milliseconds, by the device's own events, us
@@ -28,6 +30,7 @@ from typing import Any
 from aaco.profiler.cupti.inside import library, tracer
 
 LAUNCHES = 1000
+ROUNDS, STEPS, STEP_TURNS = 20, 100, 50_000
 SPINS, TURNS = 40, 400_000
 LONG = 10  # as long: what two events take beside a kernel, some 20 us, is little of it
 EDGES = (3072, 4096, 6144)  # at least 80 us each on an H200
@@ -170,6 +173,26 @@ def _serve(work: Callable[[str], object], by: str) -> None:
         print(json.dumps(work(line)), flush=True)
 
 
+def calls(cpu: int) -> dict[str, list[float]]:
+    """Host times, us, of launches by the driver alone, which are quick to begin with, and of steps of 0.1 ms."""
+    driver = Driver()
+
+    def timed(launch: Callable[[], object], count: int, is_waited: bool) -> float:
+        driver.synchronise()
+        begin = time.perf_counter_ns()
+        for _ in range(count):
+            launch()
+        if is_waited:
+            driver.synchronise()
+        return (time.perf_counter_ns() - begin) / count / 1e3
+
+    gc.disable()
+    with _on(cpu):
+        return {what: [timed(driver.launcher(turns), count, is_waited) for _ in range(ROUNDS + 1)][1:]
+                for what, turns, count, is_waited in (("launch", 0, LAUNCHES, False),
+                                                      ("step", STEP_TURNS, STEPS, True))}
+
+
 def spins() -> dict[str, Any]:
     """Time between two events around a kernel, us, one kernel after the other."""
     driver, took = Driver(), []
@@ -241,4 +264,4 @@ if __name__ == "__main__":
     elif what == "launches":
         launches(Path(sys.argv[2]))
     else:
-        print(json.dumps({"spins": spins, "apart": apart}[what]()))
+        print(json.dumps(calls(int(sys.argv[2])) if what == "calls" else {"spins": spins, "apart": apart}[what]()))

@@ -3,7 +3,7 @@ and the load that a server can take.
 
     python -m benchmarks.llm [--only PART] [--json FILE]
 
-accuracy and open_loop are about times: the machine must be quiet and have two CPUs. size writes about 400 MB.
+accuracy, against and open_loop are about times: the machine must be quiet and have two CPUs. size writes about 400 MB.
 llama needs a server of llama.cpp on PATH, or named by AACO_LLAMA_SERVER.
 peers asks other clients, too, where variables name their programs.
 """

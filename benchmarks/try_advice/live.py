@@ -98,7 +98,8 @@ def _graph(folder: Path, name: str, seed: int) -> Search:
 
 
 def _power(what: str, bar: float, found: list[Search]) -> Claim:
-    kept = sum(GAIN in (state.decided.kept or "").split(" + ") for state in found if state.decided)
+    missed = [state.decided.why if state.decided else "no end" for state in found if not _keeps(state)]
+    kept = len(found) - len(missed)
     low, high = exact_share(kept, len(found))
     lines = [line for state in found for line in state.confirmed.values() if line.change == GAIN]
     gains = [line.gain_pct for line in lines if line.gain_pct is not None]
@@ -106,4 +107,9 @@ def _power(what: str, bar: float, found: list[Search]) -> Claim:
     measured = f"{kept} of {len(found)} [{100 * low:.0f}, {100 * high:.0f}] %"
     measured += f"; {median(gains):.1f} % by the median of them" if gains else ""
     measured += f", {min(processes)} to {max(processes)} processes" if processes else ""
+    measured += "".join(f"; not kept: {why}" for why in missed)
     return Claim(f"{what} is kept", f">= {100 * bar:g} %", measured, kept >= bar * len(found))
+
+
+def _keeps(state: Search) -> bool:
+    return bool(state.decided) and GAIN in (state.decided.kept or "").split(" + ")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fakes import cupti, ncu, nsys, rocpd, rocprofv3_json, xspace
+from tests.fakes import cupti, ncu, nsys, rocpd, rocprofv3_json, serving, xspace
 
 CAPTURES: dict[str, tuple[str, ...]] = {
     "att": ("att/*/ui_output_*/code.json", "att/*/att/*_ui/code.json", "pcsampling_viewer/code.json"),
@@ -41,6 +41,8 @@ CAPTURES: dict[str, tuple[str, ...]] = {
     "rocminfo": ("rocminfo/*/*_rocminfo.txt", "legacy-rocprof/**/*.sysinfo.txt"),
     "smi": ("smi/*.json", "smi/*/*.json", "rocminfo/*/*_smi_1.txt"),
     "xplane": (),
+    "bench_serving": (),
+    "gen_ai_spans": (),
 }
 MADE: dict[str, Callable[[Path], Path]] = {
     "cupti": lambda folder: cupti.example(folder / "1.cupti"),
@@ -49,4 +51,6 @@ MADE: dict[str, Callable[[Path], Path]] = {
     "rocprofv3_json": lambda folder: rocprofv3_json.write(folder / "results.json", rocprofv3_json.example()),
     "rocpd": lambda folder: rocpd.write(folder / "results.db", rocpd.example()),
     "xplane": lambda folder: xspace.example(folder / "made.xplane.pb"),
+    "bench_serving": lambda folder: serving.write(folder / "result.json", serving.result(6)),
+    "gen_ai_spans": lambda folder: serving.write(folder / "spans.json", serving.spans(6)),
 }

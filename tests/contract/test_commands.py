@@ -16,6 +16,7 @@ from aaco.cli.examples import EXAMPLES
 
 # Verbs whose standard output is not theirs to write JSON on, and why.
 NO_JSON = {"lab run": "standard output is that of the command it runs",
+           "replay capture": "standard output is that of the command it runs",
            "completion": "a shell reads the script",
            "top": "it draws on the terminal until it is left",
            "serve": "it answers until it is stopped",

@@ -238,6 +238,16 @@ def test_serving_cost(small: Callable[..., Ran]):
     assert record["kernels"] == 1188 and code == (0 if record["met"] else 1)
 
 
+def test_fleet(small: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its bundles and its kills have tests of their own: tests/unit/test_fleet.py."""
+    from benchmarks.fleet import detection
+
+    monkeypatch.setattr(detection, "QUICK", {**detection.QUICK, "SESSIONS": 60})
+    code, _ = small("fleet", "--only", "detection", "--quick", "--json", tmp_path / "kept.json")
+    found = json.loads((tmp_path / "kept.json").read_text())["parts"]["detection"]
+    assert found and code == int(any(claim["met"] is False for claim in found))
+
+
 def test_each_benchmark_with_a_command_has_a_small_part():
     """Mutation: a benchmark that nothing runs."""
     with_command = {path.stem for path in BENCHMARKS.glob("*.py") if '\nif __name__ == "__main__"' in path.read_text()}

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from aaco.core.errors import Missing, UsageError
 from aaco.core.session import Session, sessions
 from aaco.core.tables import LLM_EVENTS, REQUESTS
 from aaco.llm import client, own_thread, packets, record
+from aaco.llm.prompts import Ask
+from aaco.llm.target import Target
 from aaco.pipeline import Run
 from aaco.report.sections.findings.endpoint import failures
 from aaco.tracelake import documents, layout, store
@@ -127,7 +130,9 @@ def test_a_stopped_server_delays_what_was_due_meanwhile(server: Running, setting
     begun = time.monotonic_ns()
     folder = settings.config.storage.sessions_dir
     stop = subprocess.Popen([sys.executable, "-c", "import os, pathlib, signal, time\n"
-                             f"while not list(pathlib.Path({str(folder)!r}).rglob('load.reads')): time.sleep(0.01)\n"
+                             f"folder = pathlib.Path({str(folder)!r})\n"
+                             "while not any(record.stat().st_size for record in folder.rglob('*.reads')):\n"
+                             "    time.sleep(0.01)\n"
                              "time.sleep(0.3)\n"
                              f"os.kill({server.process.pid}, signal.SIGSTOP)\ntime.sleep(0.4)\n"
                              f"os.kill({server.process.pid}, signal.SIGCONT)"])
@@ -439,7 +444,60 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(sys, "argv", ["benchmarks.llm", "--json", str(tmp_path / "claims.json")])
     code = claims.main(package)
     parts = json.loads((tmp_path / "claims.json").read_text())["parts"]
-    assert set(parts) == {"accuracy", "definitions", "knee", "llama", "open_loop", "peers", "size", "tails"}
+    assert set(parts) == {"accuracy", "against", "definitions", "knee", "llama", "open_loop", "peers", "size", "tails"}
     assert all(parts.values())
     assert code == int(any(claim["met"] is False for part in parts.values() for claim in part))
     assert parts["size"][0]["met"]  # of the disk; memory is that of a process of its own only outside of tests
+
+
+def planted(server: Running, other: Running, settings: Settings, longer: str) -> Any:
+    """The verdict on a server that is as slow as `longer` says, against one with 5 ms per token."""
+    request = LoadRequest(server.url, "ref", prompt_tokens="8", requests=60, concurrency=4,
+                          body={"ref": f"ttft=4000 period={longer} chunks=12"})
+    encoded = llm_run._encoded
+
+    def of_side(request: LoadRequest, to: Target, ask: Ask, key: str) -> bytes:
+        is_base = to.url.startswith(other.url)
+        return encoded(replace(request, body={"ref": "ttft=4000 period=5000 chunks=12"}) if is_base else request, to,
+                       ask, key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(llm_run, "_encoded", of_side)
+        return llm_run.compare_endpoints(request, other.url, settings, tolerance_pct=5.0)
+
+
+def test_two_endpoints_are_asked_in_turns_with_the_same_prompts_and_judged(program, server, settings):
+    """Fails when the sides are swapped in the verdict, or a record has the other's requests."""
+    with llm_server.serving(program) as other:
+        compared = planted(server, other, settings, "6500")
+    assert compared.verdict.regression and compared.verdict.metric == "tpot_p50_ms"
+    assert compared.verdict.effect_pct == pytest.approx(30, abs=4)
+    tables = [store.read(run.session, REQUESTS).to_pylist() for run in (compared.baseline, compared.current)]
+    assert [row["request_id"] for row in tables[0]] == list(range(60)) and len(tables[1]) == 60
+    firsts = [one["t_send_ns"] < two["t_send_ns"] for one, two in zip(*tables, strict=True)]
+    assert sum(firsts) == 30
+    assert documents.read(compared.current.session, layout.LOAD)["baseline"] == compared.baseline.session.id
+    kept = json.loads((compared.current.session.folder / layout.VERDICT).read_text())
+    assert kept["status"] == "regressed" and kept["baseline_ids"] == [compared.baseline.session.id]
+
+
+def test_each_request_goes_to_the_server_of_its_side(program, server, settings):
+    """The server delays its first token by its own count of requests: had it those of both, it would count on."""
+    request = LoadRequest(server.url, "ref", prompt_tokens="8", requests=20, concurrency=1,
+                          body={"ref": "ttft=2000 spread=60000 period=2000 chunks=4"})
+    with llm_server.serving(program) as other:
+        compared = llm_run.compare_endpoints(request, other.url, settings, tolerance_pct=5.0)
+    expected_ms = 2 + 60 * (np.arange(20) * 617 % 1000) / 1000
+    for run in (compared.baseline, compared.current):
+        ttft_ms = np.array([(row["t_first_ns"] - row["t_send_ns"]) / 1e6 for row in requests(run)])
+        assert np.median(np.abs(ttft_ms - expected_ms)) < 5
+
+
+def test_the_exit_status_says_whether_an_endpoint_is_slower(program, server, tmp_path):
+    with llm_server.serving(program) as other:
+        words = ["llm", server.url, "--against", other.url, "--model", "ref", "-n", "60", "-c", "2",
+                 "--body", '{"ref": "ttft=2000 period=3000 chunks=8"}', "--tolerance", "50%",
+                 "--sessions-dir", str(tmp_path)]
+        assert cli.outcome(cli.app, "aaco", words) == 0
+        assert cli.outcome(cli.app, "aaco", [*words, "--preset", "llm-server"]) == 2
+        assert cli.outcome(cli.app, "aaco", [*words, "-n", "3", "--strict"]) == 4

@@ -5,8 +5,8 @@ import json
 
 def test_a_summary_is_a_few_lines_and_a_document(recorded):
     lines = recorded.inside("summary").stdout.splitlines()
-    assert len(lines) <= 25 and any(recorded.latest.name in line for line in lines[:10])
-    assert any(line.startswith("Measurement: quality score ") for line in lines[:12])
+    assert len(lines) <= 25 and any(recorded.latest.name in line for line in lines[:14])
+    assert any(line.strip().startswith("Measurement: quality score ") for line in lines[:14])
     document = json.loads(recorded.inside("summary", "latest", "--json").stdout)
     assert document["bottleneck"]["bottleneck_class"] and document["readings"]["latency_p50_ms"] > 0
 

@@ -25,6 +25,9 @@ ONLY_PARSED = {
         "history accept",
         "history branch", "history sessions", "sla check"},
     "need a machine card": {"what-if"},
+    "need an NVIDIA GPU": {"replay capture", "replay run"},
+    "need bundles, which docs/guides/fleet.md has": {
+        name for name in EXAMPLES if name.startswith(("fleet", "warehouse"))},
 }
 
 

@@ -258,6 +258,16 @@ def test_a_kept_change_is_written_as_a_backend_after_what_is_there(kept):
         keep_choice.write(fake.subject.session, "fast", settings)
 
 
+@pytest.mark.parametrize("text", ["backends:\n", "# none yet\nbackends:", ""])
+def test_an_empty_list_of_backends_takes_an_entry(kept, text):
+    """Mutation: what is not there yet is no list."""
+    fake, settings = kept
+    settings.config.storage.backends_file.write_text(text)
+    keep_choice.write(fake.subject.session, "fast", settings)
+    assert settings.config.storage.backends_file.read_text().startswith(text)
+    assert "fast" in registry.backends([settings.config.storage.backends_file])
+
+
 @pytest.mark.parametrize("text", ["backends: {own: {provider: CPUExecutionProvider}}\n", "backends:\n    deep:\n"
                                   "      provider: CPUExecutionProvider\n"])
 def test_a_file_that_an_entry_cannot_follow_stays_as_it_is(kept, text):

@@ -16,6 +16,7 @@ from aaco.core.errors import AacoError, BadCapture
 from aaco.core.tables import PAIRS
 from aaco.governance.interleaved import duet, duet_verdict
 from aaco.governance.interleaved.duet_verdict import DEVICE, Terms, Traced
+from aaco.governance.prior import Prior
 from aaco.report.sections import verdict as report
 from aaco.runner import pairs
 from aaco.runner.duet import ModelSide
@@ -241,7 +242,7 @@ def test_the_text_of_both_metrics(golden):
 
 def test_what_was_measured_before_is_judged_by_its_latency():
     """A document and pairs of the version before. Mutation: a field required that they lack."""
-    terms = asdict(replace(TERMS, prior=duet.Prior(1e-4, 4.0, 3)))
+    terms = asdict(replace(TERMS, prior=Prior(1e-4, 4.0, 3)))
     before = {name: value for name, value in terms.items() if "device" not in name}
     table = measured(1.3, 1.0, 0.001).drop_columns(["baseline_device_ms", "current_device_ms"])
     document = {"terms": before, "stopped_by": "processes", "differences": [], "labels": ["a", "b"], "seed": 7,
@@ -249,7 +250,7 @@ def test_what_was_measured_before_is_judged_by_its_latency():
     found = kept.verdict("s", document, PAIRS.conform(table, "pairs"), kept._terms(document["terms"]))
     assert (found.status, found.metric) == ("regressed", LATENCY)
     assert "did not record what a device does" in found.metrics_absent[DEVICE]
-    assert kept._terms(terms).prior == duet.Prior(1e-4, 4.0, 3) == kept._terms(before).prior
+    assert kept._terms(terms).prior == Prior(1e-4, 4.0, 3) == kept._terms(before).prior
 
 
 def test_the_device_has_a_history_of_its_own(tmp_path):

@@ -62,12 +62,12 @@ def test_up_to_three_notes_are_shown_and_the_rest_counted():
     """Mutations: one note only; the others not counted; a note more than there is room for; the report cuts them."""
     notes = tuple(f"Thing {number} is so." for number in range(1, 6))
     shown = first_lines.lines(screen(notes=notes))
-    assert shown[1:5] == ["Note: Thing 1 is so.", "Note: Thing 2 is so.", "Note: Thing 3 is so.",
-                          "      and 2 more: --full"]
+    assert shown[1:7] == ["Note: Thing 1 is so.", "", "Compute-bound: it computes.", "Note: Thing 2 is so.",
+                          "Note: Thing 3 is so.", "      and 2 more: --full"]
     assert first_lines.lines(screen(notes=notes[:1]))[1:3] == ["Note: Thing 1 is so.", ""]
     tight = first_lines.lines(screen(notes=notes, trust=LONG, disturbed=LONG, limit=LONG, basis=LONG,
                                      advice=("short. " * 20,) * 3, commands=(("all", "aaco report"),) * 2))
-    assert tight[1] == "Note: Thing 1 is so." and "more: --full" in tight[2] and len(tight) <= 25
+    assert tight[1] == "Note: Thing 1 is so." and "      and 4 more: --full" in tight and len(tight) <= 25
     whole = first_lines.whole(screen(notes=notes, basis=LONG), 80)
     assert [line for line in whole if line.startswith("Note: ")] == [f"Note: {note}" for note in notes]
     assert len(whole) > 10 and not any("…" in line or "more" in line for line in whole)
@@ -153,11 +153,24 @@ def test_the_page_and_the_report_open_with_it():
     assert page.index("<nav") < page.index('<section id="evidence"')
 
 
-def test_what_limits_a_session_begins_within_ten_lines_whatever_is_said_before():
-    """Mutation: BEFORE_ANSWER of a hundred."""
+def crowded(**texts):
     long = "word " * 60
-    crowded = FirstScreen(long, long, long, (long,) * 5, long, long, "Compute-bound: it computes.", long, (), long,
-                          (long,) * 3, (("why", "aaco kernels"),))
-    shown = first_lines.lines(crowded)
+    return screen(**{"what": long, "facts": long, "trust": long, "notes": (long,) * 5, "basis": long, "whole": long,
+                     "advice": (long,) * 3, "commands": (("why", "aaco kernels"),)} | texts)
+
+
+@pytest.mark.parametrize(("texts", "last"), [({}, 5), ({"alarmed": True}, 7),
+                                             ({"alarmed": True, "change": "word " * 60, "disturbed": "word " * 60}, 9)])
+def test_what_limits_a_session_begins_within_five_lines_whatever_is_said(texts, last):
+    """Later where an alarm, which is not cut, a change and a disturbance precede it. Mutation: BEFORE_ANSWER of a
+    hundred."""
+    shown = first_lines.lines(crowded(**texts))
     assert len(shown) <= 25
-    assert next(at for at, line in enumerate(shown, 1) if line.startswith("Compute-bound")) <= 10
+    assert next(at for at, line in enumerate(shown, 1) if line.startswith("Compute-bound")) <= last
+
+
+def test_an_alarm_precedes_what_it_takes_back_and_a_clean_check_does_not():
+    """Mutation: the trace check after the class always."""
+    for alarmed in (True, False):
+        text = "\n".join(first_lines.lines(screen(trust="Trace check: so.", alarmed=alarmed)))
+        assert (text.index("Trace check") < text.index("Compute-bound")) == alarmed

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from aaco.analytics.llm.backlog import LEAST, Backlog, backlog_of
 from aaco.analytics.llm.points import points_of
+from aaco.analytics.llm.window import NO_CLOCK
 from aaco.core.documents import encode
 from aaco.core.tables import REQUESTS
 from aaco.report.sections.findings.backlog import sections
@@ -29,10 +30,12 @@ def ends(due: NDArray[np.float64], service: NDArray[np.float64], slots: int = SL
     return out
 
 
-def found(due: NDArray[np.float64], end: NDArray[np.float64], status: str = "ok", **load: Any) -> Backlog:
+def found(due: NDArray[np.float64], end: NDArray[np.float64], status: str = "ok", from_send: bool = False, **load: Any
+          ) -> Backlog:
     """What is found of requests with these times in s."""
     rows = [request(number, 0.0) | {"t_intended_ns": round(S * begin), "t_send_ns": round(S * begin),
-                                    "t_end_ns": round(S * last), "t_last_ns": round(S * last), "status": status}
+                                    "t_end_ns": round(S * last), "t_last_ns": round(S * last), "status": status,
+                                    "from_send": from_send}
             for number, (begin, last) in enumerate(zip(due, end, strict=True))]
     table = REQUESTS.build(**{name: [row.get(name) for row in rows] for name in REQUESTS.columns})
     return backlog_of(points_of(table), replace(LOAD, **load))
@@ -103,3 +106,10 @@ def test_too_little_says_nothing(count: int, latency: float, why: str):
     assert backlog.growth_per_s is None and backlog.answered_per_s is None and why in backlog.why_no_growth
     (_, rows), = sections(encode(backlog))
     assert all(why in row.text for row in rows)
+
+
+def test_times_on_no_common_clock_say_nothing():
+    """As of an imported result whose requests count from their own dispatch. Mutation: they are judged."""
+    due = np.arange(400) / 40
+    backlog = found(due, due + 0.1, from_send=True)
+    assert backlog.answered_per_s is None and backlog.why_no_rate == backlog.why_no_growth == NO_CLOCK

@@ -4,6 +4,7 @@ import pytest
 
 from aaco.analytics.measure import measure
 from aaco.analytics.phase_classes import phase_classes
+from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.core.config import Analysis
 
 ABSENT = measure({}, None, Analysis())
@@ -31,3 +32,16 @@ def test_a_phase_without_evidence_has_no_class_and_the_reason(budget, why):
     """Mutation: idle time is left out of the shares."""
     (judged,) = phase_classes([("mixed", 1, budget)], ABSENT, None)
     assert judged.label is None and judged.confidence is None and judged.why and why in judged.why
+
+
+def test_a_phase_has_no_class_where_nothing_can_judge_it():
+    """Mutation: the reason is not asked for."""
+    (judged,) = phase_classes([("decode", 2, {"memory": 95.0, "idle": 5.0})], ABSENT, None, why_none="engines share it")
+    assert (judged.label, judged.confidence, judged.why) == (None, None, "engines share it")
+
+
+def test_a_trace_whose_times_are_wrong_gives_no_phase_a_class():
+    """Mutation: the trace check is left out."""
+    false = Trust((Alarm("a clock jumped", harm="times"),), checked=True)
+    (judged,) = phase_classes([("decode", 2, {"memory": 95.0, "idle": 5.0})], ABSENT, None, false)
+    assert judged.label is None and "a clock jumped" in judged.why

@@ -107,6 +107,13 @@ def test_a_phase_is_said_only_where_all_attention_is_of_one_query():
         assert {step.phase for step in repeated_steps([thread], names)} == {phase}
 
 
+@pytest.mark.parametrize("sequence", [[FULL, ARGMAX] * 4, [FULL, *MLP, ARGMAX]])
+def test_attention_that_no_product_precedes_is_of_no_layer(sequence):
+    """As where a cache is filled, or attention is measured alone. Mutation: its layers are looked for."""
+    with pytest.raises(Absent, match="no matrix product precedes its attention"):
+        kernels_of(sequence)
+
+
 def test_one_thread_whose_steps_are_not_clear_leaves_no_steps_of_others():
     """Mutation: the steps of the threads that are clear."""
     clear, names = launched([*DENSE, WAIT] * 3)

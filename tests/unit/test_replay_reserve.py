@@ -8,13 +8,13 @@ import mmap
 import pytest
 
 from aaco.core.errors import Missing
+from aaco.replay import addresses, reserve, steering
 from aaco.replay import capture as captures
-from aaco.replay import reserve
 from aaco.replay.documents import CapturedRegion
 from aaco.report.sections.replay import reserve_lines
 from tests.fakes import kernel_captures
 
-BLOCK = reserve.BLOCK_BYTES
+BLOCK = steering.BLOCK_BYTES
 
 
 def region(base, size, role="device"):
@@ -23,16 +23,18 @@ def region(base, size, role="device"):
 
 def test_regions_that_share_a_block_are_asked_for_once():
     """Mutations: a block for each region, of which the second is taken; blocks that touch are two."""
-    regions = [region(3 * BLOCK + 5, 7), region(BLOCK + 9, 1), region(BLOCK, 8), region(2 * BLOCK - 1, 2)]
-    assert reserve.cover(regions, BLOCK) == [(BLOCK, 4 * BLOCK)]
-    assert reserve.cover(regions[:2], BLOCK) == [(BLOCK, 2 * BLOCK), (3 * BLOCK, 4 * BLOCK)]
+    spans = [(3 * BLOCK + 5, 3 * BLOCK + 12), (BLOCK + 9, BLOCK + 10), (BLOCK, BLOCK + 8),
+             (2 * BLOCK - 1, 2 * BLOCK + 1)]
+    assert steering.cover(spans, BLOCK) == [(BLOCK, 4 * BLOCK)]
+    assert steering.cover(spans[:2], BLOCK) == [(BLOCK, 2 * BLOCK), (3 * BLOCK, 4 * BLOCK)]
 
 
 def test_what_became_of_each_region():
     """Mutation: the address of the block, not of the region, is compared."""
     answers = {BLOCK: (BLOCK, 0), 3 * BLOCK: (9 * BLOCK, 0), 5 * BLOCK: (None, 2)}
     regions = [region(BLOCK + 64, 8), region(3 * BLOCK + 64, 8), region(5 * BLOCK, 8)]
-    made = reserve.reserve_regions(regions, BLOCK, lambda base, size: answers[base])
+    blocks = [(base, base + BLOCK) for base in answers]
+    made = reserve.reserve_regions(regions, blocks, lambda base, size: answers[base])
     assert [one.outcome for one in made] == ["OK", f"RELOCATED({9 * BLOCK + 64:#x})", "FAIL(2)"]
     first, *_, regions_line, bytes_line, page_line = reserve_lines(made, 2 << 20)
     assert first == f"{BLOCK + 64:#x} 8 OK"
@@ -43,10 +45,10 @@ def test_addresses_of_the_host_are_reserved_and_those_in_use_are_not():
     """Mutation: MAP_FIXED_NOREPLACE left out, and the kernel chooses another address."""
     used = mmap.mmap(-1, 4 * mmap.PAGESIZE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(used))
-    assert reserve.reserve_host(address, mmap.PAGESIZE) == (None, 17)  # EEXIST
+    assert addresses.take(address, mmap.PAGESIZE) == (None, 17)  # EEXIST
     free = 0x10000000000
-    assert reserve.reserve_host(free, mmap.PAGESIZE) == (free, 0)
-    assert reserve.reserve_host(free, mmap.PAGESIZE) == (None, 17)
+    assert addresses.take(free, mmap.PAGESIZE) == (free, 0)
+    assert addresses.take(free, mmap.PAGESIZE) == (None, 17)
 
 
 def test_a_machine_without_the_device_says_what_is_missing(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from aaco.analytics.serving.annotations import CUT
 from aaco.analytics.serving.launch_order import COLUMNS
 from aaco.analytics.serving.steps import ServingSteps
 from aaco.core.tables import COPIES
@@ -116,11 +117,53 @@ def test_steps_of_two_engines_in_one_trace_stay_apart():
         ("vllm", 4, 1, 10), ("sglang", 8, 2, 25)]
 
 
+def test_idle_time_before_a_step_is_of_its_own_engine():
+    """Two processes, each with a device of its own. Mutation: the engine of a capture."""
+    other = {"process_id": 2, "thread_id": 2}
+    calls = [step(DECODE.format(4), 0, 100), launch(10, 1), step(PREFILL, 20, 120, **other), launch(30, 2, **other),
+             step(DECODE.format(4), 200, 300), launch(210, 3)]
+    kernels = [kernel(40, 50, 1), kernel(60, 190, 2, device_id=1), kernel(220, 230, 3)]
+    steps = steps_of(calls, kernels)
+    assert [row["idle_before_ns"] for row in steps.table().to_pylist()] == [None, None, 170]
+    assert (steps.most_engines, steps.is_device_shared) == (2, False)
+
+
+def test_where_engines_share_a_device_no_step_has_idle_time_before_it():
+    """Mutation: a device of one engine."""
+    other = {"process_id": 2, "thread_id": 2}
+    calls = [step(DECODE.format(4), 0, 100), launch(10, 1), step(DECODE.format(8), 20, 120, **other),
+             launch(30, 2, **other), step(DECODE.format(4), 200, 300), launch(210, 3)]
+    steps = steps_of(calls, [kernel(40, 50, 1), kernel(60, 190, 2), kernel(220, 230, 3)])
+    assert [row["idle_before_ns"] for row in steps.table().to_pylist()] == [None, None, None]
+    assert (steps.most_engines, steps.is_device_shared) == (2, True)
+
+
+@pytest.mark.parametrize(("kernels", "cut"), [
+    (["a1", "b1", "a2", "b2"], [False, False]), (["a1", "b1", "a2"], [False, True]),
+    (["b1", "a2", "b2"], [True, False]), (["a1", "b1", "b2"], [False, False]), (["a1", "a2", "b2"], [False, False])])
+def test_steps_that_the_trace_cuts_say_so(kernels, cut):
+    """The last is how another begins, or the first how another ends. Mutation: fewer kernels are enough."""
+    calls = [step(DECODE.format(4), 0, 100), launch(10, 1, "cudaGraphLaunch"), step(DECODE.format(4), 100, 200),
+             launch(110, 2, "cudaGraphLaunch")]
+    ran = [kernel(20 + 10 * at, 30 + 10 * at, int(text[1]), kernel_name=text[0]) for at, text in enumerate(kernels)]
+    rows = steps_of(calls, ran).table().to_pylist()
+    assert [row["left_out"] for row in rows] == [CUT if is_cut else None for is_cut in cut]
+    assert [row["warning"] for row in rows] == [row["left_out"] for row in rows]
+
+
+def test_a_step_of_another_batch_is_not_how_one_is_cut():
+    calls = [step(DECODE.format(4), 0, 100), launch(10, 1, "cudaGraphLaunch"), step(DECODE.format(8), 100, 200),
+             launch(110, 2, "cudaGraphLaunch")]
+    rows = steps_of(calls, [kernel(20, 30, 1), kernel(30, 40, 1), kernel(120, 130, 2)]).table().to_pylist()
+    assert [row["left_out"] for row in rows] == [None, None]
+
+
 def test_a_step_cut_off_before_its_kernels_is_listed_and_has_no_time_of_a_device():
     """The trace ends inside the second step. Mutation: its device times are 0."""
     calls = [step(DECODE.format(4), 0, 100), launch(10, 1), step(DECODE.format(4), 100, 120), launch(110, 2)]
     whole, cut = steps_of(calls, [kernel(20, 50, 1)]).table().to_pylist()
     assert (whole["kernels"], cut["kernels"], cut["busy_ns"]) == (1, 0, 0)
+    assert cut["left_out"] == CUT
     assert cut["device_start_ns"] is None and cut["device_end_ns"] is None and cut["idle_before_ns"] is None
 
 

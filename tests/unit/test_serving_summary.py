@@ -40,6 +40,17 @@ def test_steps_are_grouped_by_phase_and_batch_and_medians_leave_out_what_is_not_
     assert found.steps == 4 and found.traced_ns is None
 
 
+def test_a_step_that_is_left_out_is_counted_and_in_no_median_unless_all_are():
+    """Mutation: all steps of a group."""
+    whole = {"device_start_ns": 0, "device_end_ns": 900}
+    cut = {"device_start_ns": 0, "device_end_ns": 100, "left_out": "cut"}
+    group, = summed(steps(whole, cut, cut), {}).groups
+    assert (group.steps, group.left_out, group.why_left_out, group.device_ns) == (3, 2, "cut", 900.0)
+    assert "3 steps (2 left out: cut)" in serving.text(group)
+    alone, = summed(steps(cut), {}).groups
+    assert (alone.steps, alone.left_out, alone.device_ns) == (1, 1, 100.0)
+
+
 def test_the_least_time_is_what_the_memory_needs():
     table = steps({"moved_bytes": 20_000_000, "weight_bytes": 15_000_000, "kv_bytes": 5_000_000})
     assert summed(table, {}, 5e12).groups[0].least_ns == pytest.approx(4000)

@@ -7,6 +7,8 @@ import pytest
 from aaco.analytics.serving import step_work
 from aaco.analytics.serving.annotations import merge, read_step
 from aaco.analytics.serving.model_config import read_config
+from aaco.analytics.serving.served_model import ServedModel
+from aaco.analytics.serving.step_costs import ServedWorkload
 from aaco.core.readings import Absent
 from tests.unit.test_attention_work import recorded_engine
 from tests.unit.test_model_config import DEEPSEEK_V3, GPT_OSS, QWEN3_8B
@@ -98,3 +100,17 @@ def test_speculative_tokens_pass_the_products_too():
 def test_what_is_missing_is_said(name, config, reason):
     with pytest.raises(Absent, match=reason):
         step_work.step_bytes(read_step(name), config and read_config(config))
+
+
+@pytest.mark.parametrize(("workload", "reason"), [
+    (ServedWorkload(None), "--model-config"),
+    (ServedWorkload(ServedModel("config.json", None, read_config(QWEN3_8B)), engines=2), "2 engines are in one"),
+    (ServedWorkload(ServedModel("config.json", None, read_config(QWEN3_8B)), world_size=2), "of several ranks")])
+def test_of_whose_work_the_configuration_tells_must_be_known(workload, reason):
+    """Mutation: any engine of a capture is the one."""
+    with pytest.raises(Absent, match=reason):
+        workload.ranks()
+
+
+def test_with_the_number_of_ranks_several_engines_are_those_of_the_model():
+    assert ServedWorkload(ServedModel("config.json", 2, read_config(QWEN3_8B)), 2, engines=2).ranks() == 2

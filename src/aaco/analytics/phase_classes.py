@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from aaco.analytics.bottleneck.budget import PROFILED
-from aaco.analytics.diagnosis import UNKNOWN, diagnose
+from aaco.analytics.diagnosis import UNCHECKED, UNKNOWN, diagnose
 from aaco.analytics.serving.annotations import DECODE, MIXED, PREFILL
 from aaco.analytics.serving.summary import COPIES, IDLE, IDLE_BEFORE, PhaseClass
+from aaco.analytics.truth.trust import Trust
 from aaco.core.advice import FactValues
 from aaco.core.readings import Reading
 
@@ -26,24 +27,29 @@ SHARES: Mapping[str, tuple[str, ...]] = {
 
 
 def phase_classes(budgets: Iterable[tuple[str | None, int, Mapping[str, float]]], absent: Mapping[str, Reading],
-                  facts: FactValues | None) -> tuple[PhaseClass, ...]:
+                  facts: FactValues | None, trust: Trust = UNCHECKED, why_none: str = ""
+                  ) -> tuple[PhaseClass, ...]:
     """Return the class of each phase that has steps, in the order of a request.
 
     budgets: phase, steps, and by part of the time budget the ns, of any number of groups of steps. absent: a reading of
-    every metric; those that a budget does not give are absent here. facts: of the workload.
+    every metric; those that a budget does not give are absent here. facts: of the workload. trust: of the trace.
+    why_none: why no phase has a class, "" where they may.
     """
     groups = list(budgets)
-    return tuple(_class(phase, sum(count for _, count, _ in same), [parts for _, _, parts in same], absent, facts)
+    return tuple(_class(phase, sum(count for _, count, _ in same), [parts for _, _, parts in same], absent, facts,
+                        trust, why_none)
                  for phase in (PREFILL, DECODE, MIXED) if (same := [group for group in groups if group[0] == phase]))
 
 
 def _class(phase: str, steps: int, budgets: Iterable[Mapping[str, float]], absent: Mapping[str, Reading],
-           facts: FactValues | None) -> PhaseClass:
+           facts: FactValues | None, trust: Trust, why_none: str) -> PhaseClass:
     parts: dict[str, float] = {}
     for budget in budgets:
         for part, ns in budget.items():
             parts[part] = parts.get(part, 0.0) + ns
-    verdict = diagnose(_readings(parts, phase, absent), facts)
+    if why_none:
+        return PhaseClass(phase, steps, parts, None, None, why_none)
+    verdict = diagnose(_readings(parts, phase, absent), facts, trust)
     why = verdict.abstained_because or ("" if verdict.confidence is not None else verdict.why_no_confidence)
     label = None if verdict.label == UNKNOWN else verdict.label
     return PhaseClass(phase, steps, parts, label, verdict.confidence, why)

@@ -39,8 +39,9 @@ def answer() -> Iterator[Callable[..., None]]:
         sys.exit(int(error.exit_code))
 
 
-def run(module: str, arguments: Sequence[str], environment: Mapping[str, str], limit_s: float) -> Iterator[Line]:
-    """Yield the objects that the module writes, as they come.
+def run(module: str, arguments: Sequence[str], environment: Mapping[str, str], limit_s: float,
+        work: str = "calibration") -> Iterator[Line]:
+    """Yield the objects that the module writes, as they come. work: what errors call it.
 
     Raise the error that the process ended with; Missing if a signal or the time limit ended it.
     """
@@ -49,10 +50,10 @@ def run(module: str, arguments: Sequence[str], environment: Mapping[str, str], l
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True) as process:
         try:
             last: Line = {}
-            for last in _read_lines(process, limit_s):
+            for last in _read_lines(process, limit_s, work):
                 if "what" not in last:
                     yield last
-            _raise_failure(process.wait(), last, errors, f"{sys.executable} -m {module} {' '.join(arguments)}")
+            _raise_failure(process.wait(), last, errors, f"{sys.executable} -m {module} {' '.join(arguments)}", work)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -69,19 +70,19 @@ def counted(lines: Iterable[Line], show: Show) -> Iterator[Line]:
         yield line
 
 
-def _read_lines(process: subprocess.Popen[bytes], limit_s: float) -> Iterator[Line]:
+def _read_lines(process: subprocess.Popen[bytes], limit_s: float, work: str) -> Iterator[Line]:
     assert process.stdout
     poll, unfinished, size, deadline = select.poll(), b"", 0, time.monotonic() + limit_s
     poll.register(process.stdout)
     while True:
         if not poll.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
-            raise Missing(f"the calibration gave no answer in {limit_s:g} s",
+            raise Missing(f"the {work} gave no answer in {limit_s:g} s",
                           "aaco doctor  # says whether the device answers")
         block = os.read(process.stdout.fileno(), 1 << 16)
         *whole, unfinished = (unfinished + block).split(b"\n")
         size += len(block)
         if size > MOST_BYTES:
-            raise AacoError(f"the calibration printed more than {MOST_BYTES >> 20} MiB")
+            raise AacoError(f"the {work} printed more than {MOST_BYTES >> 20} MiB")
         yield from filter(None, map(_parse_line, whole))
         if not block:
             return
@@ -95,14 +96,14 @@ def _parse_line(line: bytes) -> Line | None:
     return document if isinstance(document, dict) else None
 
 
-def _raise_failure(code: int, last: Line, errors: Any, again: str) -> None:
+def _raise_failure(code: int, last: Line, errors: Any, again: str, work: str) -> None:
     """Raise the error that the process reported last, or Missing if it died without one."""
     if code < 0:
         name = signal.Signals(-code).name
-        raise Missing(f"the calibration was killed by {name}", "free some memory: SIGKILL can mean there was none")
+        raise Missing(f"the {work} was killed by {name}", "free some memory: SIGKILL can mean there was none")
     if code and "what" in last and code in BY_EXIT_CODE:
         raise BY_EXIT_CODE[code](last["what"], last.get("fix", ""))
     if code:
         errors.seek(0)
         lines = errors.read().decode(errors="replace").strip().splitlines() or ["it printed nothing"]
-        raise AacoError(f"the calibration ended with status {code}: {lines[-1]}", f"{again}  # shows all it says")
+        raise AacoError(f"the {work} ended with status {code}: {lines[-1]}", f"{again}  # shows all it says")

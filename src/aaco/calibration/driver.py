@@ -39,6 +39,7 @@ FUNCTIONS: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "to_host_async": ("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync", (_P, _H, _Z, _P)),
     "copy_async": ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync", (_H, _H, _Z, _P)),
     "fill_async": ("cuMemsetD32Async", "hipMemsetD32Async", (_H, _U, _Z, _P)),
+    "fill_stripes": ("cuMemsetD2D8Async", "hipMemset2DAsync", (_H, _Z, ctypes.c_ubyte, _Z, _Z, _P)),
     "stream": ("cuStreamCreate", "hipStreamCreateWithFlags", (_P, _U)),
     "wait": ("cuStreamSynchronize", "hipStreamSynchronize", (_P,)),
     "event": ("cuEventCreate", "hipEventCreateWithFlags", (_P, _U)),
@@ -48,6 +49,15 @@ FUNCTIONS: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "end_capture": ("cuStreamEndCapture", "hipStreamEndCapture", (_P, _P)),
     "instantiate": ("cuGraphInstantiateWithFlags", "hipGraphInstantiateWithFlags", (_P, _P, c_ulonglong)),
     "launch_graph": ("cuGraphLaunch", "hipGraphLaunch", (_P, _P)),
+    "launch_extended": ("cuLaunchKernelEx", "hipDrvLaunchKernelEx", (_P, _P, _P, _P)),
+    "set_function": ("cuFuncSetAttribute", "hipFuncSetAttribute", (_P, _I, _I)),
+    "variable": ("cuModuleGetGlobal_v2", "hipModuleGetGlobal", (_P, _P, _P, c_char_p)),
+    "reserve": ("cuMemAddressReserve", "hipMemAddressReserve", (_P, _Z, _Z, _H, c_ulonglong)),
+    "release_addresses": ("cuMemAddressFree", "hipMemAddressFree", (_H, _Z)),
+    "create_memory": ("cuMemCreate", "hipMemCreate", (_P, _Z, _P, c_ulonglong)),
+    "map": ("cuMemMap", "hipMemMap", (_H, _Z, _Z, _H, c_ulonglong)),
+    "set_access": ("cuMemSetAccess", "hipMemSetAccess", (_H, _Z, _P, _Z)),
+    "register_host": ("cuMemHostRegister_v2", "hipHostRegister", (_H, _Z, _U)),
 }
 CAPTURE_RELAXED = 2
 # CUdevice_attribute, hipDeviceAttribute_t: multiprocessors, bytes of L2, major and minor of the compute capability.
@@ -82,10 +92,16 @@ class DriverGpu:
         self.vendor: Vendor = vendor
         self.number = number
         self.library = libraries.load(*LIBRARIES[vendor])
-        self._calls = {name: self._bind(symbol(name, vendor), FUNCTIONS[name][2]) for name in FUNCTIONS}
+        self._calls = dict[str, Any]()
         self._open_context()
         self.stream = self._create("stream", 0)
         self._events = [self._create("event", 0) for _ in range(2)]
+
+    def _function(self, name: str) -> Any:
+        """Return a function of FUNCTIONS, bound when it is first used: an older driver serves those that need less."""
+        if name not in self._calls:
+            self._calls[name] = self._bind(symbol(name, self.vendor), FUNCTIONS[name][2])
+        return self._calls[name]
 
     def _bind(self, symbol: str, arguments: Sequence[Any]) -> Any:
         try:
@@ -120,11 +136,11 @@ class DriverGpu:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function by its name in FUNCTIONS. Raise AacoError with the driver's message."""
-        self._check_status(symbol(name, self.vendor), self._calls[name](*arguments))
+        self._check_status(symbol(name, self.vendor), self._function(name)(*arguments))
 
     def raw(self, name: str) -> Callable[..., int]:
         """Return a function without the test of its status, for loops that are timed."""
-        call: Callable[..., int] = self._calls[name]
+        call: Callable[..., int] = self._function(name)
         return call
 
     def _check_status(self, symbol: str, status: int) -> None:

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from textwrap import fill
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ VERBS = {
         "instructions": ("aaco.cli.instructions:instructions", "Where the instructions of kernels wait."),
         "isa": ("aaco.cli.isa:isa", "Registers, memory and occupancy of compiled GPU kernels."),
         "ir": ("aaco.cli.ir:ir", "Functions in a compiler's dump, and what its passes cost."),
-        "replay": ("aaco.cli.replay:replay", "What a captured kernel launch holds, and is it whole?"),
+        "replay": ("aaco.cli.replay:replay", "Keep one launch of a kernel, and run it again exactly."),
         "chi": ("aaco.cli.summary:chi", "A session's compute health index and its trend."),
         "explain": ("aaco.cli.explain:explain", "What a metric means, its value, or why it has none."),
     },
@@ -66,6 +67,7 @@ VERBS = {
         "drift": ("aaco.cli.series:drift", "Where a history changed its level, and where it heads."),
         "baseline": ("aaco.cli.baseline:baseline", "Save, list and show baselines."),
         "history": ("aaco.cli.history:history", "The history of measurements, and decisions about it."),
+        "fleet": ("aaco.cli.fleet:fleet", "Many bundles in one lake: what is off, where."),
         "outputs": ("aaco.cli.outputs:outputs", "Do two sessions compute the same results?"),
         "sla": ("aaco.cli.sla:sla", "Does a session meet its service-level objectives?"),
         "ci": ("aaco.cli.ci:ci", "Gate a build on baselines and objectives."),
@@ -91,11 +93,13 @@ VERBS = {
         "completion": ("aaco.cli.completion:completion", "Complete verbs and options in bash, zsh or fish."),
     },
 }
+UNBROKEN = "\N{NO-BREAK SPACE}"
 # another name -> (module:function, the verb that it stands for)
 ALIASES = {
     "regression": ("aaco.cli.diff:diff", "diff"),
     "capsule": ("aaco.cli.lab:enter", "lab enter"),
     "uncapsule": ("aaco.cli.lab:exit_", "lab exit"),
+    "warehouse": ("aaco.cli.fleet:fleet", "fleet"),
 }
 
 
@@ -137,7 +141,8 @@ class LazyGroup(manual.Group):
             formatter.write(f"{question.upper()}\n")
             formatter.write("".join(f"  {name:<{width}}{text}\n" for name, (_, text) in verbs.items()))
         if self.aliases:
-            formatter.write(f"aliases: {', '.join(f'{name} = {verb}' for name, (_, verb) in self.aliases.items())}\n")
+            pairs = ", ".join(f"{name} = {verb}".replace(" ", UNBROKEN) for name, (_, verb) in self.aliases.items())
+            formatter.write(fill(f"aliases: {pairs}", 80).replace(UNBROKEN, " ") + "\n")
         formatter.write(f"options: -h, --help; -V, --version; {say.ASKED}={'|'.join(say.LEVELS)}\n")
         formatter.write_text(f"exit status: {manual.EXIT}")
 

@@ -82,7 +82,7 @@ def compare(models: tuple[str, ...], commands: tuple[str, ...], of_session: str 
         from aaco.core.session import find
         from aaco.workflows.duet import kept
 
-        _answer(kept.again(find(of_session, settings.config.storage.sessions_dir)), strict, as_json)
+        answer(kept.again(find(of_session, settings.config.storage.sessions_dir)), strict, as_json)
         return
     baseline, current = _sides(models, commands, arguments)
     from aaco.workflows.duet import compare as duet
@@ -97,10 +97,11 @@ def compare(models: tuple[str, ...], commands: tuple[str, ...], of_session: str 
     with talk() as show:
         comparison = duet.compare(baseline, current, request, settings, for_both, show)
     say.aside(f"session {comparison.session.id}")
-    _answer(comparison.verdict, strict, as_json)
+    answer(comparison.verdict, strict, as_json)
 
 
-def _answer(verdict: RegressionVerdict, strict: bool, as_json: bool) -> None:
+def answer(verdict: RegressionVerdict, strict: bool, as_json: bool) -> None:
+    """Print a verdict and exit as it says."""
     from aaco.governance.verdict import exit_code
     from aaco.report.sections import verdict as report
 

@@ -29,6 +29,13 @@ OF_DECODERS = ("genai", "backend", "batch")  # options by the kind of target tha
 OF_SERVERS = ("model", "api", "concurrency", "trace", "prompts", "shared_prefix_pct", "count_chunks", "body",
               "answers_as", "gap_timeout_s", "timeout_s", "real_time", "packet_stamps", "key_env", "key_file",
               "certificates")
+PLAIN = "one endpoint without --against"
+OF_ONE_REPORT = ("preset", "policy_file", "full")
+OF_SERVERS_ALONE = ("a load that rises", "--against")
+# Options that would have no effect, by what the command does.
+IGNORED = {"a load that rises": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct", "batches"),
+           "--batches": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct"),
+           "--against": OF_ONE_REPORT, PLAIN: ("tolerance_pct",)}
 LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_latency_p99_ms"}
 
 
@@ -65,6 +72,10 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @click.option("--preset", type=click.Choice(PRESETS), help="Hold the session against these objectives.")
 @click.option("--policy", "policy_file", type=FILE, help="Hold the session against a YAML policy.")
 @click.option("--strict", is_flag=True, help="Exit with 4 where an objective is nearly missed or could not be judged.")
+@click.option("--against", metavar="URL", help="Ask another endpoint in turns, with the same prompts, and judge "
+              "whether the first is slower; exits with 3 if it is.")
+@click.option("--tolerance", "tolerance_pct", type=options.Percentage(), metavar="5%", help="Slowdown that --against "
+              "tolerates.  [default: analysis.tolerance_pct]")
 @click.option("--gap-timeout", "gap_timeout_s", type=options.SECONDS, default=60.0, show_default=True,
               help="Seconds an answer may pause.")
 @click.option("--timeout", "timeout_s", type=options.SECONDS, default=600.0, show_default=True,
@@ -82,8 +93,8 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @options.as_json
 @options.full
 def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_file: Path | None, strict: bool,
-        batches: str | None, tag: str, config_file: Path | None, sessions_dir: Path | None, as_json: bool, full: bool,
-        **load_fields: Any) -> None:
+        batches: str | None, against: str | None, tolerance_pct: float | None, tag: str, config_file: Path | None,
+        sessions_dir: Path | None, as_json: bool, full: bool, **load_fields: Any) -> None:
     """Ask an OpenAI-compatible server at URL, or a decoder in a process of its own, and say how fast its tokens come.
 
     MODEL is a name from `aaco models`, or an .onnx file, of a decoder with a key-value cache.
@@ -102,17 +113,21 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
 
     policy, settings = _policy(preset, policy_file), options.settings(config_file, sessions_dir)
     load_fields["terms"] = dict(map(_term, slo))
+    rising = llm_loads.take_rising(load_fields)
+    mode = "a load that rises" if rising else "--batches" if batches else "--against" if against else PLAIN
+    _refuse(IGNORED[mode], mode)
+    if mode in OF_SERVERS_ALONE and not load_fields["model"]:
+        raise UsageError(f"{mode} is for a server and its model", "aaco llm URL --model NAME")
+    if strict and mode == PLAIN and not policy:
+        raise UsageError("--strict is of objectives or a verdict", "--preset, --policy or --against")
     if batches:
-        if policy:
-            raise UsageError("--batches: objectives are of one session", "aaco sla check SESSION for each")
         _sweep(target, batches, load_fields, settings, tag, as_json)
         return
-    if rising := llm_loads.take_rising(load_fields):
-        if policy:
-            raise UsageError("a load that rises: objectives are of one session", "aaco sla check SESSION for each")
-        if not load_fields["model"]:
-            raise UsageError("a load that rises is for a server and its model", "aaco llm URL --model NAME --rate 1:64")
+    if rising:
         llm_loads.ask(_of_server(target, load_fields), rising, settings, tag, as_json)
+        return
+    if against:
+        _compare(_of_server(target, load_fields), against, settings, tolerance_pct, tag, strict, as_json)
         return
     with talk() as show:
         run = _ask(target, load_fields, settings, tag, show)
@@ -180,12 +195,31 @@ def _sweep(target: str | None, batches: str, load_fields: dict[str, Any], settin
 
 def _without(load_fields: dict[str, Any], names: Collection[str], of: str) -> dict[str, Any]:
     """Return the options without those of the other kind of target. Raise UsageError where the user named one."""
+    _refuse(names, of)
+    return {name: setting for name, setting in load_fields.items() if name not in names}
+
+
+def _refuse(names: Collection[str], of: str) -> None:
+    """Raise UsageError where the user named one of these options, which would have no effect."""
     context = click.get_current_context()
     for name in names:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
             raise UsageError(f"{option} is not for {of}", "aaco llm --help")
-    return {name: setting for name, setting in load_fields.items() if name not in names}
+
+
+def _compare(request: LoadRequest, against: str, settings: Settings, tolerance_pct: float | None, tag: str,
+             strict: bool, as_json: bool) -> None:
+    """Ask two endpoints in turns, print the verdict and exit as it says."""
+    from aaco.cli.compare import answer
+    from aaco.workflows import llm_run
+
+    tolerance = settings.config.analysis.tolerance_pct if tolerance_pct is None else tolerance_pct
+    with talk() as show:
+        compared = llm_run.compare_endpoints(request, against, settings, tolerance, tag, show)
+    for side in (compared.baseline, compared.current):
+        say.aside(f"session {side.session.id}")
+    answer(compared.verdict, strict, as_json)
 
 
 def _policy(preset: str | None, policy_file: Path | None) -> Policy | None:

@@ -8,7 +8,7 @@ from aaco import __version__
 from aaco.cli import LazyGroup, call
 
 VERBS = {"Kernels": {
-    "replay": ("aaco.cli.replay:rocm_perf_replay", "Captured kernel launches: are their addresses free here?"),
+    "replay": ("aaco.cli.replay:rocm_perf_replay", "A captured launch: run it again; are its addresses free?"),
 }, "Shared with aaco": {
     "doctor": ("aaco.cli.doctor:doctor", "What works on this machine, and what to fix first."),
     "calibrate": ("aaco.cli.calibrate:calibrate", "Measure this machine's ceilings."),

@@ -76,6 +76,7 @@ class Storage(_Section):
 
     sessions_dir: Path = Field(default=Path("sessions"), description="session bundles")
     baselines_dir: Path = Field(default=Path("baselines"), description="saved baselines")
+    fleet_dir: Path = Field(default=Path("fleet"), description="the lake of `aaco fleet`")
     cache_dir: Path = Field(default=Path("~/.cache/aaco"), description="built zoo models, measured ceilings")
     lab_dir: Path | None = Field(default=None, description="journals of laboratories; empty: /run/aaco/lab for root, "
                                  "else lab in cache_dir")
@@ -111,13 +112,15 @@ class Config(_Section):
 ENVIRONMENT = {
     "AACO_SESSION_DIR": ("storage", "sessions_dir"),
     "AACO_BASELINE_DIR": ("storage", "baselines_dir"),
+    "AACO_FLEET_DIR": ("storage", "fleet_dir"),
     "AACO_CACHE_DIR": ("storage", "cache_dir"),
     "AACO_LAB_DIR": ("storage", "lab_dir"),
     "AACO_LAB_MODE": ("profiling", "lab"),
 }
 # The other variables that are read, by whom they concern; and names that other guides give to what has one here.
 VARIABLES = (*ENVIRONMENT, "AACO_CONFIG", "AACO_LOG_LEVEL", "AACO_COMPLETE", "AACO_MARKERS", "AACO_MARKER_LIBRARIES",
-             "AACO_CUPTI", "AACO_CUPTI_MODE", "AACO_CUPTI_TRACE", "AACO_RECORDED_BY", "AACO_SERVE_READ_TOKEN",
+             "AACO_CUPTI", "AACO_CUPTI_MODE", "AACO_CUPTI_TRACE", "AACO_CUPTI_LAUNCH", "AACO_CAPTURE_KERNEL",
+             "AACO_CAPTURE_LAUNCH", "AACO_CAPTURE_BYTES", "AACO_RECORDED_BY", "AACO_SERVE_READ_TOKEN",
              "AACO_SERVE_WRITE_TOKEN")
 OTHERWISE = {"AACO_OUTPUT_DIR": "AACO_SESSION_DIR", "AACO_SESSIONS_DIR": "AACO_SESSION_DIR"}
 PREFIX = "AACO_"

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from aaco.llm import own_thread, stamps
 from aaco.llm.connection import MOST_READ, ServerConnection, TlsConnection
 from aaco.llm.packets import PacketTap
-from aaco.llm.record import NO_STAMP, Kind, ReadRecorder
+from aaco.llm.record import NO_STAMP, Kind, ReadRecorder, RecorderOfSides
 from aaco.llm.target import Server
 
 CHECK_NS = 50_000_000  # between looks at the timeouts
@@ -60,15 +60,27 @@ def run(load: Load, server: Server, path: Path, secret: str = "",
 
     secret: what must not reach the record.
     """
-    recorder = ReadRecorder(path, secret.encode())
+    _run(load, [server], [0] * len(load.requests), [ReadRecorder(path, secret.encode())], progress)
+
+
+def run_in_turns(load: Load, servers: Sequence[Server], sides: Sequence[int], paths: Sequence[Path], secret: str = "",
+                 progress: Callable[[int, int], None] = lambda done, total: None) -> None:
+    """Send every request of a load to the server of its side; each server has a record of its own, in which its
+    requests count from 0. Raise StorageError, Missing."""
+    _run(load, servers, sides, [ReadRecorder(path, secret.encode()) for path in paths], progress)
+
+
+def _run(load: Load, servers: Sequence[Server], sides: Sequence[int], recorders: Sequence[ReadRecorder],
+         progress: Callable[[int, int], None]) -> None:
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()  # a collection takes milliseconds, and nothing here goes in circles
     try:
         with own_thread.exact_timers(), own_thread.real_time(load.real_time):
-            _Client(load, server, recorder, progress).run()
+            _Client(load, servers, sides, recorders, progress).run()
     finally:
-        recorder.close()
+        for recorder in recorders:
+            recorder.close()
         if collecting:
             gc.enable()
 
@@ -76,18 +88,20 @@ def run(load: Load, server: Server, path: Path, secret: str = "",
 class _Client:
     """The state of the loop: connections by descriptor, idle ones, and the time each request was dispatched."""
 
-    def __init__(self, load: Load, server: Server, recorder: ReadRecorder,
-                 progress: Callable[[int, int], None]) -> None:
-        self._load, self._server, self._recorder, self._progress = load, server, recorder, progress
+    def __init__(self, load: Load, servers: Sequence[Server], sides: Sequence[int],
+                 recorders: Sequence[ReadRecorder], progress: Callable[[int, int], None]) -> None:
+        self._load, self._recorders, self._progress = load, recorders, progress
+        self._recorder = RecorderOfSides(recorders, sides) if len(recorders) > 1 else recorders[0]
+        self._servers, self._sides = servers, sides
         self._epoll = select.epoll()
         self._by_descriptor: dict[int, ServerConnection] = {}
-        self._idle: list[ServerConnection] = []
+        self._idle: list[list[ServerConnection]] = [[] for _ in servers]
         self._began: dict[int, int] = {}  # when each request under way was dispatched
         self._next = self._done = 0
         self._since = self._looked = 0  # before the look at the sockets before this one, and before this one
         self._due = load.due_ns
         self._freed: deque[int] = deque()  # of a load without times: when the next requests may go
-        self._tap = PacketTap(server.family, *server.address[:2]) if load.packet_stamps else None
+        self._taps = [PacketTap(server.family, *server.address[:2]) for server in servers if load.packet_stamps]
         self._waits = own_thread.CpuWaits()
         self._waited = 0  # for a CPU, until the loop last began to wait for a time at which a request is due
 
@@ -120,9 +134,9 @@ class _Client:
                 connection.close()
             self._epoll.close()
             self._waits.close()
-            if self._tap:
-                self._recorder.add(-1, Kind.PACKETS, NO_STAMP, stamps.now(), json.dumps(self._tap.counts()).encode())
-                self._tap.close()
+            for recorder, tap in zip(self._recorders, self._taps, strict=False):
+                recorder.add(-1, Kind.PACKETS, NO_STAMP, stamps.now(), json.dumps(tap.counts()).encode())
+                tap.close()
 
     def _look(self) -> None:
         """Record both clocks, and hand over what was recorded until now."""
@@ -167,27 +181,27 @@ class _Client:
 
     def _begin(self, request: int, at: int, on_new: bool = False) -> None:
         """Send a request on an idle connection, else on a new one."""
-        content = self._load.requests[request]
-        if self._idle and not on_new:
-            connection = self._idle.pop()
+        content, side = self._load.requests[request], self._sides[request]
+        if self._idle[side] and not on_new:
+            connection = self._idle[side].pop()
             connection.begin(request, content, at)
             self._send(connection)
             return
         try:
-            connection = self._open()
+            connection = self._open(side)
         except OSError as error:
             self._end(request, DESCRIPTORS if error.errno in (errno.EMFILE, errno.ENFILE) else REFUSED, error)
             return
         connection.begin(request, content, at)
-        code = connection.socket.connect_ex(self._server.address)
+        code = connection.socket.connect_ex(self._servers[side].address)
         connection.port = connection.socket.getsockname()[1]
         self._by_descriptor[connection.descriptor] = connection
         self._epoll.register(connection.descriptor, select.EPOLLIN | select.EPOLLOUT)
         if code not in (0, errno.EINPROGRESS):
             self._fail(connection, REFUSED, OSError(code, os.strerror(code)))
 
-    def _open(self) -> ServerConnection:
-        server = self._server
+    def _open(self, side: int) -> ServerConnection:
+        server = self._servers[side]
         return TlsConnection(server.family, server.tls, server.host) if server.tls else ServerConnection(server.family)
 
     def _serve(self, connection: ServerConnection, events: int) -> None:
@@ -236,7 +250,9 @@ class _Client:
         """Return what one read returned, as it came; each piece with its stamp."""
         begin = connection.received
         connection.received += len(raw)
-        return self._tap.split(connection.port, begin, raw, kernel_ns) if self._tap else ((raw, kernel_ns),)
+        if not self._taps:
+            return ((raw, kernel_ns),)
+        return self._taps[self._sides[connection.request]].split(connection.port, begin, raw, kernel_ns)
 
     def _take(self, connection: ServerConnection, raw: bytes, kernel_ns: int, user_ns: int, since_ns: int) -> None:
         was_sent = connection.is_sent
@@ -275,7 +291,7 @@ class _Client:
         request, connection.request = connection.request, -1
         if connection.is_complete and connection.is_alive:
             connection.used = True
-            self._idle.append(connection)
+            self._idle[self._sides[request]].append(connection)
         else:
             self._drop(connection)
         self._end(request)
@@ -283,7 +299,7 @@ class _Client:
     def _closed(self, connection: ServerConnection) -> None:
         """The server closed it, which ends an answer, cuts one, or leaves an idle connection less."""
         if connection.request < 0:
-            self._idle.remove(connection)
+            next(idle for idle in self._idle if connection in idle).remove(connection)
             self._drop(connection)
         elif connection.ends_with_answer:
             self._answered(connection)

@@ -1,6 +1,6 @@
 """Decoders in this process: a model with a key-value cache in ONNX Runtime, and onnxruntime-genai.
 
-Tokens are chosen greedily and no token ends an answer, so that lengths are those that were asked for.
+Tokens are chosen greedily and no token ends an answer, so that lengths are those of the request.
 """
 
 from __future__ import annotations

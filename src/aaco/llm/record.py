@@ -10,8 +10,9 @@ import os
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -126,6 +127,27 @@ class ReadRecorder:
             except OSError as error:
                 self._failure = error
                 return
+
+
+class RecorderOfSides:
+    """One record for each of several servers that answer in turns."""
+
+    def __init__(self, recorders: Sequence[ReadRecorder], sides: Sequence[int]) -> None:
+        """sides: of each request the server that it goes to; in the record of that its requests count from 0."""
+        self._recorders = recorders
+        numbers = [count() for _ in recorders]
+        self._places = [(recorders[side], next(numbers[side])) for side in sides]
+
+    def add(self, request: int, kind: int, kernel_ns: int, user_ns: int, content: bytes = b"", since_ns: int = 0
+            ) -> None:
+        """Append a row where it belongs: a look at the clocks, which is of no request, everywhere."""
+        for recorder, number in [self._places[request]] if request >= 0 else [(each, -1) for each in self._recorders]:
+            recorder.add(number, kind, kernel_ns, user_ns, content, since_ns)
+
+    def flush(self) -> None:
+        """Hand over the rows so far. Raise StorageError if an earlier block could not be written."""
+        for recorder in self._recorders:
+            recorder.flush()
 
 
 def _packed(rows: array[int], content: list[bytes], secret: bytes) -> bytes:

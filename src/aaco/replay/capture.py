@@ -49,6 +49,7 @@ from aaco.replay.documents import (
 )
 from aaco.replay.pages import Blobs, StoredMemory, compress, digests_of, most_compressed
 
+HOW_TO_RUN = "run it on a machine with an NVIDIA GPU and its driver; aaco doctor says what is missing"
 MOST_BYTES = 4 << 30  # of memory in a capture, unless it is set otherwise
 Memory = memoryview | bytes | bytearray
 Form = TypeVar("Form", bound=BaseModel)
@@ -112,6 +113,12 @@ class KernelCapture:
         if driver is not None and origin.driver not in (None, driver):
             raise BadCapture(f"{self.path}: captured with driver {origin.driver}, this is {driver}",
                              "replay it with that driver, or allow another")
+
+    def require_nvidia(self) -> None:
+        """Raise Missing unless it is a launch on a GPU of NVIDIA: what replays others is not part of this version."""
+        if self.document.captured_from.vendor != "NVIDIA":
+            raise Missing(f"{self.path}: captured on {self.document.captured_from.device}; replay is for NVIDIA GPUs "
+                          "in this version: the tool for HSA is not part of it", HOW_TO_RUN)
 
     def close(self) -> None:
         """Let go of the files."""

@@ -154,6 +154,8 @@ class RegionUse(Part):
     base: Address
     read: bool
     written: Literal["all", "some", "none"]
+    written_bytes: int | None = Field(default=None, ge=0, le=MOST_REGION, description="null: could not be measured")
+    survives: bool = Field(default=True, description="false: with this region inverted the launch fails or hangs")
 
 
 class MeasuredRoles(Document):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -57,6 +57,16 @@ def _custom(unmodelled: Mapping[str, int]) -> str:
     return ", ".join(names)
 
 
+def _missing_ranks(captures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which ranks of a group have no capture here; nothing where the captures do not number their ranks."""
+    for size in sorted({capture["world_size"] or 0 for capture in captures}):
+        here = {capture["rank"] for capture in captures if capture["world_size"] == size}
+        missing = size - len(here)
+        if None not in here and missing > 0:
+            yield (f"captures of {missing} of {size} ranks are missing: what the others waited for, and which rank is "
+                   "late, is not known.")
+
+
 def of_captures(captures: Mapping[str, Any]) -> list[str]:
     """Return what the captures of an import say of themselves, their problems, and what refers to nothing."""
     listed = captures.get("captures", [])
@@ -64,7 +74,7 @@ def of_captures(captures: Mapping[str, Any]) -> list[str]:
                 for capture in listed for problem in capture["problems"]]
     if len(problems) > MOST_PROBLEMS:
         problems[MOST_PROBLEMS:] = [f"{len(problems) - MOST_PROBLEMS} more problems of captures: {layout.CAPTURES}."]
-    notes = [*captures.get("notes", []), *problems]
+    notes = [*captures.get("notes", []), *problems, *_missing_ranks(listed)]
     if left := captures.get("unrecognised"):
         notes.append(f"{format.plural(left, 'other file')} of the folder not imported: {layout.CAPTURES} says why.")
     for name, count in captures.get("references_to_nothing", {}).items():

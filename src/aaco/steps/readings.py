@@ -33,7 +33,7 @@ from aaco.core.documents import decode
 from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Session
-from aaco.core.tables import KERNELS
+from aaco.core.tables import KERNELS, REQUESTS
 from aaco.steps.analyzed import OF_PATHS, Analyzed
 from aaco.steps.device.devices_used import devices_used
 from aaco.steps.endpoint_tables import NOT_READ
@@ -44,6 +44,7 @@ HOST_ROOFS = "the ceilings that were measured are the host's; the kernels ran on
 RENAMED = {"launch_tax_pct": "launch_limited_pct"}  # the name that 0.1.0 sealed it under
 SEALED_BEFORE = "the session was sealed by a version without this metric: aaco analyze SESSION"
 NEVER_BEGAN = "imported capture: no kernel of it has a time at which it began"
+SEVERAL_CLIENTS = "several captures hold requests, which may be the same ones: import each as a session of its own"
 NO_DEVICE = "imported capture: it holds no work of a device"
 SUMMED = ("operators",)  # tables that do not grow with the time a trace is long
 OF_DEVICES = ("trace", "device_work", "critical_paths")  # what findings about the devices' work say
@@ -113,10 +114,12 @@ def _of_import(session: Session, analyzed: Analyzed, facts: SessionFacts, settin
     envelopes, why_none = summary.envelopes(documents.read(session, layout.finding("roofline")))
     why = {name: NOT_TIMED for name in OF_AN_INFERENCE if name not in bounded} | dict(analyzed.missing)
     why |= dict.fromkeys(OF_DEVICES, _why_no_work(analyzed)) | why_none
+    if REQUESTS.name in analyzed.tables:
+        why[NAME] = SEVERAL_CLIENTS
     views: dict[str, Any] = {
         "trace": facts.trace, "critical_paths": facts.paths, "device_work": _device_work(session),
         "kernel_evidence": _kernel_evidence(session), "windows": _windows(session), "unprofiled": unprofiled(session),
-        **envelopes}
+        **envelopes, **_endpoint(session)}
     if watched:
         numbers = {device.device_id for device in facts.trace.devices} if facts.trace else ()
         views |= {"measured_spans": _at_work(facts.captures), "cuda_numbers": numbers,
@@ -126,9 +129,12 @@ def _of_import(session: Session, analyzed: Analyzed, facts: SessionFacts, settin
 
 def _of_endpoint(session: Session, analyzed: Analyzed, settings: Analysis) -> dict[str, Reading]:
     """What the client of an endpoint saw is in a document; nothing is known of the machine that serves."""
+    return measure({}, None, settings, {**analyzed.missing, NAME: NOT_READ}, examined=_endpoint(session))
+
+
+def _endpoint(session: Session) -> dict[str, Any]:
     document = documents.read(session, layout.finding(NAME))
-    return measure({}, None, settings, {**analyzed.missing, NAME: NOT_READ},
-                   examined={NAME: Endpoint.of(document) if document else None})
+    return {NAME: Endpoint.of(document)} if document else {}
 
 
 def why_missing(analyzed: Analyzed, paths: CriticalPaths | None) -> dict[str, str]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.analytics.streaming.launch_rows import launch_rows
 from aaco.core.arrays import Ints
 from aaco.core.documents import encode
 from aaco.core.errors import UsageError
@@ -25,8 +26,8 @@ from aaco.tracelake.document_schemas.regressions import BaselineReference, Compa
 UNNAMED = "unnamed"
 STEP = re.compile(r"ProfilerStep#\d+")
 KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", "queue_id", "stream_id",
-                  "correlation_id", "t_start_ns", "t_end_ns")
-CALL_COLUMNS = ("call_id", "name", "capture", "correlation_id", "parent_id")
+                  "correlation_id", "launch_id", "t_start_ns", "t_end_ns")
+CALL_COLUMNS = ("call_id", "name", "domain", "capture", "correlation_id", "parent_id")
 
 
 def difference(before: Session, after: Session) -> TraceChange:
@@ -91,7 +92,7 @@ def trace(session: Session) -> Trace:
     call_names, call_codes = _names(calls["name"])
     return Trace(names, codes, _whole(kernels, "t_start_ns"), _whole(kernels, "t_end_ns"),
                  _place(kernels, "capture", "device_id"), _place(kernels, "queue_id", "stream_id"),
-                 _launches(kernels, calls), call_names, call_codes, _rows_of(calls, "parent_id"),
+                 launch_rows(kernels, calls), call_names, call_codes, _rows_of(calls, "parent_id"),
                  _steps(call_names, call_codes), *_purposes(kernels, _operators(session)),
                  _waits(session))
 
@@ -149,21 +150,6 @@ def _steps(names: Sequence[str], codes: Ints) -> int:
     """Return how many steps the trace marks; a mark on both host and device counts once. 0 without marks."""
     used = np.unique(codes).tolist()
     return sum(bool(STEP.fullmatch(names[code])) for code in used)
-
-
-def _launches(kernels: pa.Table, calls: pa.Table) -> Ints:
-    """Per kernel the row of the call with its capture and correlation id; -1 where there is none."""
-    width = 1 + int(max(_whole(kernels, "capture").max(initial=0), _whole(calls, "capture").max(initial=0)))
-    called = np.flatnonzero(_whole(calls, "correlation_id") > 0)
-    keys = (_whole(calls, "correlation_id") * width + _whole(calls, "capture"))[called]
-    order = np.argsort(keys, kind="stable")
-    launch_keys = _whole(kernels, "correlation_id") * width + _whole(kernels, "capture")
-    launch_rows = np.full(len(launch_keys), -1, np.int64)
-    if len(order):
-        at = np.minimum(np.searchsorted(keys[order], launch_keys), len(order) - 1)
-        hit = (keys[order][at] == launch_keys) & (_whole(kernels, "correlation_id") > 0)
-        launch_rows[hit] = called[order][at[hit]]
-    return launch_rows
 
 
 def _rows_of(calls: pa.Table, column: str) -> Ints:

@@ -102,7 +102,8 @@ def _with_entry(text: str, name: str, entry: Mapping[str, Any], path: Path) -> s
     before = text if not text or text.endswith("\n") else text + "\n"
     merged = before + ("" if before.strip() else "backends:\n") + indented
     try:
-        expected = (yaml.safe_load(text) or {"backends": {}})["backends"] | {name: dict(entry)}
+        present = (yaml.safe_load(text) or {"backends": {}})["backends"] or {}
+        expected = present | {name: dict(entry)}
         if yaml.safe_load(merged) == {"backends": expected}:
             return merged
     except (yaml.YAMLError, KeyError, TypeError):

@@ -6,24 +6,32 @@ import json
 import os
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from aaco import __version__
 from aaco.analytics.llm.load import Arrivals, EndpointLoad
 from aaco.core import files
 from aaco.core.arrays import Ints
 from aaco.core.config import Settings
 from aaco.core.errors import UsageError
 from aaco.core.redaction import redact
+from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
+from aaco.core.tables import REQUESTS as REQUESTS_TABLE
+from aaco.governance.interleaved import request_pairs
+from aaco.governance.verdict import RegressionVerdict
 from aaco.llm import arrivals, client, own_thread, prompts, target
 from aaco.llm.packets import PacketTap
 from aaco.llm.prompts import Ask, Lengths
-from aaco.llm.target import Api, Target
+from aaco.llm.target import Api, Server, Target
 from aaco.pipeline import Run
+from aaco.steps import endpoint_tables
 from aaco.steps.seal import outcome, seal
-from aaco.tracelake import layout
+from aaco.tracelake import documents, layout, store
 from aaco.workflows.llm_session import REQUESTS, begin
 
 SPARE = 64  # descriptors of this process that are no connections
@@ -92,15 +100,12 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
     key, to = _key(request), target.parse(request.url, request.api)
     concurrency = request.concurrency or (1 if request.arrivals == "closed" else None)
     _refuse_descriptors(concurrency)
-    with own_thread.real_time(request.real_time):
-        pass  # refused before there is a session
     asks = _asks(request)
     due = _due(request, asks)
     load = _document(request, to, len(asks), concurrency)
     show.step(f"looking for {to.url}")
     server = target.reach(to, request.certificates)
-    if request.packet_stamps:
-        PacketTap(server.family, *server.address[:2]).close()  # refused before there is a session
+    _refuse_privileges(request, server)
     bodies = [_encoded(request, to, ask, key) for ask in asks]
     session = begin(load, settings, tag)
     with outcome(session):
@@ -159,6 +164,14 @@ def _refuse_descriptors(concurrency: int | None) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _refuse_privileges(request: LoadRequest, server: Server) -> None:
+    """Raise Missing, before there is a session, for what this process may not do."""
+    with own_thread.real_time(request.real_time):
+        pass
+    if request.packet_stamps:
+        PacketTap(server.family, *server.address[:2]).close()
+
+
 def _document(request: LoadRequest, to: Target, count: int, concurrency: int | None) -> EndpointLoad:
     source = request.trace or request.prompts
     return EndpointLoad(
@@ -178,3 +191,61 @@ def _encoded(request: LoadRequest, to: Target, ask: Ask, key: str) -> bytes:
         options["continuous_usage_stats"] = True  # vLLM
     body = {"model": request.model, **ask.body(to.api), "stream": True, "stream_options": options, **counting}
     return target.encode(to, body | dict(request.body), key)
+
+
+@dataclass(frozen=True)
+class ComparedEndpoints:
+    """Two endpoints that answered in turns: the session of each, and the verdict on the second, kept with it."""
+
+    baseline: Run
+    current: Run
+    verdict: RegressionVerdict
+
+
+def compare_endpoints(request: LoadRequest, against: str, settings: Settings, tolerance_pct: float, tag: str = "",
+                      show: Show = SILENT) -> ComparedEndpoints:
+    """Send each prompt to both endpoints in an order that is drawn, and judge the one of the request against the other.
+
+    Each endpoint has a session of its own. Raise AacoError.
+    """
+    if request.trace:
+        raise UsageError("--trace sends at times of its own", "leave out --against")
+    key, targets = _key(request), [target.parse(url, request.api) for url in (against, request.url)]
+    concurrency = request.concurrency or (2 if request.arrivals == "closed" else None)
+    _refuse_descriptors(concurrency)
+    asks = _asks(request)
+    sides = request_pairs.sides(len(asks), request.seed)
+    due = _due(request, asks)
+    show.step(f"looking for {' and '.join(to.url for to in targets)}")
+    servers = [target.reach(to, request.certificates) for to in targets]
+    for server in servers:
+        _refuse_privileges(request, server)
+    number = np.arange(len(sides)) // 2
+    bodies = [_encoded(request, targets[side], asks[pair], key) for pair, side in zip(number, sides, strict=True)]
+    first = begin(_document(request, targets[0], len(asks), concurrency), settings, tag)
+    second = begin(replace(_document(request, targets[1], len(asks), concurrency), baseline=first.id), settings, tag)
+    with outcome(first), outcome(second):
+        show.step(f"asking {request.model} at both {len(asks):,} times")
+        client.run_in_turns(
+            client.Load(bodies, None if due is None else due[number], concurrency, request.gap_timeout_s,
+                        request.timeout_s, request.real_time, request.packet_stamps), servers, sides.tolist(),
+            [session.folder / layout.READS for session in (first, second)], key, show.progress)
+        show.step("explaining")
+        baseline = Run(first, seal(first, settings, "complete", show))
+        verdict = judge_endpoints(second, first, settings, tolerance_pct, tables_made=False)
+        second.write_json(layout.VERDICT, verdict.model_dump(mode="json"))
+        return ComparedEndpoints(baseline, Run(second, seal(second, settings, "complete", show)), verdict)
+
+
+def judge_endpoints(current: Session, baseline: Session, settings: Settings, tolerance_pct: float,
+                    tables_made: bool = True) -> RegressionVerdict:
+    """Return what the pairs of requests of two sessions say. Raise AacoError."""
+    if not tables_made:
+        endpoint_tables.make(current)
+    pairs = request_pairs.table(*(store.read(session, REQUESTS_TABLE) for session in (baseline, current)))
+    loads = [EndpointLoad.of(documents.require(session, layout.LOAD)) for session in (baseline, current)]
+    terms = request_pairs.terms(pairs, tolerance_pct, settings.config.analysis.false_alarm_pct / 100)
+    command = f"aaco llm {loads[1].url} --against {loads[0].url} --model {loads[1].model} -n {loads[1].requests} " \
+              f"--seed {loads[1].seed}"
+    return request_pairs.verdict(pairs, terms, loads[1].requests, (loads[0].url, loads[1].url),
+                                 (baseline.id, current.id), loads[1].seed, __version__, command)

@@ -16,7 +16,7 @@ from aaco.analytics.advice.action import HOST_BOUND
 from aaco.analytics.advice.floor import StepTime, device_chain_ns
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS
-from aaco.analytics.advice.work import OPTIMIZER, StepWork, call_shares
+from aaco.analytics.advice.work import OPTIMIZER, StepWork
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
@@ -50,13 +50,12 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     device = reduce(np.minimum, (response.device_ns for response in responses))
     if samples != 1.0:
         device = _per_sample(work, device, samples)
-    calls = call_shares(work)
     left = of_calls(work, reduce(np.minimum, (response.left for response in responses)))
     busy_ns = _busy_ns(work, step)
     streams, chain_ns = _streams_in_turn(work, busy_ns), device_chain_ns(work, device)
     return ChangedStep(chain_ns * streams,
-                       step.ns if busy_ns < HOST_BOUND * step.ns else None, float(calls.sum()) / work.steps,
-                       float(calls @ left / calls.sum()) if len(calls) else 1.0,
+                       step.ns if busy_ns < HOST_BOUND * step.ns else None, work.calls / work.steps,
+                       float((work.call_shares * left).sum() / work.calls) if work.calls else 1.0,
                        max(response.waits_ns for response in responses), samples,
                        any(response.replayed for response in responses),
                        max(0.0, device_chain_ns(work) - chain_ns) * streams)
@@ -64,6 +63,8 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
 
 def of_calls(work: StepWork, left: Reals) -> Reals:
     """Return what is left of each row's call: a call is gone when all of its kernels are, so the most of its rows."""
+    if (left == 1.0).all():
+        return left
     most = np.zeros(len(work.operators) + 1)
     np.maximum.at(most, work.operator, left)
     return np.where(work.operator >= 0, most[work.operator], left)
@@ -71,7 +72,7 @@ def of_calls(work: StepWork, left: Reals) -> Reals:
 
 def _busy_ns(work: StepWork, step: StepTime) -> float:
     """Return the device's work in a step if no streams overlap, at most the step: the trace does not say which wait."""
-    return min(step.ns, max(0.0, float(work.sure_ns.sum()) - work.waited_ns) / work.steps)
+    return min(step.ns, max(0.0, work.sure_sum_ns - work.waited_ns) / work.steps)
 
 
 def _streams_in_turn(work: StepWork, busy_ns: float) -> float:

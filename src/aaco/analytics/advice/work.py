@@ -149,6 +149,24 @@ class StepWork:
         return collective if collective.any() else ~collective
 
     @cached_property
+    def sure_sum_ns(self) -> float:
+        """The sum of sure_ns."""
+        return float(self.sure_ns.sum())
+
+    @cached_property
+    def call_shares(self) -> Reals:
+        """The part of an operator's call that each row is: what a library launches in one call costs the host once.
+
+        A row of no known operator is a call.
+        """
+        return np.array([*(1 / max(1.0, operator.kernels) for operator in self.operators), 1.0])[self.operator]
+
+    @cached_property
+    def calls(self) -> float:
+        """How many calls of operators all steps have."""
+        return float(self.call_shares.sum())
+
+    @cached_property
     def rows_by_operator(self) -> dict[int, Ints]:
         """The rows of each operator that is known."""
         order = rows_by_stream(self.operator + 1)
@@ -156,14 +174,6 @@ class StepWork:
         rows = dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
         rows.pop(-1, None)
         return rows
-
-
-def call_shares(work: StepWork) -> Reals:
-    """Return the part of an operator's call that each row is: what a library launches in one call costs the host once.
-
-    A row of no known operator is a call.
-    """
-    return np.array([*(1 / max(1.0, operator.kernels) for operator in work.operators), 1.0])[work.operator]
 
 
 def advance_ns(lane: Ints, start: Ints, end: Ints) -> Ints:

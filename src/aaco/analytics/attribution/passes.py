@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics.attribution.spans import TOLERANCE_NS, launched_in
 from aaco.analytics.attribution.transfer import by_position
-from aaco.analytics.streaming.calls import runtime_calls
+from aaco.analytics.streaming.launch_rows import launch_rows
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core.arrays import Ints
 from aaco.core.inputs import union_ns
@@ -38,13 +38,7 @@ class JoinedPasses:
 
 def of_launches(kernels: pa.Table, api_calls: pa.Table, begins: Ints, ends: Ints) -> pa.Array:
     """Return the index of the run in which each kernel was launched, null if none. Runs in start order."""
-    launches = runtime_calls(api_calls)
-    ids, first = np.unique(integers(launches["correlation_id"]), return_index=True)
-    if not len(ids) or not len(begins):
-        return pa.nulls(kernels.num_rows, pa.int64())
-    keys = integers(kernels["correlation_id"])
-    places = np.minimum(np.searchsorted(ids, keys), len(ids) - 1)
-    launched = np.where((ids[places] == keys) & (keys != NONE), integers(launches["t_start_ns"])[first][places], NONE)
+    launched = np.append(integers(api_calls["t_start_ns"]), NONE)[launch_rows(kernels, api_calls)]
     return inside(launched, begins, ends)
 
 

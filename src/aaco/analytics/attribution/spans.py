@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.streaming.calls import CallKind, call_kinds, runtime_calls
+from aaco.analytics.streaming.launch_rows import launch_rows
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core.arrays import Ints
 from aaco.core.tables import replaced
@@ -45,31 +45,17 @@ def launched_in(kernels: pa.Table, api_calls: pa.Table, nodes: Collection[str], 
     node_names = pa.array(sorted(nodes), pa.string())
     ranges = api_calls.filter(pc.and_(pc.is_in(api_calls["domain"].cast(pa.string()), pa.array(RANGES)),
                                       pc.is_in(api_calls["name"].cast(pa.string()), node_names)))
-    launches = _launches(api_calls)
-    call_row = _positions(launches["correlation_id"], integers(kernels["correlation_id"]))
-    has_launch = call_row >= 0
-    start, end = (np.where(has_launch, np.append(launches[name], 0)[call_row], 0)
+    row = launch_rows(kernels, api_calls)
+    has_launch = row >= 0
+    start, end = (np.where(has_launch, np.append(integers(api_calls[name]), 0)[row], 0)
                   for name in ("t_start_ns", "t_end_ns"))
-    thread = np.where(has_launch, np.append(launches["thread_id"], NONE)[call_row], NONE)
+    thread = np.where(has_launch, np.append(integers(api_calls["thread_id"]), NONE)[row], NONE)
     range_row, several = _innermost(ranges, start, end, thread, tolerance_ns)
     range_row[~has_launch] = -1
     executed = ranges["name"].cast(pa.string()).take(pa.array(np.maximum(range_row, 0), mask=range_row < 0))
     why = np.select([~has_launch, several, range_row < 0], [NO_LAUNCH, SEVERAL, NO_NODE], "")
     return SpanMatches(replaced(kernels, "executed_node", executed.combine_chunks().dictionary_encode()),
                        pa.array(why.tolist(), mask=why == ""))
-
-
-def _launches(api_calls: pa.Table) -> dict[str, Ints]:
-    """Return the launching calls by ascending correlation id; of several with one id, the first."""
-    calls = runtime_calls(api_calls)
-    names = calls["name"].combine_chunks()
-    part = np.zeros(0, np.int8)
-    if calls.num_rows:
-        part = call_kinds(names.dictionary.to_pylist())[np.asarray(names.indices)]
-    columns = {name: integers(calls[name]) for name in ("correlation_id", "t_start_ns", "t_end_ns", "thread_id")}
-    launching = np.flatnonzero((part > CallKind.OTHER) & (part <= CallKind.FILL) & (columns["correlation_id"] > 0))
-    _, first = np.unique(columns["correlation_id"][launching], return_index=True)
-    return {name: values[launching][first] for name, values in columns.items()}
 
 
 def _innermost(ranges: pa.Table, start: Ints, end: Ints, thread: Ints, tolerance_ns: int) -> tuple[Ints, np.ndarray]:
@@ -115,10 +101,3 @@ def _wider(ends: Ints) -> Ints:
         wider[place] = stack[-1] if stack else -1
         stack.append(place)
     return wider
-
-
-def _positions(sorted_ids: Ints, ids: Ints) -> Ints:
-    if not len(sorted_ids):
-        return np.full(len(ids), -1)
-    places = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
-    return np.where(sorted_ids[places] == ids, places, -1)

@@ -16,6 +16,7 @@ import numpy as np
 
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.analytics.llm.points import UNKNOWN, Points
+from aaco.analytics.llm.window import NO_CLOCK
 from aaco.core import documents, statistics
 from aaco.core.arrays import Ints, Reals
 from aaco.core.readings import Absent, Estimate
@@ -65,7 +66,7 @@ def backlog_of(points: Points, load: EndpointLoad) -> Backlog:
     due = np.sort((points.intended if timed else points.send)[points.send != UNKNOWN])
     ended = np.sort(points.end[points.end != UNKNOWN])
     try:
-        edges = _edges(due, ended)
+        edges = _edges(due, ended, points.has_clock)
     except Absent as reason:
         return Backlog(None, None, None, None, None, None, None, str(reason), str(reason))
     length = float(edges[1] - edges[0]) / 1e9
@@ -76,8 +77,10 @@ def backlog_of(points: Points, load: EndpointLoad) -> Backlog:
     return Backlog(BLOCKS * length, rate.value, rate.low, rate.high, growth.value, growth.low, growth.high, "", "")
 
 
-def _edges(due: Ints, ended: Ints) -> Reals:
+def _edges(due: Ints, ended: Ints, has_clock: bool) -> Reals:
     """Return the ends of the blocks, ns: from the end of the first request until the last is due. Raise Absent."""
+    if not has_clock:
+        raise Absent(NO_CLOCK)
     if not len(ended) or not len(due) or ended[0] >= due[-1]:
         raise Absent(NO_ANSWER)
     meanwhile = int((due > ended[0]).sum())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, Points
+from aaco.analytics.llm.window import NO_CLOCK
 from aaco.core import statistics
 from aaco.core.arrays import Flags, Ints, Reals
 
@@ -99,6 +100,7 @@ class ContextSums:
         count, x, _, xx, *_ = sums.sum(axis=0)
         why = NO_COUNTS if not is_counted else NO_PROMPT_LENGTHS if (self.points.prompt[self.included] == UNKNOWN
                                                                      ).any() else ""
+        why = why or ("" if self.points.has_clock else NO_CLOCK)
         if not why and (count < LEAST_GAPS or len(sums) < LEAST_BLOCKS):
             why = f"too few tokens: {int(count)} exact gaps, in {len(sums)} of {BLOCKS} parts of the time"
         if not why and max(xx / count - (x / count) ** 2, 0.0) ** 0.5 * 1e3 < LEAST_SPREAD:

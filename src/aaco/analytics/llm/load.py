@@ -37,6 +37,7 @@ class EndpointLoad:
     wall clock was set during the load; null: the record was not read yet. packets: of a load with packet stamps how
     many packets came ("packets"), how many of them the client did not see ("dropped"), its reads ("reads"), and those
     of which a packet is missing ("missed"); null: without, or cut short. process: null: a server answered.
+    baseline: session of the endpoint that was asked in turns with this one, prompt by prompt; empty: none was.
     """
 
     url: str
@@ -59,6 +60,7 @@ class EndpointLoad:
     clock_steps: int | None = None
     packets: dict[str, int] | None = None
     process: InProcess | None = None
+    baseline: str = ""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> EndpointLoad:

@@ -27,13 +27,17 @@ class LatencyBounds:
     most: Reals
 
     def of(self, included: Flags) -> LatencyBounds:
-        """Return those of some requests."""
+        """Return those of some requests, of which they are known."""
+        included = included & ~np.isnan(self.ms)
         return LatencyBounds(self.ms[included], self.least[included], self.most[included])
 
 
 @dataclass(frozen=True)
 class Points:
-    """Requests as columns: CLOCK_MONOTONIC ns, and counts; UNKNOWN where there is none."""
+    """Requests as columns: CLOCK_MONOTONIC ns, and counts; UNKNOWN where there is none.
+
+    has_clock: whether the times of all requests are on one clock.
+    """
 
     intended: Ints
     send: Ints
@@ -49,9 +53,10 @@ class Points:
     cached: Ints
     chunks: Ints
     is_ok: Flags
+    has_clock: bool
 
     def ttft(self, since: Ints) -> LatencyBounds:
-        """Return the time to the first token since the intended, or the actual, dispatch; of requests that are ok."""
+        """Return the time to the first token since the intended, or the actual, dispatch; NaN where one is unknown."""
         return self._until(self.first, self.first_earliest, since)
 
     def latency(self, since: Ints) -> LatencyBounds:
@@ -60,13 +65,13 @@ class Points:
 
     def _until(self, point: Ints, earliest: Ints, since: Ints) -> LatencyBounds:
         lower = np.where(earliest == UNKNOWN, point, np.maximum(earliest, since))
-        ms = (point - since) / NS_PER_MS
+        ms = np.where((point == UNKNOWN) | (since == UNKNOWN), np.nan, (point - since) / NS_PER_MS)
         return LatencyBounds(ms, (lower - since) / NS_PER_MS, ms)
 
     @property
     def has_tpot(self) -> Flags:
         """Return which requests have a time per output token."""
-        return np.asarray(self.is_ok & (self.tokens > 1))
+        return np.asarray(self.is_ok & (self.tokens > 1) & (self.first != UNKNOWN))
 
     @property
     def tpot(self) -> LatencyBounds:
@@ -88,4 +93,6 @@ def points_of(requests: pa.Table) -> Points:
              "last": "t_last_ns", "last_earliest": "t_last_earliest_ns", "end": "t_end_ns",
              "tokens": "output_tokens", "prompt": "prompt_tokens", "cached": "cached_tokens", "chunks": "chunks"}
     ok = pc.equal(requests["status"].cast(pa.string()), "ok")
-    return Points(**{field: numbers(name) for field, name in names.items()}, is_ok=np.asarray(ok.to_numpy(), bool))
+    has_clock = requests["t_send_ns"].null_count < len(requests) and not pc.any(requests["from_send"]).as_py()
+    return Points(**{field: numbers(name) for field, name in names.items()}, is_ok=np.asarray(ok.to_numpy(), bool),
+                  has_clock=has_clock)

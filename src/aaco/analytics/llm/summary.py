@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from aaco.analytics.llm import other_names
 from aaco.analytics.llm.decoding import DecodeFigure, LoadBound, bound_of, figures
 from aaco.analytics.llm.gaps import EventTally
 from aaco.analytics.llm.load import EndpointLoad, InProcess
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, LatencyBounds, Points, points_of
-from aaco.analytics.llm.window import SteadyWindow, steady_window
+from aaco.analytics.llm.window import NO_CLOCK, SteadyWindow, steady_window
 from aaco.core import documents, statistics
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.documents import decode
@@ -31,6 +33,13 @@ NO_TOKENS = "the server does not say how many tokens an answer has"
 NO_WINDOW = "all requests were dispatched at once: there is no steady window (more requests than are open at once)"
 NO_GAPS = "no answer has two chunks"
 NO_ANSWER = "no request was answered"
+NO_TIMES = "the source has the server's times only: what the client saw is not in it"
+NO_DUE = "the source does not say when requests were due"
+NO_PHASE = "the server does not say it with an answer"
+OTHER_CLIENT = "another tool measured, which does not say how exact its times are"
+# Durations that the server measured, by column; of the first three an absence is said.
+PHASES = {"server_queue": "server_queue_ns", "server_prefill": "server_prefill_ns", "server_decode": "server_decode_ns"}
+AS_SERVED = {"server_ttft": "server_ttft_ns", "server_latency": "server_latency_ns"}
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,9 @@ class Endpoint:
     process: null: a server answered. decoding: decode_slope (ms that 1,000 tokens of context add to a token),
     decode_stability (1 - standard deviation / mean of the time per token), prefill_tokens_per_s, decode_tokens_per_s
     and prefill_share (% of the time).
+
+    latencies: those that begin with server_ were measured by the server. client: null where another tool measured.
+    other_names: by tool the figures that mean the same there, under its names.
     """
 
     model: str
@@ -124,10 +136,18 @@ class Endpoint:
     output_tokens: int
     prompt_tokens: int | None
     cached_tokens: int | None
-    client: ClientAccuracy
+    client: ClientAccuracy | None
     process: InProcess | None
     decoding: list[DecodeFigure]
     bound: LoadBound
+    other_names: dict[str, dict[str, Any]]
+
+    @property
+    def accuracy(self) -> ClientAccuracy:
+        """Return how exact the client was. Raise Absent."""
+        if self.client is None:
+            raise Absent(OTHER_CLIENT)
+        return self.client
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Endpoint:
@@ -159,24 +179,57 @@ class Endpoint:
         return rate.value
 
 
-def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], load: EndpointLoad) -> Endpoint:
-    """Return the document of a measured endpoint from its tables; events are read in pieces."""
-    points = points_of(requests)
-    window = steady_window(points, load.concurrency, load.arrivals != "closed")
+def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], load: EndpointLoad | None) -> Endpoint:
+    """Return the document of a measured endpoint from its tables; events are read in pieces. load: None where another
+    tool sent it."""
+    points, terms = points_of(requests), load.terms if load else {}
+    window = steady_window(points, load.concurrency if load else None, load is None or load.arrivals != "closed")
     inside = points.is_ok & (points.send >= window.begin_ns if window.seconds > 0 else True)
     tally = EventTally(points, inside, (window.begin_ns, window.end_ns))
     for piece in events:
         tally.feed(piece)
-    timed, in_process = load.arrivals != "closed", load.process is not None
-    decoding = list(figures(points, inside, tally.contexts, tally.is_counted, in_process))
+    process = load.process if load else None
+    decoding = list(figures(points, inside, tally.contexts, tally.is_counted, process is not None))
     sources = Counter(source for source in requests["tokens_source"].cast(pa.string()).to_pylist() if source)
+    latencies = [*_latencies(points, inside, tally), *_by_server(requests, inside)]
+    ok, prompt = int(points.is_ok.sum()), _sum(points.prompt[points.is_ok])
+    output = int(points.tokens[points.is_ok & (points.tokens > 0)].sum())
     return Endpoint(
-        load.model, len(points.send), int(points.is_ok.sum()), _failures(requests), window.begin_ns, window.seconds,
-        window.why, int(inside.sum()), list(_latencies(points, inside, tally)),
-        list(_rates(points, window, tally, load.terms)), load.terms, dict(sources),
-        int(points.tokens[points.is_ok & (points.tokens > 0)].sum()), _sum(points.prompt[points.is_ok]),
-        _sum(points.cached[points.is_ok]), _accuracy(points, tally, load, requests), load.process, decoding,
-        bound_of(points, inside, timed, load.concurrency is not None, decoding[-1]))
+        load.model if load else _models(requests), len(points.send), ok, _failures(requests), window.begin_ns,
+        window.seconds, window.why, int(inside.sum()), latencies, list(_rates(points, window, tally, terms)), terms,
+        dict(sources), output, prompt, _sum(points.cached[points.is_ok]),
+        _accuracy(points, tally, load, requests) if load else None, process, decoding,
+        _bound(points, inside, load, decoding[-1]),
+        _other_names(latencies, {"ok": ok, "failed": len(points.send) - ok, "prompt_tokens": prompt,
+                                 "output_tokens": _sum(points.tokens[points.is_ok])}))
+
+
+def _bound(points: Points, inside: Flags, load: EndpointLoad | None, prefill: DecodeFigure) -> LoadBound:
+    if load is None:
+        return LoadBound(None, None, NO_DUE)
+    return bound_of(points, inside, load.arrivals != "closed", load.concurrency is not None, prefill)
+
+
+def _other_names(latencies: Iterable[LatencyQuantiles], counts: Mapping[str, int | None]) -> dict[str, dict[str, Any]]:
+    quantiles = {latency.name: {estimate.q: estimate.value for estimate in latency.quantiles}
+                 for latency in latencies if latency.group == ALL}
+    return other_names.equal(quantiles, counts)
+
+
+def _models(requests: pa.Table) -> str:
+    """Return the models that answers name."""
+    return ", ".join(sorted(set(filter(None, requests["model"].to_pylist()))))
+
+
+def _by_server(requests: pa.Table, inside: Flags) -> Iterator[LatencyQuantiles]:
+    """Yield what the server measured of each request; it is no time that the client saw."""
+    for name, column in (PHASES | AS_SERVED).items():
+        ns = pc.fill_null(requests[column], UNKNOWN).to_numpy()
+        ms = ns[inside & (ns != UNKNOWN)] / NS_PER_MS
+        if len(ms):
+            yield _latency(name, ALL, LatencyBounds(ms, ms, ms))
+        elif name in PHASES:
+            yield _absent(name, NO_PHASE)
 
 
 def _failures(requests: pa.Table) -> list[FailureClass]:
@@ -192,14 +245,28 @@ def _failures(requests: pa.Table) -> list[FailureClass]:
 def _latencies(points: Points, inside: Flags, tally: EventTally) -> Iterator[LatencyQuantiles]:
     """Yield every latency: of requests in groups that are not put together, and between chunks and tokens."""
     for group, members in _groups(points, inside):
-        yield _latency("ttft", group, points.ttft(points.intended).of(members))
-        yield _latency("ttft_dispatched", group, points.ttft(points.send).of(members))
-        yield _latency("latency", group, points.latency(points.intended).of(members))
-        yield _latency("latency_dispatched", group, points.latency(points.send).of(members))
+        for name, since in (("", points.intended), ("_dispatched", points.send)):
+            why = _why_unseen(points, members, since)
+            yield _latency(f"ttft{name}", group, points.ttft(since).of(members), why)
+            yield _latency(f"latency{name}", group, points.latency(since).of(members), why)
     has_tpot = inside & points.has_tpot
-    yield _latency("tpot", ALL, points.tpot.of(has_tpot), NO_TOKENS if not has_tpot.any() else "")
+    yield _latency("tpot", ALL, points.tpot.of(has_tpot), _why_no_tpot(points, inside))
     yield _pooled("icl", *tally.icl())
     yield _pooled("itl", *tally.itl()) if tally.is_counted else _absent("itl", NO_COUNTS)
+
+
+def _why_no_tpot(points: Points, inside: Flags) -> str:
+    """Return why no request has a time per output token; empty where one has."""
+    if (inside & points.has_tpot).any():
+        return ""
+    return NO_TIMES if inside.any() and (points.first[inside] == UNKNOWN).all() else NO_TOKENS
+
+
+def _why_unseen(points: Points, members: Flags, since: Ints) -> str:
+    """Return why latencies of answered requests from a point on are not known; empty where they are."""
+    if not members.any() or ((points.first != UNKNOWN) & (since != UNKNOWN))[members].any():
+        return ""
+    return NO_DUE if (points.first != UNKNOWN)[members].any() else NO_TIMES
 
 
 def _groups(points: Points, inside: Flags) -> list[tuple[str, Flags]]:
@@ -250,7 +317,8 @@ def _absent(name: str, why: str) -> LatencyQuantiles:
 def _rates(points: Points, window: SteadyWindow, tally: EventTally, terms: Mapping[str, float]) -> Iterator[Rate]:
     """Yield what came in the steady window, per second."""
     if window.seconds <= 0:
-        yield from (Rate(name, None, NO_WINDOW) for name in ("requests", "goodput", "output_tokens"))
+        why = NO_WINDOW if points.has_clock else NO_CLOCK
+        yield from (Rate(name, None, why) for name in ("requests", "goodput", "output_tokens"))
         return
     ended = points.is_ok & (points.last >= window.begin_ns) & (points.last < window.end_ns)
     yield Rate("requests", float(ended.sum()) / window.seconds, "")
@@ -277,6 +345,8 @@ def _meets(points: Points, terms: Mapping[str, float]) -> tuple[Flags, str]:
     for name, limit in terms.items():
         if name == "tpot" and (points.is_ok & (points.tokens == UNKNOWN)).any():
             return good, NO_TOKENS
+        if np.isnan(_term(points, name)[points.is_ok]).any():
+            return good, NO_DUE
         good = good & (_term(points, name) <= limit)
     return good, ""
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aaco.analytics.llm.points import NS_PER_MS, Points
+from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, Points
 from aaco.core.readings import Absent
 from aaco.core.settling import settled_at
+
+NO_CLOCK = "when requests were dispatched is not known"
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,9 @@ def steady_window(points: Points, most_open: int | None, is_timed: bool) -> Stea
     most_open: requests that may be under way at once; is_timed: whether the load has times of its own. One that has not
     ramps up until so many are under way. The ramp lasts until the time to the first token has settled, too.
     """
-    send = np.sort(points.send)
+    send = np.sort(points.send[points.send != UNKNOWN])
+    if not points.has_clock:
+        return SteadyWindow(0, 0, NO_CLOCK)
     if not len(send):
         return SteadyWindow(0, 0, "no request was dispatched")
     begin, end = int(send[0]), int(send[-1])

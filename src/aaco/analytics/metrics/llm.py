@@ -136,23 +136,24 @@ def request_failure_pct(endpoint: Endpoint) -> float:
 @metric(unit="us", better="lower", formula="p99 of the client's read - the kernel's receipt", source=METHODS)
 def client_delay_p99_us(endpoint: Endpoint) -> float:
     """How late the client itself was: what a client without the kernel's stamps would add to every time."""
-    if endpoint.client.delay_p99_us is None:
+    delay_us = endpoint.accuracy.delay_p99_us
+    if delay_us is None:
         raise Absent("the kernel gave no stamps: times are those of the client's reads")
-    return endpoint.client.delay_p99_us
+    return delay_us
 
 
 @metric(unit="pct", better="lower", formula="100 x events with content that were read with later ones / all of them",
         source=METHODS)
 def merged_reads_pct(endpoint: Endpoint) -> float:
     """Events of which the time is an interval, because the kernel has one stamp for several."""
-    return endpoint.client.merged_pct
+    return endpoint.accuracy.merged_pct
 
 
 @metric(unit="ms", better="lower", formula="p99 of the actual - the intended dispatch", source=METHODS)
 def dispatch_lateness_p99_ms(endpoint: Endpoint) -> float:
     """How late requests were sent: beyond a millisecond the client, or its limit of open requests, was the bottleneck.
     """
-    return endpoint.client.lateness_p99_ms
+    return endpoint.accuracy.lateness_p99_ms
 
 
 @metric(unit="ms", better="lower", formula="slope of the time per token over its context, in 1,000 tokens; interval by "

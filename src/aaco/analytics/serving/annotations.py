@@ -14,6 +14,7 @@ from typing import Any
 LARGEST = 2**62  # a count above it is no count of tokens
 LONGEST = 4096  # characters; a longer name is no annotation of a step
 PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
+CUT = "the trace begins or ends inside the step"  # a warning
 
 
 @dataclass(frozen=True)

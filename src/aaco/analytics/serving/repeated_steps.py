@@ -18,7 +18,7 @@ import numpy as np
 
 from aaco.analytics.kernels.families import UNKNOWN, decode
 from aaco.analytics.serving.anchors import MIXERS, mixer_groups
-from aaco.analytics.serving.annotations import DECODE, StepAnnotation
+from aaco.analytics.serving.annotations import CUT, DECODE, StepAnnotation
 from aaco.analytics.serving.launch_order import ThreadLaunches
 from aaco.analytics.serving.layers import layer_blocks
 from aaco.analytics.streaming.stream_ids import NONE
@@ -32,7 +32,6 @@ KEEPS_KEYS = re.compile(r"(?i)paged|kv_?(cache|buffer|indices|write|store)|resha
 SAMPLES = re.compile(r"(?i)arg_?max|sampl|multinomial|softmax|top_?[kp]|sort")
 # Attention of one query token for each request: vLLM, FlashInfer, FasterTransformer and TensorRT-LLM.
 ONE_QUERY = re.compile(r"paged_attention_(v[12]_|ll4mi_)|BatchDecodeWithPagedKVCache|masked_multihead_attention")
-CUT = "the trace begins or ends inside the step"
 NO_BATCH = "no annotation says the batch and the tokens of the step"
 NO_PHASE = "no annotation says the phase, batch and tokens of the step, and its kernels do not prove the phase"
 
@@ -111,6 +110,8 @@ def repeated_steps(threads: Sequence[ThreadLaunches], names: Sequence[str]) -> l
 def _of_thread(thread: ThreadLaunches, named: _NameFacts) -> list[RepeatedStep]:
     """Return the steps of a thread. Raise Absent."""
     attention = mixer_groups(named.mixer[thread.name], named.gemm[thread.name])
+    if not len(attention.first):
+        raise Absent("no matrix product precedes its attention: it has no layers of a model")
     why = "its kernels do not repeat: no wait, sampling or launch of a graph cuts them into steps of equal layers"
     for cuts in _cuts(thread, named, attention.first, attention.last):
         bounds = np.r_[0, cuts, len(thread.name)]

@@ -18,20 +18,25 @@ from aaco.core.tables import SERVING_STEPS, replaced
 
 SPLIT = ("the capture is of several ranks; how many share each layer is not known: pass --tensor-parallel (1 where "
          "each has a model of its own)")
+SEVERAL = ("{} engines are in one capture; which of them the configuration describes is not known: pass "
+           "--tensor-parallel if all are ranks of its model (1 where each has a model of its own)")
 LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class ServedWorkload:
-    """The model, or None, and the number of ranks that the captures say, or None."""
+    """The model, or None, the number of ranks that the captures say, or None, and the most engines in one capture."""
 
     model: ServedModel | None
     world_size: int | None = None
+    engines: int = 1
 
     def ranks(self) -> int:
         """Return over how many ranks a layer is split. Raise Absent if that is not known."""
         if self.model is None:
             raise Absent(NO_CONFIG)
+        if self.model.ranks is None and self.engines > 1:
+            raise Absent(SEVERAL.format(self.engines))
         if self.model.ranks is None and (self.world_size or 1) > 1:
             raise Absent(SPLIT)
         return self.model.ranks or 1

@@ -4,10 +4,14 @@ A step is what the engine annotates as one (annotations.py); ranges inside it on
 it annotates none, the steps are those that another pass has found (repeated_steps.py). Work belongs to the step in
 which the call was made that launched it: kernels of a replayed graph may start long after the annotation has ended. A
 launch by a thread without steps belongs to the one step of its process that was open then.
+
+Steps of another process, or annotated in another form, are of another engine. A device is idle before a step since the
+engine's earlier work; where engines share a device that is not known.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -15,7 +19,8 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from aaco.analytics.serving.annotations import StepAnnotation
+from aaco.analytics.serving.annotations import CUT, StepAnnotation
+from aaco.analytics.serving.cut_steps import cut_steps
 from aaco.analytics.serving.launch_order import COLUMNS
 from aaco.analytics.serving.ranges import read_once, step_of
 from aaco.analytics.serving.repeated_steps import RepeatedStep
@@ -24,12 +29,14 @@ from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, LaunchCalls, Linker
 from aaco.analytics.streaming.stream_ids import NONE, integers, latest_end_before
 from aaco.analytics.streaming.work import COPY, WorkReader
+from aaco.core import distinct
 from aaco.core.arrays import Ints
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, SERVING_STEPS
 
 ON_DEVICE = "gpu_marker"  # domain of what a profiler copies from the host's ranges onto the device's streams
 MOST_STEPS = 1 << 20
 SUMS = ("sq", "sk", "sqsq", "sqsk")
+SHARED = "several engines share a device: since when it is idle before a step of one is not known"
 
 
 @dataclass
@@ -94,11 +101,12 @@ class ServingSteps:
         self._is_step: list[bool] = []
         self._threads: dict[int, _Thread] = {}  # by the number that the callers give
         self._ranges: list[list[str]] = []  # of each step, innermost first
-        self._origin: list[tuple[int, int, int]] = []  # capture, start and end of each step
+        self._origin: list[tuple[int, int, int, int]] = []  # capture, thread's number, start and end of each step
         self._kernels, self._graph_kernels, self._copies = (_Spans() for _ in range(3))
         self._calls, self._waits, self._graphs = (_Spans() for _ in range(3))
         self._kernel_ids: list[Ints] = []
         self._kernel_names: list[Ints] = []
+        self._kernel_devices: list[Ints] = []
         for step in repeated:
             key = (np.array([part]) for part in (step.capture, step.process, step.thread))
             self._note_step("", int(self._callers.threads.numbers(*key)[0]), step.capture, step.start, step.end)
@@ -106,7 +114,7 @@ class ServingSteps:
     def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table, until: int | None) -> None:
         """Take in the rows that start next, in start order, with COLUMNS. until: later rows start at or after it."""
         self._note_steps(api_calls)
-        calls = self._callers.calls(api_calls)
+        calls = self._callers.launching(api_calls)
         step = self._steps_of(calls)
         self._note_calls(calls, step)
         linked = self._linker.feed(self._reader.work(kernels, copies), replace(calls, tag=step), until)
@@ -119,6 +127,7 @@ class ServingSteps:
         mine = is_kernel & (step >= 0)
         self._kernel_ids.append(work.kernel_id[mine])
         self._kernel_names.append(work.name[mine])
+        self._kernel_devices.append(work.device[mine])
         self._graph_kernels.add(np.where(mine & (linked.call.part == CallKind.GRAPH), step, -1), work.start, work.end)
 
     def rest(self) -> None:
@@ -132,7 +141,7 @@ class ServingSteps:
         step, start, end = self._kernels.columns()
         ids, names = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (
             self._kernel_ids, self._kernel_names))
-        capture = np.array([capture for capture, _, _ in self._origin] or [NONE], np.int64)[step]
+        capture = np.array([capture for capture, *_ in self._origin] or [NONE], np.int64)[step]
         return StepKernels(ids, step, names, start, end, capture)
 
     @property
@@ -142,27 +151,56 @@ class ServingSteps:
 
     @cached_property
     def annotations(self) -> list[StepAnnotation]:
-        """What the ranges of each step say together; to be asked after `rest`."""
+        """What the ranges of each step say together, and whether it is cut. Needs `rest` before."""
         if self._repeated:
             return [step.annotation for step in self._repeated]
-        return [step_of(ranges) or StepAnnotation("") for ranges in self._ranges]
+        annotated = [step_of(ranges) or StepAnnotation("") for ranges in self._ranges]
+        kernels, thread = self.of_kernels(), np.array([thread for _, thread, *_ in self._origin], np.int64)
+        is_cut = cut_steps(thread, [(step.phase, step.decode_batch) for step in annotated], kernels.step, kernels.name)
+        return [replace(step, warnings=(*step.warnings, CUT)) if cut else step
+                for step, cut in zip(annotated, is_cut.tolist(), strict=True)]
+
+    @cached_property
+    def engines(self) -> Ints:
+        """The number of the engine of each step. Needs `rest` before."""
+        numbers: dict[tuple[tuple[int, ...], str], int] = {}
+        return np.array([numbers.setdefault((self._callers.threads.known[thread][:2], form), len(numbers))
+                         for (_, thread, *_), form in zip(self._origin, self._forms, strict=True)], np.int64)
+
+    @cached_property
+    def is_device_shared(self) -> bool:
+        """Whether a device runs kernels of several engines. Needs `rest` before."""
+        device = np.concatenate([np.zeros(0, np.int64), *self._kernel_devices])
+        engine, count = self.engines[self._kernels.columns()[0]], 1 + self.engines.max(initial=0)
+        pairs = distinct.values(device * count + engine)
+        return len(distinct.values(pairs // count)) < len(pairs)
+
+    @cached_property
+    def most_engines(self) -> int:
+        """How many engines the capture with most of them has. Needs `rest` before."""
+        pairs = {(capture, engine) for (capture, *_), engine in zip(self._origin, self.engines.tolist(), strict=True)}
+        return max(Counter(capture for capture, _ in pairs).values(), default=0)
+
+    @cached_property
+    def _forms(self) -> list[str]:
+        """The engine that has the form of each step's outer annotation; "" for one without."""
+        return [(read_once(ranges[0]) or StepAnnotation("")).engine for ranges in self._ranges]
 
     def table(self) -> pa.Table:
         """Return the serving_steps table."""
         count, steps = len(self._ranges), self.annotations
-        capture, start, end = (np.array(column, np.int64) for column in zip(*self._origin, strict=True)) if count else (
-            np.zeros(0, np.int64) for _ in range(3))
+        capture, _, start, end = np.array(self._origin, np.int64).reshape(count, 4).T
         kernels = _sums(*self._kernels.columns(), count)
         copies = _sums(*self._copies.columns(), count)
         graphs = _sums(*self._graphs.columns(), count)
         replayed = _sums(*self._graph_kernels.columns(), count)
         step, work_start, work_end = (np.concatenate(column) for column in zip(
             self._kernels.columns(), self._copies.columns(), strict=True))
-        idle = _idle_before(capture, kernels.first, kernels.last)
-        engines = [(read_once(ranges[0]) or StepAnnotation("")).engine for ranges in self._ranges]
+        idle = (np.full(count, NONE) if self.is_device_shared else
+                _idle_before(self.engines, kernels.first, kernels.last))
         return SERVING_STEPS.build(
             step=np.arange(count), source=[REPETITION if self._repeated else ANNOTATION] * count,
-            engine=[engine or None for engine in engines], annotation=[ranges[-1] or None for ranges in self._ranges],
+            engine=[form or None for form in self._forms], annotation=[ranges[-1] or None for ranges in self._ranges],
             why_absent=[step.why_absent for step in self._repeated] or pa.nulls(count, pa.string()), **_told(steps),
             t_start_ns=start, t_end_ns=end, device_start_ns=pa.array(kernels.first, mask=kernels.first == NONE),
             device_end_ns=pa.array(kernels.last, mask=kernels.last == NONE), kernels=kernels.count,
@@ -197,7 +235,7 @@ class ServingSteps:
             steps.starts.append(start)
             steps.ends.append(end)
             self._ranges.append([name])
-            self._origin.append((capture, start, end))
+            self._origin.append((capture, thread, start, end))
 
     def _steps_of(self, calls: LaunchCalls) -> Ints:
         """Return the step in which each call was made, -1 for none."""
@@ -216,7 +254,7 @@ class ServingSteps:
 
     def _note_calls(self, calls: LaunchCalls, step: Ints) -> None:
         """Add the host's calls to the time of their steps, up to the ends of these."""
-        until = np.array([end for _, _, end in self._origin] + [0])[step]
+        until = np.array([end for *_, end in self._origin] + [0])[step]
         end = np.minimum(calls.end, until)
         for spans, flags in ((self._calls, np.ones(len(calls), bool)), (self._waits, calls.part >= CallKind.SYNC),
                              (self._graphs, calls.part == CallKind.GRAPH)):
@@ -257,11 +295,11 @@ def _unions(step: Ints, start: Ints, end: Ints, count: int) -> Ints:
     return union
 
 
-def _idle_before(capture: Ints, first: Ints, last: Ints) -> Ints:
-    """Return of each step the time from the end of the earlier steps' kernels to its first; NONE if there is none."""
+def _idle_before(engine: Ints, first: Ints, last: Ints) -> Ints:
+    """Return of each step the time from the end of its engine's earlier kernels to its first; NONE without any."""
     idle, reach = np.full(len(first), NONE), dict[int, int]()
     for step in sorted(np.flatnonzero(first != NONE).tolist(), key=lambda step: int(first[step])):
-        owner = int(capture[step])
+        owner = int(engine[step])
         if owner in reach:
             idle[step] = max(0, int(first[step]) - reach[owner])
         reach[owner] = max(reach.get(owner, NONE), int(last[step]))
@@ -278,6 +316,7 @@ def _told(steps: Sequence[StepAnnotation]) -> dict[str, list[str | int | None]]:
             columns[f"{kind}_{name}"] = [getattr(getattr(step, kind), name, None) for step in steps]
     columns["batch"] = [step.decode_batch or step.requests for step in steps]
     columns["speculative"] = [int(step.speculative) for step in steps]
+    columns["left_out"] = [CUT if CUT in step.warnings else None for step in steps]
     columns["warning"] = ["; ".join(step.warnings) or None for step in steps]
     return columns
 

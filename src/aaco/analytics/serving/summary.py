@@ -18,12 +18,14 @@ ANNOTATION, REPETITION = "annotation", "repetition"  # sources of steps
 COPIES, IDLE, IDLE_BEFORE = "copies", "idle", "idle_before"
 MOST = 40  # groups that are listed
 TIMES = ("host_ns", "device_ns", "busy_ns", "graph_launch_ns", "wait_ns", "idle_before_ns")
+BUDGET_COLUMNS = ("device_start_ns", "device_end_ns", "busy_ns", "idle_before_ns")  # what step_budget asks for
 WORK = ("moved_bytes", "weight_bytes", "kv_bytes", "attention_flops", "attention_bytes")
 
 
 @dataclass(frozen=True)
 class StepGroup:
-    """Steps of one capture with the same phase and batch. Times are medians over steps, ns: host_ns of the annotation,
+    """Steps of one capture with the same phase and batch; left_out: those that are in nothing else unless all
+    are, and why_left_out. Times are medians over steps, ns: host_ns of the annotation,
     device_ns from the first kernel's start to the last one's end, busy_ns of it with work, idle_before_ns between
     steps (None: there is no earlier one). tokens and keys: medians of the scheduled and of the KV tokens; None where
     the annotations do not say. all_busy_ns: busy_ns of all the steps together. layers: that repeat in the most steps;
@@ -59,6 +61,8 @@ class StepGroup:
     attention_bytes: float | None
     least_ns: float | None
     why_no_work: str
+    left_out: int = 0
+    why_left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,9 @@ def _measured(row: dict[str, Any], layers: Mapping[int, int], why_no_layers: Map
                   "why_no_layers": why_no_layers.get(step, "")}
 
 
-def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], bytes_per_s: float | None) -> StepGroup:
+def _group(key: tuple[Any, ...], members: Sequence[Mapping[str, Any]], bytes_per_s: float | None) -> StepGroup:
+    rows = [row for row in members if not row["left_out"]] or members
+    whys = [row["left_out"] for row in members if row["left_out"]]
     medians = {name: _median(rows, name) for name in (*TIMES, *WORK, "keys", "kernels")}
     moved = medians["moved_bytes"]
     counts = Counter(row["layers"] for row in rows)
@@ -146,7 +152,8 @@ def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], bytes_per_s:
     why = next((row["why_no_layers"] for row in rows if row["layers"] == layers), "")
     capture, engine, phase, batch = key
     return StepGroup(capture, engine, phase, batch, budget=_summed(row["budget"] for row in rows), layers=layers,
-                     why_no_layers=why, steps=len(rows), **medians,
+                     why_no_layers=why, steps=len(members), **medians, left_out=len(whys),
+                     why_left_out="; ".join(dict.fromkeys(whys)),
                      least_ns=1e9 * moved / bytes_per_s if moved is not None and bytes_per_s else None,
                      why_no_work=next((row["why_no_work"] for row in rows if row["why_no_work"]), ""),
                      replayed=sum(row["graph_launches"] > 0 for row in rows),

@@ -8,8 +8,6 @@ from enum import IntEnum
 from functools import lru_cache
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 
@@ -64,11 +62,6 @@ _COMPILED = tuple((does, re.compile(pattern)) for does, pattern in RULES)
 def is_runtime(domain: str | None) -> bool:
     """Return whether calls of this domain go into a device's runtime or driver."""
     return re.fullmatch(_RUNTIME, domain or "") is not None
-
-
-def runtime_calls(api_calls: pa.Table) -> pa.Table:
-    """Return the calls into a device's runtime or driver."""
-    return api_calls.filter(pc.match_substring_regex(api_calls["domain"].cast(pa.string()), f"^({_RUNTIME})$"))
 
 
 @lru_cache(1 << 16)

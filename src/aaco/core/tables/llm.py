@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from aaco.core.tables.spec import INT, NAME, TEXT, TableSpec
+from aaco.core.tables.spec import FLAG, INT, NAME, TEXT, TableSpec
 
 REQUESTS = TableSpec(
     "requests", "metrics/requests.parquet",
-    "One row per request to an endpoint of a language model (`aaco llm`). Times of the answer are those at which the "
-    "kernel received it, as far as it gave a stamp.", {
+    "One row per request to an endpoint of a language model (`aaco llm`, or what another tool recorded). Times of the "
+    "answer are those at which the kernel received it if it gave a stamp; of another tool those of its reads.", {
         "request_id": (INT, "row key in the order of dispatch"),
-        "t_intended_ns": (INT, "when it was due by the load's plan; without one, when its turn came"),
-        "t_send_ns": (INT, "when the client began on it: opened a connection, if it needed one, and sent"),
+        "t_intended_ns": (INT, "when it was due by the load's plan; without one, when its turn came; null where "
+                               "another tool does not say"),
+        "t_send_ns": (INT, "when the client began on it: opened a connection, if it needed one, and sent; null where "
+                           "only the server's times are there"),
+        "from_send": (FLAG, "its times count from its own dispatch, which is 0: when that was is not known"),
         "cpu_wait_ns": (INT, "of the time between those two, how long at most the client's thread waited for a CPU; "
                              "null where the plan has no times, or the kernel keeps no account"),
         "t_sent_ns": (INT, "when the last byte of it was handed to the kernel"),
@@ -23,17 +26,24 @@ REQUESTS = TableSpec(
         "prompt_tokens": (INT, "tokens of the prompt, as the server counts them"),
         "cached_tokens": (INT, "of them those that it had computed before; null where it does not say"),
         "output_tokens": (INT, "tokens of the content, as the server counts them; null where it does not say"),
-        "tokens_source": (NAME, "where output_tokens comes from: continuous_usage, timings or usage; counted in "
-                                 "the process that made them"),
+        "tokens_source": (NAME, "where output_tokens comes from: continuous_usage, timings or usage; counted: in the "
+                                "process that made them; tool: the one that measured, which may have counted the text; "
+                                "server: its spans"),
         "reasoning_tokens": (INT, "tokens of reasoning, which are not among output_tokens; null where it does not say"),
         "accepted_draft_tokens": (INT, "tokens of a draft model that were accepted; null where it does not say"),
         "chunks": (INT, "events with content"),
+        "server_start_ns": (INT, "when the server took it, by the server's clock"),
+        "server_queue_ns": (INT, "in the server's queue, as it says"),
+        "server_prefill_ns": (INT, "computing its prompt, as the server says"),
+        "server_decode_ns": (INT, "computing its output after that, as the server says"),
+        "server_ttft_ns": (INT, "from when the server took it to its first token, as it says"),
+        "server_latency_ns": (INT, "from when the server took it to its end, as it says"),
         "status": (NAME, "ok, or the class of the failure"),
         "http_status": (INT, "status of the answer"),
         "detail": (TEXT, "what the server or the connection says of the failure"),
         "model": (NAME, "the model that the answer names"),
         "sent_again": (INT, "how often it was sent on a new connection because an idle one had died"),
-    }, never_null=("request_id", "t_intended_ns", "t_send_ns", "status"))
+    }, never_null=("request_id", "status"))
 LLM_EVENTS = TableSpec(
     "llm_events", "metrics/llm_events.parquet",
     "One row per event of the answers, in the order in which the client read them. Only events with content carry "

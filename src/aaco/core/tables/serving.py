@@ -23,6 +23,7 @@ SERVING_STEPS = TableSpec(
            for name, what in _SUMS.items()},
         "speculative": (INT, "1 where a generation request has several query tokens: not all may be accepted"),
         "why_absent": (TEXT, "why its phase, batch or tokens are null where repetition tells of it"),
+        "left_out": (NAME, "why it is in no median and no budget of its phase; null where it is"),
         "warning": (TEXT, "what its annotations contradict, or that the trace cuts it"),
         "t_start_ns": (INT, "start of the annotation on the host; by repetition that of its first call"),
         "t_end_ns": (INT, "its end"),
@@ -48,7 +49,8 @@ SERVING_STEPS = TableSpec(
         "moved_bytes": (INT, "least bytes that it moves: weights, keys and values, activations of products"),
         "work_is_bound": (INT, "1 where a sliding window makes these a bound from above; 0 where they are exact"),
         "why_no_work": (TEXT, "why these are null"),
-        "idle_before_ns": (INT, "from the end of all earlier steps' kernels to its first; null of a capture's first"),
+        "idle_before_ns": (INT, "from the end of its engine's earlier kernels to its first; null of an engine's first, "
+                           "and where engines share a device"),
         **CAPTURE,
     }, never_null=("step", "kernels", "kernel_ns"))
 SERVING_KERNELS = TableSpec(

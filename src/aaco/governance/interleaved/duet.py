@@ -30,6 +30,7 @@ from aaco.core.tables import replaced
 from aaco.governance import compare
 from aaco.governance.calibrate import probability
 from aaco.governance.compare import Comparison
+from aaco.governance.prior import LEAST_RUNS, Prior, prior_of_variances
 from aaco.governance.spread import ROUNDING
 
 Kind = Literal["change", "baseline control", "current control"]
@@ -38,7 +39,6 @@ KINDS: tuple[Kind, ...] = ("change", "baseline control", "current control")
 LEAST_PROCESSES = 5  # a verdict needs (METHODS section 3.2)
 LEAST_QUIET = 20  # pairs that a process must have left where only quiet ones count
 LEAST_MARGIN_PCT = 0.5  # what the order of creation alone was seen to make of two equal sides
-LEAST_RUNS = 3  # of a history: fewer do not show how much the spread itself differs from run to run
 UNLIKE = 0.05  # a prior is not believed where this run's spread, under it, would be rarer than that
 SPENDING = 2.0  # the share of alpha that is spent by a share t of the processes is t**SPENDING
 DISTURBED = 1.25  # a spin that took this many times the machine's usual one: something else ran beside the pair
@@ -56,16 +56,6 @@ class Unit:
     order: float
     pairs: int
     disturbed: int = 0  # pairs beside which the machine was not as usual, whether or not they count
-
-
-@dataclass(frozen=True)
-class Prior:
-    """What earlier runs of the same thing on this machine say of the scatter of one process: its variance, on the log
-    scale, worth `degrees` of freedom beside this run's own."""
-
-    variance: float
-    degrees: float
-    runs: int
 
 
 @dataclass(frozen=True)
@@ -155,14 +145,7 @@ def prior(history: Sequence[Sequence[float]]) -> Prior:
         raise Absent(f"{int(usable.sum())} earlier run(s) of this on this machine with controls, {LEAST_RUNS} are "
                      "needed to know how much the spread differs from run to run")
     degrees = np.array([len(run) - 1.0 for run in runs])[usable]
-    logs = np.log(variances[usable]) - statistics.digamma(degrees / 2) + np.log(degrees / 2)
-    excess = float(logs.var(ddof=1) - statistics.trigamma(degrees / 2).mean())
-    most = float(degrees.sum())
-    if excess <= 0:  # no more than chance makes: one variance, and all that the runs hold says what it is
-        return Prior(float(np.average(variances[usable], weights=degrees)), most, int(usable.sum()))
-    worth = min(most, 2 * statistics.inverse_trigamma(excess))
-    centre = float(np.average(logs, weights=degrees)) + float(statistics.digamma([worth / 2])[0]) - math.log(worth / 2)
-    return Prior(math.exp(centre), worth, int(usable.sum()))
+    return prior_of_variances(variances[usable], degrees)
 
 
 def fit(units: Sequence[Unit], believed: Prior | None = None, why_no_prior: str = "") -> Fit:

@@ -20,17 +20,22 @@ from aaco.core.readings import Absent
 from aaco.governance import compare, metrics, verdict
 from aaco.governance.compare import Comparison, Difference
 from aaco.governance.interleaved import duet
-from aaco.governance.interleaved.duet import Fit, Look, Prior
+from aaco.governance.interleaved.duet import Fit, Look
 from aaco.governance.metrics import Judged
+from aaco.governance.prior import Prior
 from aaco.governance.verdict import Counts, EnvironmentDifference, MetricVerdict, RegressionVerdict
 from aaco.tracelake.history.replicates import LATENCY
 
 Stopped = Literal["settled", "precision", "budget", "processes"]
 DESIGN = "interleaved duet"
 NO_PROFILE = "a comparison in turns profiles neither side: aaco run both, then aaco diff"
+NOT_JUDGED = "requests of two endpoints are judged by their times per token and to the first token"
 DEVICE = "device_time_ms"
-TIMES = {LATENCY: "ms", DEVICE: "device_ms"}  # how the columns of the pairs table end
-OF_A_TURN = {LATENCY: "", DEVICE: "; of the time in which a kernel, a fill or a copy within the device ran"}
+TPOT, TTFT = "tpot_p50_ms", "ttft_dispatched_p50_ms"  # of pairs of requests to two endpoints
+# How the columns of the pairs end.
+TIMES = {LATENCY: "ms", DEVICE: "device_ms", TPOT: "tpot_ms", TTFT: "ttft_ms"}
+OF_A_TURN = {LATENCY: "", DEVICE: "; of the time in which a kernel, a fill or a copy within the device ran",
+             TPOT: "; of an answer's time per output token", TTFT: "; of the time from dispatch to the first token"}
 MUCH_DISTURBED = 0.2  # of the pairs: worth a warning
 
 
@@ -94,8 +99,8 @@ class Findings:
 
     @property
     def latency(self) -> Finding:
-        """The finding by the host's clock."""
-        return self.each[LATENCY]
+        """The finding by the host's clock; of requests, that of all metrics."""
+        return self.each.get(LATENCY, self.headline)
 
 
 def find(pairs: pa.Table, terms: Terms, why_no_device: str) -> Findings:
@@ -121,6 +126,19 @@ def find(pairs: pa.Table, terms: Terms, why_no_device: str) -> Findings:
     return Findings(each, judged, at)
 
 
+def find_requests(pairs: pa.Table, terms: Terms) -> Findings:
+    """Judge pairs of requests by their time per output token, and by that to the first. Raise Absent where the
+    former has no answer, ValueError for times that are none.
+    """
+    each, absent = {TPOT: _find(pairs, terms, 0, TPOT, None, terms.why_no_prior)}, {}
+    try:
+        each[TTFT] = _find(pairs, terms, 0, TTFT, None, terms.why_no_prior)
+    except Absent as reason:
+        absent[TTFT] = str(reason)
+    judged = metrics.among_all({name: item.comparison for name, item in each.items()}, absent, TPOT)
+    return Findings(each, judged, 0)
+
+
 def _find(pairs: pa.Table, terms: Terms, at: int, metric: str, believed: Prior | None, why: str) -> Finding:
     units = duet.units(pairs, terms.quiet(metric), TIMES[metric])
     fit = duet.fit(units, believed, why)
@@ -141,7 +159,7 @@ def document(pairs: pa.Table, terms: Terms, found: Findings, traced: Traced, sto
     every = _metrics(pairs, terms, found)
     made = RegressionVerdict(
         status=seen.status, why=seen.why, regression=seen.status == "regressed", severity=verdict.severity(seen),
-        latency_delta_pct=found.latency.comparison.effect_pct if found.latency.fit else None,
+        latency_delta_pct=found.latency.comparison.effect_pct if found.latency.fit and LATENCY in found.each else None,
         recommendation=_recommend(headline, terms), warnings=_warnings(found, terms),
         confidence=sure, confidence_why=verdict.CALIBRATED if sure is not None else verdict.NOTHING_CLAIMED,
         metric=metric,
@@ -162,7 +180,7 @@ def document(pairs: pa.Table, terms: Terms, found: Findings, traced: Traced, sto
         tool_version=tool_version, reproduce_command=reproduce_command)
     figures = ("effect_pct", "baseline_value", "current_value", *verdict.FIGURES)
     reasons = dict.fromkeys(figures, why) | dict.fromkeys(("suspected_cause", "causes"), NO_PROFILE)
-    reasons |= {"latency_delta_pct": found.latency.comparison.why_no_interval}
+    reasons |= {"latency_delta_pct": found.latency.comparison.why_no_interval if LATENCY in found.each else NOT_JUDGED}
     return verdict.with_reasons(made, reasons | {"q_value": verdict.NOT_IN_THIS_VERSION["q_value"]}, "")
 
 

@@ -48,6 +48,15 @@ def environment(folder: Path, mode: str = "all", pythonpath: str | None = None) 
 
     pythonpath: the program's own, if it is not ours.
     """
+    return {"PYTHONPATH": _startup(pythonpath), "AACO_CUPTI_TRACE": str(folder), "AACO_CUPTI_MODE": mode}
+
+
+def launch_environment(folder: Path, pattern: str, number: int, most_bytes: int) -> dict[str, str]:
+    """Return the variables that make a Python program keep one launch of a kernel in the folder (aaco/replay)."""
+    return {"PYTHONPATH": _startup(None), "AACO_CUPTI_LAUNCH": str(folder), "AACO_CAPTURE_KERNEL": pattern,
+            "AACO_CAPTURE_LAUNCH": str(number), "AACO_CAPTURE_BYTES": str(most_bytes)}
+
+
+def _startup(pythonpath: str | None) -> str:
     before = os.environ.get("PYTHONPATH") if pythonpath is None else pythonpath
-    path = os.pathsep.join([str(FOLDER / "startup"), *([before] if before else [])])
-    return {"PYTHONPATH": path, "AACO_CUPTI_TRACE": str(folder), "AACO_CUPTI_MODE": mode}
+    return os.pathsep.join([str(FOLDER / "startup"), *([before] if before else [])])

@@ -1,4 +1,7 @@
-"""The first screen for a terminal: at most 25 lines at 80 columns for any session."""
+"""The first screen for a terminal: at most 25 lines at 80 columns for any session.
+
+What limits it comes first. Only what takes that back precedes it: a change, the first note, an alarm, a disturbance.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from aaco.report import format
 from aaco.report.sections.first_screen import OTHER, BarPart, FirstScreen
 
 LINES = 25
-BEFORE_ANSWER = 8  # lines before what limits the session, which an empty line precedes: it begins on the tenth at last
+BEFORE_ANSWER = 3  # lines before what limits the session, which an empty line precedes; an alarm may take more
 NOTES = 3  # of them are shown, if there is room
 GLYPHS = "█▓▒░▚"  # of the parts of the bar, largest first
 OTHERS = "╌"  # of what is not named
@@ -43,9 +46,10 @@ def lines(screen: FirstScreen, columns: int = 80) -> list[str]:
     for notes in range(min(NOTES, len(screen.notes)), -1, -1):
         paragraphs = [paragraph for paragraph in _paragraphs(screen, columns, notes) if paragraph.lines]
         before = list(takewhile(lambda paragraph: not paragraph.answer, paragraphs))
-        if notes <= 1 or (_length(paragraphs) <= LINES and _length(before) <= BEFORE_ANSWER):
+        if notes <= 1 or _length(paragraphs) <= LINES:
             break
-    while _length(before) > max(BEFORE_ANSWER, len(before)):
+    least = sum(paragraph.room if paragraph.whole else 1 for paragraph in before)
+    while _length(before) > max(BEFORE_ANSWER, least):
         _shorten(before)
     while _length(paragraphs) > LINES:
         _shorten(paragraphs)
@@ -70,15 +74,17 @@ def _length(paragraphs: Sequence[Paragraph]) -> int:
 def _paragraphs(screen: FirstScreen, columns: int, notes: int) -> Iterator[Paragraph]:
     yield _text("", screen.what, columns, 2)
     yield _text("Change: ", screen.change, columns, 3)
-    for note in screen.notes[:notes]:
-        yield _text("Note: ", f"{note.rstrip('.')}.", columns, 2)
+    shown = [_text("Note: ", f"{note.rstrip('.')}.", columns, 2) for note in screen.notes[:notes]]
     left = len(screen.notes) - notes
-    yield _text("      ", f"and {left} more: --full" if left else "", columns, 1)
-    yield _text("  ", screen.facts, columns, 2)
-    yield _text("", screen.trust, columns, 3)
+    yield from shown[:1]
+    yield replace(_text("", screen.trust * screen.alarmed, columns, 3), whole=True)
     yield _text("Disturbed: ", screen.disturbed, columns, 3)
     yield replace(_text("", screen.limit, columns, 3, gap=True), answer=True)
     yield _text("  ", screen.basis, columns, 2)
+    yield _text("  ", screen.trust * (not screen.alarmed), columns, 3)
+    yield _text("  ", screen.facts, columns, 2)
+    yield from shown[1:]
+    yield _text("      ", f"and {left} more: --full" if left else "", columns, 1)
     yield Paragraph(_bar(screen.parts, columns), 1, gap=True)
     legend = _legend(screen, columns)
     yield Paragraph(legend, len(legend), gap=not screen.parts, whole=True)

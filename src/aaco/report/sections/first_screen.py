@@ -69,7 +69,8 @@ class FirstScreen:
 
     what, facts: the session. notes: what a reader must know before any number. change: against the baseline.
     disturbed: what disturbed the recording. limit, basis: the diagnosis, and what it rests on. parts: of the time of
-    `whole`, which sum to 1; without any, `whole` says why. commands: where to go on, with what for.
+    `whole`, which sum to 1; without any, `whole` says why. commands: where to go on, with what for. alarmed: whether
+    `trust` takes the numbers back.
     """
 
     what: str
@@ -84,6 +85,7 @@ class FirstScreen:
     whole: str
     advice: tuple[str, ...]
     commands: tuple[tuple[str, str], ...]
+    alarmed: bool = False
 
     @property
     def label(self) -> str:
@@ -117,7 +119,8 @@ def first_screen(explanation: Explanation) -> FirstScreen:
     return FirstScreen(
         *_subject(explanation), _trust(explanation), _notes(explanation), _change(explanation),
         " ".join(row.text.rstrip(".") + "." for row in _disturbed(explanation)), limit(explanation),
-        _basis(explanation), parts, whole, tuple(steps[:ADVICE]), tuple(_commands(explanation)))
+        _basis(explanation), parts, whole, tuple(steps[:ADVICE]), tuple(_commands(explanation)),
+        not explanation.trust.trusted)
 
 
 def rows(explanation: Explanation) -> list[Row]:

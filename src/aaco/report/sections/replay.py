@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from aaco.replay import cache
 from aaco.replay.capture import KernelCapture
 from aaco.replay.documents import pages_of
+from aaco.replay.engine import CacheMode, ReplayRequest
 from aaco.replay.reserve import Reservation
+from aaco.replay.run import ReplayResult
 from aaco.replay.verify import CaptureVerification
 from aaco.report import format
 
@@ -84,3 +88,60 @@ def reserve_lines(reservations: Sequence[Reservation], granule_bytes: int) -> It
     yield f"Regions: {len(reservations)}"
     yield f"Total bytes: {sum(made.region.size for made in reservations)}"
     yield f"Page size: {granule_bytes}"
+
+
+def replayed(result: ReplayResult, application_us: float | None = None,
+             by_cache: Mapping[CacheMode, float] | None = None,
+             compared: ReplayResult | None = None) -> dict[str, Any]:
+    """Return the answer of `aaco replay run`."""
+    agreement = cache.nearest(application_us, by_cache) if application_us and by_cache else None
+    return {"schema_version": SCHEMA_VERSION, **_replay(result), "application_us": application_us,
+            "median_us_by_cache": dict(by_cache or {}),
+            "cache_agreement": cache.agreement_line(agreement) if agreement else None,
+            "compared": _replay(compared) if compared else None}
+
+
+def _replay(result: ReplayResult) -> dict[str, Any]:
+    return {"kernel": result.symbol, "device": result.device, "request": _request(result.request),
+            "fidelity": asdict(result.fidelity), "median_us": result.median_us, "times_us": list(result.times_us),
+            "no_time": result.no_time,
+            "empty_pair_us": result.empty_pair_us, "regions": result.regions, "exact_addresses": result.exact_addresses,
+            "host_regions_on_device": result.substituted, "variables": result.variables, "memory_bytes": result.bytes,
+            "uses": [use.model_dump(mode="json") for use in result.uses], "processes": result.processes,
+            "processes_without_addresses": result.taken}
+
+
+def _request(request: ReplayRequest) -> dict[str, Any]:
+    return asdict(request) | {"tolerance": request.tolerance._asdict() if request.tolerance else None}
+
+
+def replay_lines(replayed: Mapping[str, Any], raw: bool = False) -> Iterator[str]:
+    """Yield the document of run as text. raw: with the time of each launch."""
+    yield from _replay_lines(replayed, raw)
+    for mode, time_us in replayed["median_us_by_cache"].items():
+        yield f"  cache {mode}: {time_us:.2f} us"
+    if replayed["cache_agreement"]:
+        yield f"  {replayed['cache_agreement']}"
+    if second := replayed["compared"]:
+        yield from _replay_lines(second, raw)
+        if None not in (replayed["median_us"], second["median_us"]):
+            yield f"the second takes {second['median_us'] / replayed['median_us']:.3f} times as long"
+
+
+def _replay_lines(replayed: Mapping[str, Any], raw: bool) -> Iterator[str]:
+    verdict = replayed["fidelity"]
+    yield format.clean(replayed["kernel"])
+    yield f"  {verdict['verdict']}: {verdict['reason']}"
+    yield (f"  {format.clean(replayed['device'])}: {replayed['exact_addresses']} of {replayed['regions']} regions at "
+           f"their addresses, {replayed['variables']} variables of the module, {replayed['memory_bytes']:,} bytes")
+    if replayed["processes"] > 1:
+        yield (f"  {replayed['processes']} processes: {replayed['processes_without_addresses']} ended because an "
+               "address was taken, the others because the kernel did not survive inverted memory")
+    if replayed["median_us"] is None:
+        yield f"  no time: {replayed['no_time']}"
+        return
+    times = replayed["times_us"]
+    yield (f"  median {replayed['median_us']:.2f} us of {len(times)} launches, {min(times):.2f} to {max(times):.2f}; "
+           f"an empty pair of events, {replayed['empty_pair_us']:.2f} us, is subtracted")
+    if raw:
+        yield from (f"  {time_us:.2f}" for time_us in times)

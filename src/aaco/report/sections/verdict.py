@@ -9,7 +9,8 @@ from aaco.report import format
 
 COLUMNS = 80
 LABEL = 22
-NAMES = {"latency_ms": "latency", "device_time_ms": "device time"}
+NAMES = {"latency_ms": "latency", "device_time_ms": "device time", "tpot_p50_ms": "TPOT",
+         "ttft_dispatched_p50_ms": "TTFT from dispatch"}
 MOST_CAUSES = 5
 MOST_DIFFERENCES = 12
 

@@ -13,9 +13,18 @@ from aaco.core.tables import LLM_EVENTS, REQUESTS
 from aaco.tracelake import documents, layout, queries, store
 
 
-@finding(reads=(layout.LOAD, REQUESTS, LLM_EVENTS), report="endpoint", on_host=True)
+@finding(reads=(REQUESTS,), report="endpoint", on_host=True)
 def endpoint(session: Session, settings: Analysis) -> Results:
     """How fast an endpoint of a language model answered, what failed, and how exact its client was."""
-    load = EndpointLoad.of(documents.require(session, layout.LOAD))
-    events = queries.batches(session, LLM_EVENTS, COLUMNS)
-    yield "endpoint", encode(summarise(store.read(session, REQUESTS), events, load))
+    load = documents.read(session, layout.LOAD)
+    if not load and len(_sources(session)) > 1:
+        return
+    events = queries.batches(session, LLM_EVENTS, COLUMNS) if store.holds(session, LLM_EVENTS) else ()
+    yield "endpoint", encode(summarise(store.read(session, REQUESTS), events,
+                                      EndpointLoad.of(load) if load else None))
+
+
+def _sources(session: Session) -> list[int]:
+    """Return the captures that have requests: those of several may be the same ones, on clocks of their own."""
+    return [capture["index"] for capture in documents.read(session, layout.CAPTURES).get("captures", [])
+            if REQUESTS.name in capture["tables"]]

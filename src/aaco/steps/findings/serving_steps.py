@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from aaco.analytics.bottleneck.ranks import Windows
 from aaco.analytics.kernels.families import UNKNOWN, decode
 from aaco.analytics.measure import measure
 from aaco.analytics.phase_classes import phase_classes
@@ -18,9 +20,11 @@ from aaco.analytics.serving.repeated_steps import RepeatedStep, repeated_steps, 
 from aaco.analytics.serving.served_model import ServedModel
 from aaco.analytics.serving.step_costs import ServedWorkload, with_work
 from aaco.analytics.serving.step_layers import serving_kernels
-from aaco.analytics.serving.steps import ServingSteps, StepKernels
-from aaco.analytics.serving.summary import step_budget, summary
-from aaco.analytics.streaming.stream_ids import NONE, NameIds
+from aaco.analytics.serving.steps import SHARED, ServingSteps, StepKernels
+from aaco.analytics.serving.summary import BUDGET_COLUMNS, PhaseClass, step_budget, summary
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, number_of
+from aaco.analytics.timeline.windows import START_SKEW
+from aaco.analytics.truth import trust
 from aaco.analytics.workload.facts import NAME as WORKLOAD_FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core.config import Analysis
@@ -29,7 +33,15 @@ from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.readings import Absent
 from aaco.core.session import Session
-from aaco.core.tables import API_CALLS, KERNEL_GROUPS, KERNELS, OPERATORS, SERVING_KERNELS, SERVING_STEPS
+from aaco.core.tables import (
+    API_CALLS,
+    KERNEL_GROUPS,
+    KERNELS,
+    OPERATORS,
+    SERVING_KERNELS,
+    SERVING_STEPS,
+    replaced,
+)
 from aaco.steps.findings.kernel_classes import ceilings_of
 from aaco.tracelake import documents, layout, queries, store
 
@@ -37,12 +49,14 @@ from aaco.tracelake import documents, layout, queries, store
 NOT_PLACED = {"limit": UNKNOWN, "budget_part": "kernel"}
 
 
-@finding(reads=(layout.CAPTURES, API_CALLS), after=("attribution", "kernel_classes", WORKLOAD_FACTS),
+@finding(reads=(layout.CAPTURES, API_CALLS),
+         after=("attribution", "kernel_classes", WORKLOAD_FACTS, "windows", "trace_check"),
          writes=(SERVING_STEPS, SERVING_KERNELS, "serving"), report="serving")
 def serving_steps(session: Session, settings: Analysis) -> Results:
     """The steps of a serving engine: phase, batch, token sums, the device work that each launched, and its layers."""
     if steps := find(session):
-        table = with_work(steps.table(), steps.annotations, _workload(session))
+        table = with_work(steps.table(), steps.annotations, _workload(session, steps.most_engines))
+        table = _without_waiting(session, table)
         yield SERVING_STEPS, table
         launched, names = _launched(steps)
         kernels, why = serving_kernels(launched, names, [decode(name).family for name in names])
@@ -50,17 +64,36 @@ def serving_steps(session: Session, settings: Analysis) -> Results:
         operators = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else None
         limits = _by_step(session, launched, names, "limit")
         parts = _by_step(session, launched, names, "budget_part")
-        budgets = ((row["phase"], 1, step_budget(row, parts.get(row["step"], {}))) for row in table.to_pylist())
-        facts = documents.read(session, layout.finding(WORKLOAD_FACTS))
-        classes = phase_classes(budgets, measure({}, None, settings), WorkloadFacts.of(facts).values if facts else None)
+        judged = table.filter(pc.is_null(table["left_out"])).select(["step", "phase", *BUDGET_COLUMNS])
+        budgets = [(row["phase"], 1, step_budget(row, parts.get(row["step"], {}))) for row in judged.to_pylist()]
+        classes = _classes(session, settings, budgets, SHARED if steps.is_device_shared else "")
         answer = summary(table, kernels, why, operators, _bandwidth(session), limits)
         yield "serving", encode(replace(answer, phases=classes))
 
 
-def _workload(session: Session) -> ServedWorkload:
+def _classes(session: Session, settings: Analysis, budgets: Sequence[tuple[str | None, int, Mapping[str, float]]],
+             why_none: str) -> tuple[PhaseClass, ...]:
+    facts = documents.read(session, layout.finding(WORKLOAD_FACTS))
+    return phase_classes(budgets, measure({}, None, settings), WorkloadFacts.of(facts).values if facts else None,
+                         trust.of(documents.read(session, layout.TRACE_CHECK)), why_none)
+
+
+def _without_waiting(session: Session, table: pa.Table) -> pa.Table:
+    """Return the steps; those that began before all ranks had started are left out of what is judged."""
+    document = documents.read(session, layout.finding("windows"))
+    since = {number_of(window.capture): window.t_start_ns for window in Windows.of(document).captures
+             if any(span.name == START_SKEW for span in window.outside)} if document else {}
+    begins = [since.get(number_of(capture)) for capture in table["capture"].to_pylist()]
+    waited = [begin is not None and start is not None and start < begin
+              for begin, start in zip(begins, table["device_start_ns"].to_pylist(), strict=True)]
+    left_out = pc.if_else(pa.array(waited, pa.bool_()), START_SKEW, table["left_out"].cast(pa.string()))
+    return replaced(table, "left_out", left_out.cast(SERVING_STEPS.columns["left_out"][0]))
+
+
+def _workload(session: Session, engines: int) -> ServedWorkload:
     document = documents.read(session, layout.SERVED_MODEL)
     sizes = [capture["world_size"] or 1 for capture in documents.read(session, layout.CAPTURES)["captures"]]
-    return ServedWorkload(ServedModel.of(document) if document else None, max(sizes, default=1))
+    return ServedWorkload(ServedModel.of(document) if document else None, max(sizes, default=1), engines)
 
 
 def _launched(steps: ServingSteps) -> tuple[StepKernels, list[str]]:

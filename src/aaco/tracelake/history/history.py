@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from aaco.core import files
+from aaco.core import files, transactions
 from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError
 from aaco.tracelake.history import history_tables
 from aaco.tracelake.history.history_tables import APPLICATION, FORMAT, SCHEMA
@@ -150,15 +150,8 @@ class History:
         if self._connection.in_transaction:
             yield
             return
-        with _explained(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        with _explained(self.path), transactions.exclusive(self._connection):
+            yield
 
     def append(self, samples: Iterable[Sample], documents: Mapping[str, str] | None = None) -> int:
         """Add samples and, by session, the documents they come from; how many samples were new.

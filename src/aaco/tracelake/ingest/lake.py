@@ -19,7 +19,17 @@ from aaco.core import tables
 from aaco.core.arrays import Ints
 from aaco.core.redaction.columns import redact_column
 from aaco.core.session import Session
-from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, COLLECTIVES, COPIES, COUNTERS, KERNELS, TableSpec
+from aaco.core.tables import (
+    API_CALLS,
+    CALL_ARGUMENTS,
+    COLLECTIVES,
+    COPIES,
+    COUNTERS,
+    KERNELS,
+    LLM_EVENTS,
+    REQUESTS,
+    TableSpec,
+)
 from aaco.tracelake import store
 from aaco.tracelake.ingest import text
 from aaco.tracelake.ingest.call_roles import CallRoles
@@ -32,10 +42,11 @@ from aaco.tracelake.ingest.temporary_files import DiskArray
 
 CAPTURE = "capture"  # every spooled row has it, also those of tables that do not keep it
 # Calls first: kernels and copies name the call that launched them.
-ROW_KEYS = {API_CALLS.name: "call_id", KERNELS.name: "kernel_id", COPIES.name: "copy_id"}
+ROW_KEYS = {API_CALLS.name: "call_id", KERNELS.name: "kernel_id", COPIES.name: "copy_id",
+            REQUESTS.name: "request_id"}
 # Table -> the column that names a row of another table, and that table.
 REFERENCES = {COUNTERS.name: ("kernel_id", KERNELS.name), COLLECTIVES.name: ("kernel_id", KERNELS.name),
-              CALL_ARGUMENTS.name: ("call_id", API_CALLS.name)}
+              CALL_ARGUMENTS.name: ("call_id", API_CALLS.name), LLM_EVENTS.name: ("request_id", REQUESTS.name)}
 FILL = "memset"
 NULLS = 1 << 16
 LATEST_END = int(np.iinfo(np.int64).max) - 2

@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -139,17 +139,21 @@ def check(path: Path, most_bytes: int = MOST_BYTES, progress: Progress = SILENT.
     return _read(path, most_bytes, None, progress)
 
 
-def extract(path: Path, folder: Path, most_bytes: int = MOST_BYTES,
-            progress: Progress = SILENT.progress) -> Contents:
-    """Unpack into an empty folder, nothing outside it. Raises BadBundle for the first thing that is wrong."""
-    checked = _read(path, most_bytes, folder, progress)
+def extract(path: Path, folder: Path, most_bytes: int = MOST_BYTES, progress: Progress = SILENT.progress,
+            only: Collection[str] | None = None) -> Contents:
+    """Unpack into an empty folder, nothing outside it. Raises BadBundle for the first thing that is wrong.
+
+    only: the files that are written; every byte of the others is checked all the same. None: all.
+    """
+    checked = _read(path, most_bytes, folder, progress, only)
     for name, problem in checked.problems.items():
         raise BadBundle(f"{path}: {name}: {problem}", REMEDY)
     assert checked.contents
     return checked.contents
 
 
-def _read(path: Path, most_bytes: int, folder: Path | None, progress: Progress) -> Checked:
+def _read(path: Path, most_bytes: int, folder: Path | None, progress: Progress,
+          only: Collection[str] | None = None) -> Checked:
     form = form_of(path)
     container, _, kind = form.partition(".")
     if not files.is_file(path):
@@ -162,7 +166,7 @@ def _read(path: Path, most_bytes: int, folder: Path | None, progress: Progress) 
             if folder:
                 return checked
         file.seek(0)
-        reader = _BundleReader(checked, most_bytes, folder, progress)
+        reader = _BundleReader(checked, most_bytes, folder, progress, only)
         try:
             with packing.unpacked(file, max(size, 0), kind) as stream:
                 (reader.tar if container == "tar" else reader.json)(stream)
@@ -174,8 +178,10 @@ def _read(path: Path, most_bytes: int, folder: Path | None, progress: Progress) 
 class _BundleReader:
     """Reads one archive; `at` is the file it has come to."""
 
-    def __init__(self, checked: Checked, most_bytes: int, folder: Path | None, progress: Progress) -> None:
+    def __init__(self, checked: Checked, most_bytes: int, folder: Path | None, progress: Progress,
+                 only: Collection[str] | None) -> None:
         self.found, self.most_bytes, self.folder, self.progress = checked, most_bytes, folder, progress
+        self.only = only
         self.at = LIST
 
     def tar(self, stream: IO[bytes]) -> None:
@@ -253,7 +259,7 @@ class _BundleReader:
 
     @contextmanager
     def _target(self, name: str) -> Iterator[IO[bytes]]:
-        if self.folder is None:
+        if self.folder is None or (self.only is not None and name not in self.only):
             yield packing.Nowhere()  # type: ignore[misc]
             return
         path = self.folder / name

@@ -27,6 +27,7 @@ from aaco.core.show import SILENT, Show
 from aaco.core.tables import PAIRS
 from aaco.governance.interleaved import duet, duet_verdict
 from aaco.governance.interleaved.duet_verdict import DEVICE, TIMES, Stopped, Terms, Traced
+from aaco.governance.prior import Prior
 from aaco.governance.verdict import RegressionVerdict
 from aaco.runner import duet as runner
 from aaco.runner import pairs
@@ -150,8 +151,8 @@ def compare(baseline: DuetSide, current: DuetSide, request: DuetRequest, setting
     return Compared(session, verdict, tuple(meter.costs), meter.why_not)
 
 
-def _terms(request: DuetRequest, both: Sequence[PreparedSide], believed: duet.Prior | None, why: str,
-           device_prior: duet.Prior | None, why_no_device_prior: str) -> Terms:
+def _terms(request: DuetRequest, both: Sequence[PreparedSide], believed: Prior | None, why: str,
+           device_prior: Prior | None, why_no_device_prior: str) -> Terms:
     alpha = 1 - request.level
     return Terms(request.tolerance_pct, alpha, duet.looks(request.processes, request.last, alpha),
                  "process" if isinstance(both[0].runs, ModelSide) else "block",

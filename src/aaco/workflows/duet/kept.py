@@ -17,8 +17,9 @@ from aaco.core.session import Session
 from aaco.core.tables import PAIRS
 from aaco.governance.compare import Difference
 from aaco.governance.interleaved import duet, duet_verdict
-from aaco.governance.interleaved.duet import Look, Prior
+from aaco.governance.interleaved.duet import Look
 from aaco.governance.interleaved.duet_verdict import Stopped, Terms, Traced
+from aaco.governance.prior import Prior
 from aaco.governance.verdict import RegressionVerdict
 from aaco.runner import pairs
 from aaco.runner.pairs import DuetPlan

@@ -11,7 +11,8 @@ import numpy as np
 from aaco.core.errors import NoBaseline
 from aaco.core.readings import Absent
 from aaco.governance.interleaved import duet
-from aaco.governance.interleaved.duet import Prior, Unit
+from aaco.governance.interleaved.duet import Unit
+from aaco.governance.prior import Prior
 from aaco.runner.duet import ModelSide, apart
 from aaco.tracelake.history.history import LONGEST, History, Key, Sample
 from aaco.workflows.duet.sides import PreparedSide

@@ -25,7 +25,7 @@ from aaco.analytics.advice.least import (
 )
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS
-from aaco.analytics.advice.work import StepWork, call_shares
+from aaco.analytics.advice.work import StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
 from aaco.core.advice import Step
@@ -88,7 +88,7 @@ def _longest_row(work: StepWork) -> int:
     """Return how often an operator is called in a row at most, with kernels of its own alone."""
     names = {name: number for number, name in enumerate({operator.name for operator in work.operators})}
     named = np.array([*(names[operator.name] for operator in work.operators), -1])[work.operator]
-    calls = np.cumsum(call_shares(work))
+    calls = np.cumsum(work.call_shares)
     edges = np.flatnonzero(np.diff(named, prepend=-2, append=-2))
     lengths = np.diff(np.r_[0.0, calls][edges])
     return round(float(lengths[named[edges[:-1]] >= 0].max(initial=0.0)))

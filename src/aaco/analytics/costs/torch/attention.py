@@ -16,8 +16,8 @@ from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
 from aaco.analytics.costs.torch.arguments import OperatorArguments, form, known
 
 PACKED = "how long the sequences of the packed batch are is a value that the capture does not record"
-CACHED = ("how many keys the cache holds is not among the recorded arguments: the sums of the step's annotation say it "
-          "once the model's shape is known; pass --model-config config.json")
+CACHED = ("how many keys the cache holds is not among the recorded arguments; the annotation of a step sums them: an "
+          "import with --model-config config.json gives the attention of whole steps, in serving_steps")
 # Backward, per pair: the score again and its scale, exp(score - log of the sum), the gradient of the weight times
 # value, less the row's sum, times the weight, and its scale.
 AGAIN, SLOPE = SCALE + 2, 2 + SCALE

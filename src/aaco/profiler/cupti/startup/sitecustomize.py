@@ -1,7 +1,8 @@
-"""Runs at the start of a Python program with this folder on PYTHONPATH: traces it, then runs the user's own
-sitecustomize.
+"""Runs at the start of a Python program with this folder on PYTHONPATH: traces it or captures one of its launches, then
+runs the user's own sitecustomize.
 
 AACO_CUPTI_TRACE: the folder for the captures, one for each process. AACO_CUPTI_MODE: "kernels" or "all".
+AACO_CUPTI_LAUNCH: the folder for a launch that is captured, with what inside/launch_capture.py says.
 """
 
 import importlib.machinery
@@ -13,19 +14,23 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 
-def trace() -> None:
-    """Trace this process if the environment requests it; obstacles are recorded in the capture, and the program
-    continues.
+def begin() -> None:
+    """Trace this process, or capture a launch of it, if the environment requests it; obstacles are recorded, and the
+    program continues.
     """
-    folder = os.environ.get("AACO_CUPTI_TRACE")
+    folder, launch = os.environ.get("AACO_CUPTI_TRACE"), os.environ.get("AACO_CUPTI_LAUNCH")
+    if not folder and not launch:
+        return
+    inside = HERE.parent / "inside"
+    spec = importlib.util.spec_from_file_location("_aaco_cupti", inside / "__init__.py",
+                                                  submodule_search_locations=[str(inside)])
+    if spec is None:
+        return
+    sys.modules["_aaco_cupti"] = importlib.util.module_from_spec(spec)
     if folder:
-        inside = HERE.parent / "inside"
-        spec = importlib.util.spec_from_file_location("_aaco_cupti", inside / "__init__.py",
-                                                      submodule_search_locations=[str(inside)])
-        if spec is not None:
-            sys.modules["_aaco_cupti"] = importlib.util.module_from_spec(spec)
-            program = importlib.import_module("_aaco_cupti.program")
-            program.trace(folder, os.environ.get("AACO_CUPTI_MODE") or "all")
+        importlib.import_module("_aaco_cupti.program").trace(folder, os.environ.get("AACO_CUPTI_MODE") or "all")
+    if launch:
+        importlib.import_module("_aaco_cupti.launch_capture").start(launch)
 
 
 def give_way() -> None:
@@ -38,5 +43,5 @@ def give_way() -> None:
         spec.loader.exec_module(module)
 
 
-trace()
+begin()
 give_way()

@@ -6,19 +6,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aaco.analytics.llm.decoding import DECODE_RATE, PREFILL_RATE, PREFILL_SHARE, SLOPE, STABILITY
-from aaco.analytics.llm.summary import ALL, NAME, Endpoint, LatencyQuantiles, QuantileEstimate
+from aaco.analytics.llm.summary import ALL, NAME, OTHER_CLIENT, Endpoint, LatencyQuantiles, QuantileEstimate
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
 
 LABELS = {"ttft": "TTFT", "ttft_dispatched": "TTFT from dispatch", "latency": "Request latency",
-          "latency_dispatched": "Latency from dispatch", "tpot": "TPOT", "itl": "ITL", "icl": "ICL (between chunks)"}
+          "latency_dispatched": "Latency from dispatch", "tpot": "TPOT", "itl": "ITL", "icl": "ICL (between chunks)",
+          "server_queue": "Queue, by the server", "server_prefill": "Prefill, by the server",
+          "server_decode": "Decode, by the server", "server_ttft": "First token, by the server",
+          "server_latency": "Latency, by the server"}
 FIGURES = {SLOPE: ("1,000 tokens of context add", "ms"), STABILITY: ("Stability (1 - CoV)", "ratio"),
            PREFILL_RATE: ("Prefill, tokens", "1/s"), DECODE_RATE: ("Decoding, tokens", "1/s"),
            PREFILL_SHARE: ("Share of prefill", "pct")}
 RATES = {"requests": "Answered", "goodput": "Goodput", "output_tokens": "Output tokens"}
 SOURCES = {"continuous_usage": "the usage of each chunk", "timings": "the timings of each chunk",
-           "usage": "the usage at the end (inferred for each chunk)", "counted": "the process that made them"}
+           "usage": "the usage at the end (inferred for each chunk)", "counted": "the process that made them",
+           "tool": "the tool that measured, or the server", "server": "the server's spans"}
 EXPLAINED = {
     "connect": "no connection could be made", "tls": "the TLS handshake or its data failed",
     "cut": "the connection ended before the answer", "not_http": "what came is not HTTP",
@@ -27,8 +31,11 @@ EXPLAINED = {
     "http_error": "the server refused it", "not_streamed": "the answer is no stream of events",
     "error_in_stream": "an error came inside an answer that began well", "malformed": "an event is no chunk of JSON",
     "no_tokens": "no event has text", "other_model": "another model answered",
-    "unfinished": "it was under way when the client ended"}
+    "unfinished": "it was under way when the client ended", "failed_elsewhere": "the source says that it failed",
+    "no_times": "its times are none: negative, no number, or in no order"}
 SHOWN = 8
+# Of each of these the first that is there.
+HEADLINE = (("ttft", "ttft_dispatched", "server_ttft"), ("tpot", "server_latency"))
 
 
 @finding_view(NAME, "how fast an endpoint of a language model answered, what failed, how exact the client was", place=1)
@@ -57,9 +64,11 @@ def _decoding(endpoint: Endpoint) -> Iterator[Row]:
 
 def headline(endpoint: Endpoint) -> str:
     """Return the answer in a sentence: first token, time per token, and what failed."""
+    by_name = {latency.name: latency for latency in endpoint.latencies
+               if latency.group == ALL and latency.quantiles[0].value is not None}
+    first = (next((by_name[name] for name in names if name in by_name), None) for names in HEADLINE)
     shown = [f"{LABELS[latency.name]} {quantiles(latency).partition(f'; p90 {format.NA}')[0]}"
-             for latency in endpoint.latencies
-             if latency.name in ("ttft", "tpot") and latency.group == ALL and latency.quantiles[0].value is not None]
+             for latency in first if latency]
     failed = endpoint.requests - endpoint.ok
     ending = f"{failed:,} of {endpoint.requests:,} requests failed" if failed else \
         f"all {endpoint.requests:,} requests were answered"
@@ -68,9 +77,10 @@ def headline(endpoint: Endpoint) -> str:
 
 def exactness(endpoint: Endpoint) -> str:
     """Return in a sentence whether the client's own delay is in the times."""
-    client = endpoint.client
     if endpoint.process:
         return "Times are those at which each token was on the host, in the process that made it."
+    if (client := endpoint.client) is None:
+        return OTHER_CLIENT[0].upper() + OTHER_CLIENT[1:]
     merged = f"{format.percent(client.merged_pct / 100)} of the events were read with later ones, and are intervals"
     if client.delay_p99_us is None:
         return f"Times are those at which the client read: the kernel gave no stamps. {merged}"
@@ -137,7 +147,9 @@ def failures(endpoint: Endpoint, most: int = SHOWN) -> Iterator[Row]:
 
 
 def _client(endpoint: Endpoint) -> Iterator[Row]:
-    client = endpoint.client
+    if (client := endpoint.client) is None:
+        yield Row("Client", format.unavailable(OTHER_CLIENT))
+        return
     if endpoint.process:
         yield Row("Times", exactness(endpoint))
         yield Row("Dispatch lateness", f"p99 {format.quantity(client.lateness_p99_ms, 'ms')}")

@@ -101,7 +101,8 @@ def label(group: StepGroup) -> str:
 
 def text(group: StepGroup) -> str:
     """Return what a step of the group takes."""
-    parts = [format.plural(group.steps, "step"),
+    left_out = f" ({group.left_out} left out: {group.why_left_out})" if group.left_out else ""
+    parts = [format.plural(group.steps, "step") + left_out,
              f"device {format.duration(group.device_ns)} (busy {format.duration(group.busy_ns)}) a step"]
     if group.replayed:
         parts.append(f"graph launch {format.duration(group.graph_launch_ns)} of the host")
@@ -110,6 +111,8 @@ def text(group: StepGroup) -> str:
     parts.append(f"host {format.duration(group.host_ns)}")
     if group.layers:
         parts.append(format.plural(group.layers, "layer"))
+    elif group.why_no_layers:
+        parts.append(f"no layers: {group.why_no_layers}")
     if group.tokens is not None:
         keys = "" if group.keys is None else f", {group.keys:,.0f} in KV"
         parts.append(f"{group.tokens:,.0f} tokens{keys}")

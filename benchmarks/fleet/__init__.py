@@ -1,0 +1,1 @@
+"""The bars of `aaco fleet`, on fleets of generated bundles with planted changes."""

@@ -1,0 +1,64 @@
+"""What a large fleet costs: ingest, ingest again, compaction, and every question, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from aaco.fleet.catalog import Catalog
+from aaco.fleet.compaction import compact, read_manifest
+from aaco.fleet.ingest import bundles, ingest
+from benchmarks.claims import Claim
+from benchmarks.fleet._bundles import FleetPlan, write
+
+SESSIONS = 10_000
+QUICK = {"SESSIONS": 300}
+VERBS = ("status", "regressions", "top", "trend", "heatmap")
+MOST_BUNDLE = 200_000  # bytes
+
+
+def claims(captures: Path) -> Iterator[Claim]:
+    """Of a fleet of SESSIONS sessions with 2,000 iterations each, over a year."""
+    with tempfile.TemporaryDirectory(prefix="aaco-fleet-") as folder:
+        sources, lake = Path(folder) / "bundles", Path(folder) / "lake"
+        largest = max(path.stat().st_size for path in write(sources, FleetPlan(SESSIONS, days=360)))
+        yield Claim("largest generated bundle", f"<= {MOST_BUNDLE:,} bytes", f"{largest:,} bytes",
+                    largest <= MOST_BUNDLE)
+        paths = bundles([sources])
+        for name, bar_s, added in ((f"ingest {SESSIONS:,} bundles", 60, SESSIONS), ("ingest them again", 5, 0)):
+            begin = time.monotonic()
+            done = ingest(lake, paths, os.cpu_count() or 1)
+            seconds = time.monotonic() - begin
+            yield Claim(name, f"<= {bar_s} s, no duplicate", f"{seconds:.1f} s, {len(done.added):,} added",
+                        seconds <= bar_s and len(done.added) == added)
+        begin = time.monotonic()
+        done_compaction = compact(lake)
+        yield Claim("compaction", "", f"{time.monotonic() - begin:.1f} s, {done_compaction.files} files", None)
+        yield _most_files(lake)
+        for verb in VERBS:
+            yield _verb(verb, lake)
+
+
+def _most_files(lake: Path) -> Claim:
+    with Catalog.open(lake) as catalog:
+        manifest = read_manifest(lake, catalog.state().manifest)
+    months = [file.month for file in manifest.files]
+    most = max(map(months.count, months))
+    return Claim("files that a question reads of a month", "<= 64", str(most), most <= 64)
+
+
+def _verb(verb: str, lake: Path) -> Claim:
+    command = [sys.executable, "-m", "aaco", "fleet", verb, "--lake", str(lake), "--json"]
+    begin = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, code, usage = os.wait4(process.pid, 0)
+    seconds, megabytes = time.monotonic() - begin, usage.ru_maxrss * 1024 / 1e6
+    ended = os.waitstatus_to_exitcode(code)
+    bar_s = 2 if verb == "regressions" else 1
+    return Claim(f"aaco fleet {verb}", f"<= {bar_s} s, <= 600 MB", f"{seconds:.2f} s, {megabytes:.0f} MB",
+                 seconds <= bar_s and megabytes <= 600 and ended in (0, 3))

@@ -1,0 +1,249 @@
+"""`aaco fleet`: the facts of many bundles in one lake, and what they say together."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aaco.cli import manual, options, say
+from aaco.cli.talk import talk
+from aaco.core.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from aaco.fleet.scan import FleetFilter
+
+Command = Callable[..., Any]
+SMALL_FILES = 64  # from so many files in landing on, questions are slower than they need be
+
+lake_option = click.option("--lake", type=click.Path(path_type=Path, file_okay=False),
+                           help="The folder of the lake.  [default: storage.fleet_dir]")
+metric_option = click.option("--metric", default="latency_ms", show_default=True, help="Which metric is judged.")
+
+
+def question(function: Command) -> Command:
+    """Give a verb the options of all questions: which lake, which sessions, how many false discoveries, JSON."""
+    for option in (options.as_json, options.config_file, lake_option,
+                   click.option("--fdr", type=options.Real(0, 0.5, min_open=True), default=0.05, show_default=True,
+                                help="Share of false discoveries among what is listed."),
+                   click.option("--device", help="Only sessions on this device."),
+                   click.option("--model", help="Only sessions of this model.")):
+        function = option(function)
+    return function
+
+
+@manual.group()
+def fleet() -> None:
+    """The facts of many bundles in one lake: what is off, where it heads, and on which nodes."""
+
+
+@fleet.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATHS...", type=click.Path(path_type=Path))
+@click.option("--workers", type=options.COUNT, help="Processes that read bundles.  [default: one per CPU]")
+@lake_option
+@options.config_file
+@options.as_json
+def ingest(paths: tuple[Path, ...], workers: int | None, lake: Path | None, config_file: Path | None,
+           as_json: bool) -> None:
+    """Take bundles into the lake, each once: bundle files, session folders, or folders of them.
+
+    Every hash is checked. What is damaged, incomplete, or has the id of another session is refused by itself; then the
+    command exits with 2.
+    """
+    from aaco.fleet import ingest as fleet_ingest
+
+    with talk() as show:
+        done = fleet_ingest.ingest(_lake(lake, config_file), fleet_ingest.bundles(paths),
+                                   workers or os.cpu_count() or 1, show)
+    for path, why in done.refused.items():
+        say.aside(f"refused: {path}: {why}", "warning")
+    if as_json:
+        say.document({"schema_version": 1, "added": done.added, "present": done.present, "refused": done.refused})
+    else:
+        say.line(f"{len(done.added)} added, {done.present} already there, {len(done.refused)} refused")
+    sys.exit(Exit.USAGE if done.refused else Exit.FINE)
+
+
+@fleet.command()
+@lake_option
+@options.config_file
+@options.as_json
+def compact(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
+    """Put small files together, one or a few for each month, model and device, and drop what was retired."""
+    from aaco.fleet import compaction
+
+    done = compaction.compact(_lake(lake, config_file))
+    if as_json:
+        say.document({"schema_version": 1, **vars(done)})
+        return
+    say.line(f"{done.sessions} sessions compacted, {done.dropped} dropped; {done.files} files, {done.written} of them "
+             f"new, {done.removed} old ones removed")
+
+
+@fleet.command()
+@click.argument("sessions", nargs=-1)
+@click.option("--before", type=click.DateTime(["%Y-%m-%d"]), help="Also every session created before this day, UTC.")
+@click.option("--author", required=True, help="Who decides it.")
+@click.option("--reason", required=True, help="Why.")
+@lake_option
+@options.config_file
+@options.as_json
+def retire(sessions: tuple[str, ...], before: datetime | None, author: str, reason: str, lake: Path | None,
+           config_file: Path | None, as_json: bool) -> None:
+    """Leave SESSIONS out from now on; the next `aaco fleet compact` drops their facts. Bundles are not touched."""
+    from aaco.fleet.catalog import Catalog
+
+    if not sessions and before is None:
+        raise UsageError("no session is named", "aaco fleet retire SESSION..., or --before YYYY-MM-DD")
+    with Catalog.open(_lake(lake, config_file)) as catalog:
+        limit_ns = int(before.replace(tzinfo=UTC).timestamp() * 1e9) if before else None
+        old = [row["session_id"] for row in catalog.sessions() if limit_ns is not None and row["time_ns"] < limit_ns]
+        count = catalog.retire([*sessions, *old], author, reason)
+    if as_json:
+        say.document({"schema_version": 1, "retired": count})
+    else:
+        say.line(f"{count} retired")
+
+
+@fleet.command()
+@lake_option
+@options.config_file
+@options.as_json
+def status(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
+    """What the lake holds: sessions, files, models, devices, nodes, and nodes with a clock ahead."""
+    from aaco.fleet import answers
+
+    document = answers.status(_lake(lake, config_file))
+    if as_json:
+        say.document(document)
+        return
+    say.line(f"{document['sessions']} sessions of {len(document['models'])} models on {len(document['devices'])} "
+             f"devices and {document['nodes']} nodes; {document['retired']} retired")
+    say.line(f"{document['files']} compacted files, {document['landing']} sessions not compacted")
+    for row in document["clocks_ahead"]:
+        say.aside(f"warning: the clock of node {row['node'] or '(not recorded)'} is ahead: {row['sessions']} sessions "
+                  "are newer than their ingest; their place in trends is wrong", "warning")
+    if document["landing"] > SMALL_FILES:
+        say.aside("aaco fleet compact  # makes questions faster")
+
+
+@fleet.command()
+@metric_option
+@question
+def regressions(metric: str, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
+                fdr: float, as_json: bool) -> None:
+    """Sessions with a level off that of comparable ones, for the worse and for the better.
+
+    Comparable: the same model, device, backend, machine, configuration and batch. Exits with 3 if any is worse.
+    """
+    from aaco.fleet import answers
+
+    document = answers.regressions(_lake(lake, config_file), metric, _filter(model, device), fdr)
+    if as_json:
+        say.document(document)
+    else:
+        for kind in ("worse", "better"):
+            for row in document[kind]:
+                say.line(_shifted(kind, row))
+        say.line(f"{len(document['worse'])} worse, {len(document['better'])} better of {document['judged']} judged "
+                 f"sessions (false discovery rate {fdr:g})")
+        _absent(document["not_judged"])
+    sys.exit(Exit.REGRESSION if document["worse"] else Exit.FINE)
+
+
+@fleet.command()
+@click.option("--most", type=options.COUNT, default=20, show_default=True, help="Rows of each list.")
+@question
+def top(most: int, lake: Path | None, config_file: Path | None, model: str | None, device: str | None, fdr: float,
+        as_json: bool) -> None:
+    """What to look at first: slow nodes, processes that lag in their session, the longest kernels."""
+    from aaco.fleet import answers
+
+    document = answers.top(_lake(lake, config_file), _filter(model, device), fdr, most)
+    if as_json:
+        say.document(document)
+        return
+    for row in document["slow_nodes"]:
+        say.line(f"slow node {row['node']}: {row['shift_pct']:+.1f} % over {row['sessions']} sessions "
+                 f"(q = {row['q_value']:.1g})")
+    for row in document["stragglers"]:
+        say.line(f"straggler {row['session_id']} process {row['process']}: {row['behind_pct']:+.1f} % behind the "
+                 f"others of its session, node {row['node'] or 'not recorded'} (q = {row['q_value']:.1g})")
+    for row in document["kernels"]:
+        say.line(f"kernel {row['kernel_name']}: {100 * row['share']:.1f} % of kernel time on {row['device'] or 'n/a'}, "
+                 f"{row['total_ns'] / 1e6:.6g} ms, {row['calls']} calls, {row['sessions']} sessions")
+    if document["nodes_not_judged"]:
+        say.line(f"not judged: {len(document['nodes_not_judged'])} nodes; "
+                 f"{document['nodes_not_judged'][0]['why_absent']}")
+
+
+@fleet.command()
+@metric_option
+@question
+def trend(metric: str, lake: Path | None, config_file: Path | None, model: str | None, device: str | None, fdr: float,
+          as_json: bool) -> None:
+    """Where each group of comparable sessions is heading, degrading first."""
+    from aaco.fleet import answers
+
+    document = answers.trend(_lake(lake, config_file), metric, _filter(model, device), fdr)
+    if as_json:
+        say.document(document)
+        return
+    order = {"degrading": 0, "improving": 1, "none": 2, None: 3}
+    for row in sorted(document["groups"], key=lambda row: order[row["trend"]]):
+        moved = row["why_absent"] if row["trend"] is None else (
+            f"{row['trend'].replace('none', 'no trend')}, {row['moved_pct']:+.1f} % over {row['sessions']} sessions "
+            f"(q = {row['q_value']:.1g})")
+        say.line(f"{_group(row)}: {moved}")
+
+
+@fleet.command()
+@metric_option
+@question
+def heatmap(metric: str, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
+            fdr: float, as_json: bool) -> None:
+    """Share of sessions that are worse than comparable ones, for each model and device.
+
+    Below 5 % excellent, below 15 % good, below 30 % degraded, else critical.
+    """
+    from aaco.fleet import answers
+
+    document = answers.heatmap(_lake(lake, config_file), metric, _filter(model, device), fdr)
+    if as_json:
+        say.document(document)
+        return
+    for cell in document["cells"]:
+        pooled = f", {cell['fingerprints']} fingerprints, each against its own" if cell["fingerprints"] > 1 else ""
+        say.line(say.row([(cell["model"] or "n/a", 24), (cell["device"] or "n/a", 24), (cell["band"], 11)])
+                 + f"{cell['worse']} of {cell['judged']} worse ({100 * cell['share']:.1f} %){pooled}")
+    _absent(document["absent"])
+
+
+def _lake(lake: Path | None, config_file: Path | None) -> Path:
+    return options.settings(config_file, storage={"fleet_dir": lake}).config.storage.fleet_dir
+
+
+def _filter(model: str | None, device: str | None) -> FleetFilter:
+    from aaco.fleet.scan import FleetFilter
+
+    return FleetFilter(model, device)
+
+
+def _group(row: dict[str, Any]) -> str:
+    return f"{row['model'] or 'n/a'} on {row['device'] or 'n/a'} ({row['backend'] or 'n/a'}, {row['fingerprint']})"
+
+
+def _shifted(kind: str, row: dict[str, Any]) -> str:
+    return (f"{kind} {row['session_id']}: {row['change_pct']:+.1f} %, {row['level']:.4g} {row['unit']} against "
+            f"{row['base']:.4g}, {_group(row)}, node {row['node'] or 'not recorded'} (q = {row['q_value']:.1g})")
+
+
+def _absent(rows: list[dict[str, Any]]) -> None:
+    if rows:
+        count = sum(row["sessions"] for row in rows)
+        say.line(f"not judged: {count} sessions in {len(rows)} groups; {rows[0]['why_absent']}")

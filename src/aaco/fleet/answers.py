@@ -1,0 +1,216 @@
+"""What a lake says: its state, what is off, trends, and the heat map, as documents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.analytics.quality import stability
+from aaco.core.errors import UsageError
+from aaco.core.files import finite
+from aaco.core.readings import Absent
+from aaco.fleet.catalog import Catalog
+from aaco.fleet.compaction import read_manifest
+from aaco.fleet.scan import FleetFilter, Scan, ask
+from aaco.governance import fleet
+from aaco.tracelake.history.replicates import LATENCY, MEASURES
+
+SCHEMA_VERSION = 1
+FDR = 0.05
+AHEAD_NS = 300 * 10**9  # a session that is newer than its ingest by more than this comes from a clock that is ahead
+GROUP = ("model", "device", "backend", "fingerprint", "metric")
+BANDS = ((0.05, "excellent"), (0.15, "good"), (0.30, "degraded"))  # shares of sessions below these are called so
+WORST_BAND = "critical"
+
+
+def status(lake: Path) -> dict[str, Any]:
+    """Return what the lake holds: sessions, files, models, devices, nodes, and clocks that are ahead."""
+    with Catalog.open(lake) as catalog:
+        state, rows = catalog.state(), catalog.sessions()
+        manifest = read_manifest(lake, state.manifest)
+    ahead = Counter(row["node"] for row in rows if row["time_ns"] > row["ingested_ns"] + AHEAD_NS)
+    times = [row["time_ns"] for row in rows]
+    return _document({
+        "lake": str(lake), "sessions": len(rows), "landing": len(state.pending), "retired": len(state.retired),
+        "files": len(manifest.files), "manifest": state.number, "models": _distinct(rows, "model"),
+        "devices": _distinct(rows, "device"), "nodes": len({row["node"] for row in rows} - {None}),
+        "first_ns": min(times, default=None), "last_ns": max(times, default=None),
+        "clocks_ahead": [{"node": node, "sessions": count} for node, count in sorted(ahead.items(), key=str)]})
+
+
+def regressions(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None,
+                fdr: float = FDR) -> dict[str, Any]:
+    """Return the sessions with a level off that of comparable ones, for the worse and for the better.
+
+    Of those that are listed at most a share `fdr` is expected to be no change (Benjamini and Hochberg over the fleet).
+    """
+    table = _residuals(lake, metric, choice)
+    q = _judged(table, "sessions")
+    rows = [_session(row, value) for row, value in zip(table.to_pylist(), q, strict=True) if value <= fdr]
+    rows.sort(key=lambda row: (-row["change_pct"], row["session_id"]))
+    return _document({
+        "metric": metric, "fdr": fdr, "sessions": table.num_rows, "judged": int((~np.isnan(q)).sum()),
+        "worse": [row for row in rows if row["change_pct"] > 0],
+        "better": [row for row in reversed(rows) if row["change_pct"] < 0], "not_judged": _not_judged(table, q)})
+
+
+def top(lake: Path, choice: FleetFilter | None = None, fdr: float = FDR, most: int = 20) -> dict[str, Any]:
+    """Return what to look at first: slow nodes, processes that lag in their session, the longest kernels."""
+    def question(scan: Scan) -> tuple[pa.Table, pa.Table, pa.Table]:
+        return scan.run("residuals"), scan.run("processes"), scan.run("kernels")
+
+    residuals, processes, kernels = ask(lake, question, choice or FleetFilter())
+    return _document({
+        "fdr": fdr, **_nodes(residuals, fdr), "stragglers": _stragglers(processes, fdr)[:most],
+        "kernels": kernels.slice(0, most).to_pylist()})
+
+
+def trend(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
+    """Return where each group of comparable sessions is heading: Theil and Sen's slope, Mann and Kendall's test, their
+    false discoveries kept to a share `fdr` over the fleet."""
+    groups = [_group_trend(rows) for rows in _groups(_residuals(lake, metric, choice))]
+    q = fleet.q_values(np.array([np.nan if row["p_value"] is None else row["p_value"] for row in groups], np.float64))
+    for row, value in zip(groups, q, strict=True):
+        row["q_value"] = value
+        row["trend"] = None if np.isnan(value) else _direction(row, value <= fdr)
+    return _document({"metric": metric, "fdr": fdr, "groups": groups})
+
+
+def heatmap(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
+    """Return for each model and device the share of judged sessions that are worse than comparable ones.
+
+    A session is compared within its fingerprint only; a cell says how many fingerprints it puts together. A cell
+    without a judged session is absent.
+    """
+    table = _residuals(lake, metric, choice)
+    q = _judged(table, "sessions")
+    table = table.append_column("q", pa.array(q, from_pandas=False))
+    cells = [_cell(model, device, rows, fdr) for (model, device), rows in _by(table, ("model", "device"))]
+    return _document({"metric": metric, "fdr": fdr, "cells": [cell for cell in cells if cell["judged"]],
+                      "absent": [cell for cell in cells if not cell["judged"]]})
+
+
+def _document(content: dict[str, Any]) -> dict[str, Any]:
+    document: dict[str, Any] = finite({"schema_version": SCHEMA_VERSION, **content})
+    return document
+
+
+def _distinct(rows: list[dict[str, Any]], name: str) -> list[str]:
+    return sorted({row[name] for row in rows} - {None})
+
+
+def _residuals(lake: Path, metric: str, choice: FleetFilter | None) -> pa.Table:
+    """Return each session's distance from its base. Raise UsageError for a metric that none of the sessions has."""
+    def question(scan: Scan) -> tuple[pa.Table, list[str]]:
+        table = scan.run("residuals")
+        return table, [] if table.num_rows else scan.run("metrics")["metric"].to_pylist()
+
+    table, present = ask(lake, question, choice or FleetFilter(), metric)
+    if present or (not table.num_rows and metric not in MEASURES):
+        raise UsageError(f"no session of the lake has values of {metric!r}, so there is no base",
+                         f"one of {', '.join(present or MEASURES)}")
+    return table
+
+
+def _judged(table: pa.Table, count: str) -> Any:
+    """Return the q-value of each row; NaN where it is not judged."""
+    return fleet.q_values(fleet.p_values(table["residual"].to_numpy(), table["sigma"].to_numpy(),
+                                         table[count].to_numpy()))
+
+
+def _session(row: dict[str, Any], q: float) -> dict[str, Any]:
+    return {name: row[name] for name in ("session_id", "time_ns", *GROUP[:4], "node", "unit", "level", "base",
+                                         "sessions")} | {"change_pct": 100 * float(np.expm1(row["residual"])),
+                                                         "q_value": float(q)}
+
+
+def _not_judged(table: pa.Table, q: Any) -> list[dict[str, Any]]:
+    """Return the groups of sessions that nothing is said of, each with the reason."""
+    rows = table.filter(pa.array(np.isnan(q)))
+    return [dict(zip(GROUP[:4], key, strict=True)) | {
+        "sessions": part.num_rows, "why_absent": _why_not(part["sessions"][0].as_py())}
+        for key, part in _by(rows, GROUP[:4])]
+
+
+def _why_not(sessions: int) -> str:
+    if sessions < fleet.FEWEST:
+        return f"{sessions} comparable session{'s' if sessions > 1 else ''}; a base takes {fleet.FEWEST}"
+    return "more than half of the levels are equal: they have no scatter"
+
+
+def _nodes(table: pa.Table, fdr: float) -> dict[str, Any]:
+    table = table.filter(pc.is_valid(table["node"]))
+    shifts = fleet.node_shifts(table["node"].to_numpy(zero_copy_only=False), table["residual"].to_numpy(),
+                               table["sigma"].to_numpy(), table["nodes"].to_numpy())
+    q = fleet.q_values(np.array([shift.p_value for shift in shifts], np.float64))
+    rows: list[dict[str, Any]] = [
+        {"node": shift.node, "sessions": shift.sessions, "shift_pct": shift.shift_pct, "q_value": float(value)}
+        for shift, value in zip(shifts, q, strict=True) if value <= fdr]
+    rows.sort(key=lambda row: (-row["shift_pct"], row["node"]))
+    return {"slow_nodes": [row for row in rows if row["shift_pct"] > 0],
+            "fast_nodes": [row for row in reversed(rows) if row["shift_pct"] < 0],
+            "nodes_judged": int((~np.isnan(q)).sum()),
+            "nodes_not_judged": [{"node": shift.node, "why_absent": shift.why_absent} for shift in shifts
+                                 if shift.why_absent]}
+
+
+def _stragglers(table: pa.Table, fdr: float) -> list[dict[str, Any]]:
+    q = _judged(table, "peers")
+    rows = [{name: row[name] for name in ("session_id", "process", *GROUP[:4], "node")}
+            | {"behind_pct": 100 * float(np.expm1(row["residual"])), "q_value": float(value)}
+            for row, value in zip(table.to_pylist(), q, strict=True) if value <= fdr and row["residual"] > 0]
+    return sorted(rows, key=lambda row: (-row["behind_pct"], row["session_id"], row["process"]))
+
+
+def _groups(table: pa.Table) -> Iterator[pa.Table]:
+    for _, rows in _by(table, GROUP):
+        yield rows
+
+
+def _by(table: pa.Table, names: tuple[str, ...]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+    """Yield the rows of each combination of these columns, in their order, nulls first."""
+    keys = list(zip(*(table[name].to_pylist() for name in names), strict=True))
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for place, key in enumerate(keys):
+        places.setdefault(key, []).append(place)
+    for key in sorted(places, key=lambda key: [(part is not None, part or "") for part in key]):
+        yield key, table.take(places[key])
+
+
+def _group_trend(rows: pa.Table) -> dict[str, Any]:
+    """Return a group's trend over its sessions in the order of time; what cannot be said is None, with the reason."""
+    first, levels = rows.slice(0, 1).to_pylist()[0], rows["level"].to_numpy()
+    described = {name: first[name] for name in (*GROUP, "unit", "direction")} | {"sessions": rows.num_rows}
+    try:
+        moved, p_value = stability.drift(np.log(levels))
+    except Absent:
+        return described | {"moved_pct": None, "p_value": None,
+                            "why_absent": f"{rows.num_rows} sessions; a trend takes {stability.LEAST}"}
+    return described | {"moved_pct": 100 * float(np.expm1(moved)), "p_value": p_value, "why_absent": ""}
+
+
+def _direction(row: dict[str, Any], significant: bool) -> str:
+    if not significant or not row["moved_pct"]:
+        return "none"
+    return "degrading" if (row["moved_pct"] > 0) == (row["direction"] == "lower_is_better") else "improving"
+
+
+def _cell(model: str | None, device: str | None, rows: pa.Table, fdr: float) -> dict[str, Any]:
+    q, residuals = rows["q"].to_numpy(), rows["residual"].to_numpy()
+    judged = int((~np.isnan(q)).sum())
+    worse = int(((q <= fdr) & (residuals > 0)).sum())
+    share = worse / judged if judged else None
+    return {"model": model, "device": device, "sessions": rows.num_rows, "judged": judged, "worse": worse,
+            "share": share, "band": None if share is None else _band(share),
+            "fingerprints": len(rows["fingerprint"].unique()),
+            "why_absent": "" if judged else _why_not(max(rows["sessions"].to_pylist()))}
+
+
+def _band(share: float) -> str:
+    return next((name for limit, name in BANDS if share < limit), WORST_BAND)

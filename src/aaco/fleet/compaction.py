@@ -1,0 +1,210 @@
+"""Many small files become few large ones, for each month, model and device; a manifest says which they are.
+
+LAKE/data/month=/model=/device=/SHA256.parquet   facts in the order of time
+LAKE/manifests/SHA256.json                       the list of these files; never changed
+A compaction writes new files, verifies that no session is lost, and then makes its manifest the present one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from aaco.core import documents, files
+from aaco.core.errors import BadBundle
+from aaco.fleet import facts
+from aaco.fleet.catalog import LANDING, Catalog, LakeState, landing_file
+
+MOST_ROWS = 1 << 16  # of a compacted file: some 64 to 256 MB
+DATA, MANIFESTS = "data", "manifests"
+FIX = "restore the lake, or ingest the bundles into another --lake"
+Partition = tuple[str, str | None, str | None]
+
+
+class DataFile(BaseModel):
+    """A compacted file, as a manifest lists it. month, model and device are those of all its sessions."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    sha256: str
+    rows: int
+    month: str
+    model: str | None
+    device: str | None
+
+    @property
+    def partition(self) -> Partition:
+        """Return the month, model and device."""
+        return self.month, self.model, self.device
+
+
+class LakeManifest(documents.Document):
+    """manifests/SHA256.json. Fields are added, never renamed."""
+
+    schema_version: int = 1
+    files: list[DataFile] = Field(default=[])
+
+    @property
+    def rows(self) -> int:
+        """Return how many sessions there are in all files."""
+        return sum(file.rows for file in self.files)
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a compaction did: sessions taken out of landing, retired sessions dropped, files written and removed, and
+    how many files there are now."""
+
+    sessions: int
+    dropped: int
+    written: int
+    removed: int
+    files: int
+
+
+def read_manifest(lake: Path, sha256: str | None) -> LakeManifest:
+    """Return the manifest of this digest; the empty one for None. Raise BadBundle if it is not as it was written."""
+    if sha256 is None:
+        return LakeManifest()
+    path = lake / MANIFESTS / f"{sha256}.json"
+    manifest = documents.load(path, LakeManifest, "manifest of a fleet", FIX)
+    if files.sha256(path) != sha256:
+        raise BadBundle(f"{path}: changed since it was written", FIX)
+    return manifest
+
+
+def compact(lake: Path) -> Compacted:
+    """Move everything in landing into large files, and drop what was retired. Raise AacoError.
+
+    Killed at any moment it leaves the lake as it was; what it wrote by then is removed by the next one.
+    """
+    with Catalog.open(lake) as catalog, files.locked(lake):
+        before = catalog.state()
+        old = read_manifest(lake, before.manifest)
+        new, dropped = _compacted(lake, old, before)
+        written = {file.path for file in new.files} - {file.path for file in old.files}
+        if before.pending or new != old:
+            _require_complete(old, new, before, dropped)
+            catalog.commit(before, _write_manifest(lake, new))
+        removed = _remove_leftovers(lake, catalog, new)
+        return Compacted(len(before.pending), dropped, len(written), removed, len(new.files))
+
+
+def _require_complete(old: LakeManifest, new: LakeManifest, before: LakeState, dropped: int) -> None:
+    """Raise BadBundle if a session would be lost or counted twice."""
+    expected = old.rows + len(before.pending) - dropped
+    if new.rows != expected:
+        raise BadBundle(f"a compaction would make {new.rows:,} sessions of {expected:,}: nothing was changed", FIX)
+
+
+def _compacted(lake: Path, old: LakeManifest, before: LakeState) -> tuple[LakeManifest, int]:
+    """Write what has to be; return the new list of files, and how many retired sessions are in none of them."""
+    landed = _landed(lake, before)
+    held = defaultdict(list)
+    for file in old.files:
+        held[file.partition].append(file)
+    listed: list[DataFile] = []
+    dropped = 0
+    for partition in sorted({*held, *landed}, key=_order):
+        tables = list(landed.get(partition, ()))
+        for file in held[partition]:
+            table = None if file.rows >= MOST_ROWS and not before.retired else read_file(lake, file)
+            if table is None or (not tables and not _holds(table, before.retired)):
+                listed.append(file)
+            else:
+                tables.append(table)
+        whole = pa.concat_tables(tables) if tables else facts.FACTS.build()
+        kept = _without(whole, before.retired)
+        dropped += whole.num_rows - kept.num_rows
+        listed += _write_partition(lake, partition, kept)
+    return LakeManifest(files=sorted(listed, key=lambda file: file.path)), dropped
+
+
+def _landed(lake: Path, before: LakeState) -> dict[Partition, list[pa.Table]]:
+    """Return the facts in landing by partition, each verified by its name. Raise BadBundle."""
+    landed: dict[Partition, list[pa.Table]] = defaultdict(list)
+    for _, sha256 in before.pending:
+        table = _read_checked(landing_file(lake, sha256), sha256)
+        row = table.select(["month", "model", "device"]).to_pylist()[0]
+        landed[row["month"], row["model"], row["device"]].append(table)
+    return landed
+
+
+def read_file(lake: Path, file: DataFile) -> pa.Table:
+    """Return the facts of a compacted file, its bytes verified. Raise BadBundle, StorageError."""
+    return _read_checked(lake / file.path, file.sha256)
+
+
+def _read_checked(path: Path, sha256: str) -> pa.Table:
+    with files.storage(path):
+        content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise BadBundle(f"{path}: changed since it was written", FIX)
+    return facts.parse(content, str(path))
+
+
+def _holds(table: pa.Table, retired: Collection[str]) -> bool:
+    return _without(table, retired).num_rows < table.num_rows
+
+
+def _without(table: pa.Table, retired: Collection[str]) -> pa.Table:
+    if not retired:
+        return table
+    return table.filter(pa.array([name not in retired for name in table["session_id"].to_pylist()], pa.bool_()))
+
+
+def _write_partition(lake: Path, partition: Partition, table: pa.Table) -> Iterator[DataFile]:
+    """Write sessions in the order of time and id, in files of at most MOST_ROWS."""
+    ordered = table.sort_by([("time_ns", "ascending"), ("session_id", "ascending")])
+    for begin in range(0, ordered.num_rows, MOST_ROWS):
+        part = ordered.slice(begin, MOST_ROWS)
+        content = facts.content(part)
+        sha256 = hashlib.sha256(content).hexdigest()
+        path = f"{DATA}/{_folder(partition)}/{sha256}.parquet"
+        files.write_atomically(lake / path, lambda file, content=content: file.write(content))  # type: ignore[misc]
+        month, model, device = partition
+        yield DataFile(path=path, sha256=sha256, rows=part.num_rows, month=month, model=model, device=device)
+
+
+def _folder(partition: Partition) -> str:
+    """Return the folders of a partition, in Hive's way: any name is a name of one folder."""
+    return "/".join(f"{name}={'__HIVE_DEFAULT_PARTITION__' if value is None else quote(value, safe=' ')[:200]}"
+                    for name, value in zip(("month", "model", "device"), partition, strict=True))
+
+
+def _order(partition: Partition) -> tuple[str, ...]:
+    return tuple(part or "" for part in partition)
+
+
+def _write_manifest(lake: Path, manifest: LakeManifest) -> str:
+    content = (json.dumps(manifest.model_dump(mode="json"), indent=1) + "\n").encode()
+    sha256 = hashlib.sha256(content).hexdigest()
+    files.write_atomically(lake / MANIFESTS / f"{sha256}.json", lambda file: file.write(content))
+    return sha256
+
+
+def _remove_leftovers(lake: Path, catalog: Catalog, present: LakeManifest) -> int:
+    """Remove the files that the present manifest does not name, and those of landing that it replaces; return how many.
+
+    A file in landing that no row names may belong to an ingest that runs now: it stays. A reader that began before
+    looks again at the present state.
+    """
+    state = catalog.state()
+    named = {file.path for file in present.files} | {f"{MANIFESTS}/{state.manifest}.json"}
+    leftovers = [path for folder in (DATA, MANIFESTS) for path in (lake / folder).rglob("*") if path.is_file()
+                 and path.relative_to(lake).as_posix() not in named]
+    landed = catalog.compacted() - {sha256 for _, sha256 in state.pending}
+    leftovers += [path for path in (lake / LANDING).glob("*.parquet") if path.stem in landed]
+    for path in leftovers:
+        with files.storage(path):
+            path.unlink(missing_ok=True)
+    return len(leftovers)

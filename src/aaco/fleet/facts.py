@@ -1,0 +1,93 @@
+"""What the lake keeps of a bundle: one row of facts. The raw evidence stays in the bundle."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aaco.core.errors import BadBundle, first_line
+from aaco.core.tables.spec import FLAG, INT, TEXT, TableSpec
+
+MOST_KERNELS = 200  # by name, those that took the most time: of the others only the sum is kept
+
+# Parquet calls what is in a list `element`: under another name a file that was read would be written with other bytes.
+SAMPLES = pa.list_(pa.field("element", pa.struct([
+    ("metric", pa.string()), ("process", pa.int64()), ("value", pa.float64()), ("unit", pa.string()),
+    ("direction", pa.string()), ("iterations", pa.int64())])))
+KERNELS = pa.list_(pa.field("element", pa.struct([
+    ("family", pa.string()), ("kernel_name", pa.string()), ("calls", pa.int64()), ("total_ns", pa.int64())])))
+FACTS = TableSpec("fleet_facts", "facts.parquet", "One row per session of the fleet.", {
+    "session_id": (TEXT, "the session's id, unique over machines"),
+    "time_ns": (INT, "when it was created, by its node's clock, since the epoch"),
+    "month": (TEXT, "of that time, UTC, YYYY-MM"),
+    "model": (TEXT, "the model's name; null: not recorded"),
+    "device": (TEXT, "what it ran on, by name; null: not recorded"),
+    "devices": (INT, "how many of them the machine has"),
+    "backend": (TEXT, "the provider that ran it"),
+    "fingerprint": (TEXT, "12 hex digits over what must be equal for sessions to be comparable"),
+    "machine": (TEXT, "id of the hardware; equal machines share it"),
+    "node": (TEXT, "id of the host; null: not recorded"),
+    "batch": (INT, "samples per inference"),
+    "environment": (TEXT, "SHA-256 of the environment; null: not recorded"),
+    "git_commit": (TEXT, "of the code under test"),
+    "git_branch": (TEXT, "of the code under test"),
+    "tag": (TEXT, "the session's tag"),
+    "tool_version": (TEXT, "the version of aaco that recorded it"),
+    "synthetic_weights": (FLAG, "whether the model's weights were made up"),
+    "samples": (SAMPLES, "each process's value of each metric"),
+    "why_no_samples": (TEXT, "the reason if there are none"),
+    "kernels": (KERNELS, f"the {MOST_KERNELS} kernels that took the most time, by name"),
+    "kernels_left_out": (INT, "how many more there were"),
+    "left_out_ns": (INT, "time of those"),
+    "why_no_kernels": (TEXT, "the reason if there are none"),
+}, never_null=("session_id", "time_ns", "month", "fingerprint"))
+
+
+@dataclass(frozen=True)
+class BundleFacts:
+    """A bundle's row, and the bytes of the Parquet file of only this row. sha256: of those bytes, its name."""
+
+    session_id: str
+    month: str
+    model: str | None
+    device: str | None
+    node: str | None
+    time_ns: int
+    content: bytes
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest of the content; equal facts have equal bytes."""
+        return hashlib.sha256(self.content).hexdigest()
+
+
+def content(table: pa.Table) -> bytes:
+    """Return the bytes of a Parquet file with these facts: the same rows give the same bytes."""
+    target = io.BytesIO()
+    pq.write_table(table, target, compression="zstd", write_page_checksum=True)
+    return target.getvalue()
+
+
+def parse(content: bytes, where: str) -> pa.Table:
+    """Return the facts of a file's bytes. Raise BadBundle, also for those that a later version wrote."""
+    try:
+        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise BadBundle(f"{where}: unreadable Parquet: {first_line(error)}", "aaco fleet ingest BUNDLE") from error
+    require_version(table.schema, where)
+    return FACTS.conform(table, where)
+
+
+def require_version(schema: pa.Schema, where: str) -> None:
+    """Raise BadBundle for a file that holds no facts, or those of a later version."""
+    stamp = schema.metadata or {}
+    version = stamp.get(b"aaco.version", b"")
+    if stamp.get(b"aaco.table") != FACTS.name.encode() or not version.isdigit():
+        raise BadBundle(f"{where}: no facts of a fleet", "name another --lake")
+    if int(version) > FACTS.version:
+        raise BadBundle(f"{where}: facts of version {int(version)}; this version of aaco reads up to {FACTS.version}",
+                        "upgrade aaco on this machine")

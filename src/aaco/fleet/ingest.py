@@ -1,0 +1,137 @@
+"""Bundles go into the lake, each once.
+
+A bundle's facts are written to LAKE/landing under the digest of their bytes and flushed to the disk; only then does the
+catalog name them. A kill leaves at most files that no row names, and the next ingest writes the same ones again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from aaco.core import files
+from aaco.core.errors import AacoError, UsageError
+from aaco.core.session import RECORD
+from aaco.core.show import SILENT, Show
+from aaco.fleet import reading
+from aaco.fleet.catalog import LANDING, Catalog, landing_file
+from aaco.fleet.facts import BundleFacts
+from aaco.tracelake.share.archive import SUFFIXES
+
+BATCH = 256  # bundles that become visible together
+SYNCING = 16  # files that are flushed at once: the file system makes one commit of them
+
+
+@dataclass
+class Ingested:
+    """What an ingest did. refused: by path, why; the other bundles were taken in all the same."""
+
+    added: list[str] = field(default_factory=list)
+    present: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def bundles(paths: Sequence[Path]) -> list[Path]:
+    """Return the bundle files and session folders at these paths, and inside them if they are folders, sorted.
+
+    Raise UsageError for a path that holds none.
+    """
+    listed: dict[Path, None] = {}
+    for path in paths:
+        inside = sorted(_bundles_in(path))
+        if not inside:
+            raise UsageError(f"{path}: no bundle and no session is there", f"a file of {', '.join(SUFFIXES)}")
+        listed |= dict.fromkeys(inside)
+    return list(listed)
+
+
+def _bundles_in(path: Path) -> Iterator[Path]:
+    if not files.is_folder(path):
+        yield from [path] if files.is_file(path) else []
+        return
+    with files.storage(path):
+        for folder, inner, names in os.walk(path):
+            if RECORD in names:
+                inner.clear()
+                yield Path(folder)
+                continue
+            inner[:] = [name for name in inner if not name.startswith(".")]
+            yield from (Path(folder) / name for name in names
+                        if name.endswith(tuple(SUFFIXES)) and not name.startswith("."))
+
+
+def ingest(lake: Path, paths: Sequence[Path], workers: int = 1, show: Show = SILENT) -> Ingested:
+    """Take bundles into the lake. Raise AacoError where the lake itself cannot be used.
+
+    A bundle that is damaged, incomplete, or has the id of another one is refused by itself.
+    """
+    done = Ingested()
+    with ExitStack() as stack:
+        catalog = stack.enter_context(Catalog.open(lake, create=True))
+        run: Callable[..., Iterator[object]] = map
+        if workers > 1 and len(paths) > BATCH:
+            context = get_context("forkserver")
+            context.set_forkserver_preload([__name__])
+            run = partial(stack.enter_context(ProcessPoolExecutor(workers, context)).map, chunksize=16)
+        with files.storage(lake):
+            (lake / LANDING).mkdir(exist_ok=True)
+        for begin in range(0, len(paths), BATCH):
+            show.progress(begin, len(paths))
+            _ingest_batch(lake, catalog, paths[begin:begin + BATCH], run, done)
+    return done
+
+
+def _ingest_batch(lake: Path, catalog: Catalog, paths: Sequence[Path], run: Callable[..., Iterator[object]],
+                  done: Ingested) -> None:
+    digests = dict(_digests(paths, done))
+    unknown = [path for path, digest in digests.items() if not catalog.knows(digest)]
+    done.present += len(digests) - len(unknown)
+    readable: dict[Path, BundleFacts] = {}
+    for path, outcome in zip(unknown, run(_read, unknown), strict=True):
+        if isinstance(outcome, BundleFacts):
+            readable[path] = outcome
+        else:
+            done.refused[str(path)] = str(outcome)
+    _land(lake, readable.values())
+    with catalog.transaction():
+        for path, row in readable.items():
+            try:
+                is_new = catalog.add(digests[path], row)
+            except UsageError as error:
+                done.refused[str(path)] = error.what
+                continue
+            done.added += [row.session_id] if is_new else []
+            done.present += not is_new
+
+
+def _read(path: Path) -> BundleFacts | str:
+    """Return a bundle's facts, or why there are none: what a worker hands back."""
+    try:
+        return reading.read(path)
+    except AacoError as error:
+        return error.what
+
+
+def _digests(paths: Sequence[Path], done: Ingested) -> Iterator[tuple[Path, str]]:
+    for path in paths:
+        try:
+            yield path, reading.source_digest(path)
+        except AacoError as error:
+            done.refused[str(path)] = error.what
+
+
+def _land(lake: Path, rows: Collection[BundleFacts]) -> None:
+    """Write facts under their digests, flushed to the disk; what is there already is the same. Raise StorageError."""
+    def write(row: BundleFacts) -> None:
+        path = landing_file(lake, row.sha256)
+        if not files.is_file(path):
+            files.write_atomically(path, lambda file: file.write(row.content))
+
+    with ThreadPoolExecutor(SYNCING) as threads:
+        list(threads.map(write, rows))

@@ -1,0 +1,1 @@
+"""Results of benchmarks of serving engines, and the spans of their requests."""

@@ -1,0 +1,33 @@
+"""Names of other tools stand only on figures that mean the same, and the guide has the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aaco.analytics.llm import other_names
+from aaco.analytics.llm.summary import summarise
+from aaco.profiler.formats.serving import bench_serving
+from tests.fakes import serving
+
+GUIDE = Path(__file__).parents[2] / "docs/guides/llm.md"
+
+
+def test_only_equal_figures_have_the_names_of_others(tmp_path):
+    """Fails when a figure that only looks alike, such as vLLM's itl, gets the other's name."""
+    requests, *events, _ = bench_serving.parse(serving.write(tmp_path / "r.json", serving.result(100)))
+    named = summarise(requests, events, None).other_names
+    assert named[other_names.VLLM] == {"median_e2el_ms": 60.0, "p90_e2el_ms": 60.0, "completed": 100,
+                                       "total_input_tokens": 700, "total_output_tokens": 400}
+    assert named[other_names.AIPERF] == {"request_latency": {"unit": "ms", "p50": 60.0, "p90": 60.0},
+                                         "request_count": 100, "error_request_count": 0}
+
+
+def test_every_figure_here_exists(tmp_path):
+    requests, *events, _ = bench_serving.parse(serving.write(tmp_path / "r.json", serving.result(100)))
+    endpoint = summarise(requests, events, None)
+    ours = {entry.name for entry in (*endpoint.latencies, *endpoint.rates)} | {"ok", "failed", "prompt_tokens"}
+    assert {figure.ours for figure in other_names.FIGURES} <= ours
+
+
+def test_the_guide_has_the_table():
+    assert other_names.table() in GUIDE.read_text()
