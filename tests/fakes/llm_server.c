@@ -8,6 +8,9 @@
  * With SLOTS so many requests are answered at once: the others wait for their turn, first come, first served. So it
  * answers SLOTS / (ttft + (chunks - 1) x period) requests a second at most.
  *
+ * GET /metrics answers with vLLM's histograms of the requests that it has answered: the time in its queue, and prefill
+ * and decode as they were planned. Any other GET is not found.
+ *
  * The schedule is the string "ref" in a request's body, words of NAME=NUMBER, times in us:
  *   ttft      from the request to the first chunk              spread    added to it, in a thousandth part per request
  *   period    from chunk to chunk                              chunks    number of chunks with content
@@ -42,7 +45,7 @@ static const int64_t DEFAULTS[WORDS] = {1000, 0, 1000, 8, 1, 1, 1, 0, -1, 0, 1, 
 
 typedef struct Stream {
     int fd, read, next, place, serves; /* bytes read; number of the next event; place in the heap, -1: not in it */
-    int64_t start, due, after, plan[WORDS]; /* after: the send of its last event */
+    int64_t came, start, due, after, plan[WORDS]; /* after: the send of its last event */
     struct Stream *later; /* who waits for a turn behind it */
     char *request;
 } Stream;
@@ -50,7 +53,8 @@ typedef struct Stream {
 static Stream streams[STREAMS];
 static Stream *heap[STREAMS];
 static Stream *turns; /* those that wait for their turn, in order */
-static int waiting, requests, slots, busy;
+static int waiting, requests, slots, busy, ended;
+static int64_t queued, prefilled, decoded; /* ns, of the requests that ended */
 
 static int64_t now(void) {
     struct timespec t;
@@ -103,7 +107,9 @@ static int numbers(char *to, size_t room, const Stream *stream, int64_t tokens, 
         size += snprintf(to + size, room - size, ",\"usage\":{\"prompt_tokens\":%ld,\"completion_tokens\":%ld,"
                          "\"prompt_tokens_details\":{\"cached_tokens\":%ld}}", (long)(16 + plan[REUSE]), (long)tokens,
                          (long)(plan[CACHED] + plan[REUSE]));
-    if (plan[TIMINGS]) size += snprintf(to + size, room - size, ",\"timings\":{\"predicted_n\":%ld}", (long)tokens);
+    if (plan[TIMINGS]) size += snprintf(to + size, room - size, ",\"timings\":{\"predicted_n\":%ld,\"prompt_ms\":%.3f,"
+                                        "\"predicted_ms\":%.3f}", (long)tokens, plan[TTFT] / 1e3,
+                                        tokens ? (tokens / plan[TOKENS] - 1) * plan[PERIOD] / 1e3 : 0.0);
     return size;
 }
 
@@ -151,6 +157,10 @@ static void event(Stream *stream) {
     if (numbers(more, sizeof more, stream, total * plan[TOKENS], 1))
         chunk(stream->fd, text, snprintf(text, sizeof text, "data: {\"id\":\"c\",\"model\":\"ref\",\"choices\":[]%s}\n\n",
                                          more));
+    ended++;
+    queued += stream->start - stream->came;
+    prefilled += 1000 * plan[TTFT];
+    decoded += due(stream, stream->next - 1) - due(stream, plan[ROLE] != 0);
     chunk(stream->fd, "data: [DONE]\n\n", 14);
     send(stream->fd, "0\r\n\r\n", 5, MSG_NOSIGNAL);
     leave(stream);
@@ -181,6 +191,21 @@ static void begin(Stream *stream, const char *body) {
     *last = stream, stream->later = NULL;
 }
 
+static void get(Stream *stream) {
+    static const char *const phases[] = {"queue", "prefill", "decode"};
+    const int64_t ns[] = {queued, prefilled, decoded};
+    char text[2048] = "", answer[2304];
+    int size = 0, found = !strncmp(stream->request, "GET /metrics ", 13);
+    for (int phase = 0; found && phase < 3; phase++)
+        size += sprintf(text + size, "# TYPE vllm:request_%s_time_seconds histogram\n"
+                        "vllm:request_%s_time_seconds_bucket{engine=\"0\",le=\"+Inf\"} %d\n"
+                        "vllm:request_%s_time_seconds_count{engine=\"0\"} %d\n"
+                        "vllm:request_%s_time_seconds_sum{engine=\"0\"} %.9f\n", phases[phase], phases[phase], ended,
+                        phases[phase], ended, phases[phase], ns[phase] / 1e9);
+    send(stream->fd, answer, sprintf(answer, "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s",
+                                     found ? "200 OK" : "404 Not Found", size, text), MSG_NOSIGNAL);
+}
+
 static void receive(Stream *stream) {
     ssize_t count = recv(stream->fd, stream->request + stream->read, REQUEST - 1 - stream->read, 0);
     if (count <= 0) {
@@ -193,6 +218,11 @@ static void receive(Stream *stream) {
     char *body = strstr(stream->request, "\r\n\r\n"), *length = strcasestr(stream->request, "content-length:");
     if (!body || stream->read < body + 4 - stream->request + (length ? atoi(length + 15) : 0)) return;
     stream->read = 0;
+    if (!strncmp(stream->request, "GET ", 4)) {
+        get(stream);
+        return;
+    }
+    stream->came = now();
     begin(stream, body + 4);
 }
 

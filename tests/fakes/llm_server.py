@@ -196,6 +196,8 @@ def _name_asked(connection: socket.socket) -> str:
             return ""
         content += piece
     head, _, body = content.partition(b"\r\n\r\n")
+    if head.startswith(b"GET "):
+        return "missing"
     size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
     while len(body) < size:
         body += connection.recv(1 << 16)

@@ -29,7 +29,7 @@ from aaco.llm import client, own_thread, packets, record
 from aaco.llm.prompts import Ask
 from aaco.llm.target import Target
 from aaco.pipeline import Run
-from aaco.report.sections.findings.endpoint import failures
+from aaco.report.sections.findings.endpoint import failures, sections
 from aaco.tracelake import documents, layout, store
 from aaco.tracelake.queries import QueryableSession
 from aaco.workflows import llm_run
@@ -120,6 +120,33 @@ def test_metrics_are_those_of_the_schedule(server: Running, settings: Settings, 
         assert "--count-chunks" in run.metrics["itl_p50_ms"].why_absent
     else:
         assert run.metrics["itl_p50_ms"].value == pytest.approx(itl, abs=0.3)
+
+
+def test_the_servers_own_counters_are_beside_the_clients(program: Path, settings: Settings):
+    """Planted: 25 ms of prefill, 20 ms of decoding; of two at a time one waits for 45 ms in the server's queue.
+
+    Requests before the load are not in the means. Mutations: counters of before are those after; timings are dropped.
+    """
+    with llm_server.serving(program, slots=1) as server:
+        asked(server.url, settings, "ttft=1000 chunks=2", requests=5)
+        run = asked(server.url, settings, "ttft=25000 period=5000 chunks=5 timings=1", requests=80, concurrency=2)
+    document = run.explanation.examined["endpoint"]
+    queue, prefill, decode = document["server_means"]
+    assert {mean["requests"] for mean in (queue, prefill, decode)} == {80}
+    assert (prefill["mean_ms"], decode["mean_ms"]) == (pytest.approx(25), pytest.approx(20))
+    assert queue["mean_ms"] > 35
+    assert {(row["server_prefill_ns"], row["server_decode_ns"], row["server_queue_ns"]) for row in requests(run)} == {
+        (25_000_000, 20_000_000, None)}
+    row = next(row for _, rows in sections(document) for row in rows if row.label == "Means by the server")
+    assert "prefill 25.0 ms, decode 20.0 ms; of the 80 requests" in row.text
+
+
+def test_a_server_without_counters_is_said_to_have_none(settings: Settings):
+    with llm_server.scripted() as url:
+        run = asked(url, settings, model="whole", requests=2, answers_as=["ref"])
+    assert {row["status"] for row in requests(run)} == {"ok"}
+    assert {mean["why_absent"] for mean in run.explanation.examined["endpoint"]["server_means"]} == {
+        "the server has no /metrics (HTTP 404)"}
 
 
 def test_a_stopped_server_delays_what_was_due_meanwhile(server: Running, settings: Settings):

@@ -16,6 +16,7 @@ from aaco.analytics.llm.decoding import DecodeFigure, LoadBound, bound_of, figur
 from aaco.analytics.llm.gaps import EventTally
 from aaco.analytics.llm.load import EndpointLoad, InProcess
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, LatencyBounds, Points, points_of
+from aaco.analytics.llm.server_counters import PhaseMean, means
 from aaco.analytics.llm.window import NO_CLOCK, SteadyWindow, steady_window
 from aaco.core import documents, statistics
 from aaco.core.arrays import Flags, Ints, Reals
@@ -141,6 +142,7 @@ class Endpoint:
     decoding: list[DecodeFigure]
     bound: LoadBound
     other_names: dict[str, dict[str, Any]]
+    server_means: list[PhaseMean]
 
     @property
     def accuracy(self) -> ClientAccuracy:
@@ -201,7 +203,8 @@ def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], l
         _accuracy(points, tally, load, requests) if load else None, process, decoding,
         _bound(points, inside, load, decoding[-1]),
         _other_names(latencies, {"ok": ok, "failed": len(points.send) - ok, "prompt_tokens": prompt,
-                                 "output_tokens": _sum(points.tokens[points.is_ok])}))
+                                 "output_tokens": _sum(points.tokens[points.is_ok])}),
+        list(means(load.server)) if load and load.server else [])
 
 
 def _bound(points: Points, inside: Flags, load: EndpointLoad | None, prefill: DecodeFigure) -> LoadBound:
