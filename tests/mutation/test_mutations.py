@@ -161,6 +161,8 @@ MUTATIONS = [
      "tests/unit/test_llm_server_counters.py::test_a_mean_is_of_what_ended_meanwhile"),
     ("analytics/llm/server_counters.py", "if requests < 0 or seconds < 0:", "if False:",
      "tests/unit/test_llm_server_counters.py::test_counters_that_say_nothing_have_a_reason"),
+    ("llm/server_metrics.py", "except (OSError, http.client.HTTPException)", "except (http.client.HTTPException)",
+     "tests/system/test_llm.py::test_a_server_that_goes_down_is_a_class_of_failures"),
     ("llm/server_metrics.py", 'totals(_text(to, server, key)), "")', 'counters.before, "")',
      "tests/system/test_llm.py::test_the_servers_own_counters_are_beside_the_clients"),
     ("llm/answer.py", "self.is_counting = False", "pass",

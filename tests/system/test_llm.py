@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -25,9 +26,9 @@ from aaco.core.config import Settings, resolve
 from aaco.core.errors import Missing, UsageError
 from aaco.core.session import Session, sessions
 from aaco.core.tables import LLM_EVENTS, REQUESTS
-from aaco.llm import client, own_thread, packets, record
+from aaco.llm import client, own_thread, packets, record, server_metrics
 from aaco.llm.prompts import Ask
-from aaco.llm.target import Target
+from aaco.llm.target import Target, parse, reach
 from aaco.pipeline import Run
 from aaco.report.sections.findings.endpoint import failures, sections
 from aaco.tracelake import documents, layout, store
@@ -292,6 +293,42 @@ def test_an_idle_connection_that_died_is_no_failure(settings: Settings):
     with llm_server.scripted(idle=True) as url:
         rows = requests(asked(url, settings, model="whole", requests=6, answers_as=["ref"]))
     assert {row["status"] for row in rows} == {"ok"} and sum(row["sent_again"] for row in rows) == 5
+
+
+def test_a_server_that_goes_down_is_a_class_of_failures(server: Running, settings: Settings):
+    """Killed when the first second of 4 is on disk: what was under way is cut, what follows finds no server.
+
+    Its counters are not known. Mutation: counters that cannot be read end the load with an error.
+    """
+    def kill() -> None:
+        folder = settings.config.storage.sessions_dir
+        while not any(path.stat().st_size > 4_000 for path in folder.glob("*/*/runtime/load.reads")):
+            time.sleep(0.01)
+        server.process.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    run = asked(server.url, settings, "ttft=20000 period=5000 chunks=5", requests=200, rate_per_s=50.0)
+    killer.join()
+    counts = Counter(row["status"] for row in requests(run))
+    assert counts.keys() == {"ok", "cut", "connect"} and counts["connect"] > 20
+    document = run.explanation.examined["endpoint"]
+    assert document["in_latencies"] <= document["ok"] == counts["ok"]
+    assert all("could not be read" in mean["why_absent"] for mean in document["server_means"])
+
+
+@pytest.mark.parametrize(("answer", "why"), [
+    (lambda connection: time.sleep(1), "timed out"), (llm_server.hang_up(), "could not be read"),
+    (llm_server.hang_up(b"SSH-2.0-OpenSSH_9\r\n" * 3), "could not be read"),
+    (llm_server.status(200, b"\xff\x00 not of Prometheus"), "no histogram"),
+    (llm_server.status(401, {"error": "a key"}), "HTTP 401")])
+def test_counters_that_cannot_be_read_have_a_reason(monkeypatch: pytest.MonkeyPatch, answer: Any, why: str):
+    monkeypatch.setitem(llm_server.ANSWERS, "missing", answer)
+    monkeypatch.setattr(server_metrics, "TIMEOUT_S", 0.3)
+    with llm_server.scripted() as url:
+        to = parse(url)
+        counters = server_metrics.before(to, reach(to), "")
+    assert why in counters.why_absent and not counters.before
 
 
 def test_what_is_misspelt_or_down_is_refused_before_there_is_a_session(settings: Settings):
