@@ -43,11 +43,11 @@ class Recording:
 
 
 @contextmanager
-def running(cpu: int | None = None) -> Iterator[Running]:
-    """The reference server, on one CPU."""
+def running(cpu: int | None = None, slots: int = 0) -> Iterator[Running]:
+    """The reference server, on one CPU. slots: requests that it answers at once; 0: all."""
     prefix = [] if cpu is None else ["taskset", "-c", str(cpu)]
     with tempfile.TemporaryDirectory() as folder, \
-            llm_server.serving(llm_server.compiled(Path(folder)), prefix) as server:
+            llm_server.serving(llm_server.compiled(Path(folder)), prefix, slots) as server:
         yield server
 
 

@@ -3,7 +3,13 @@
  * says when it was sent (CLOCK_MONOTONIC, ns): "t" right before send(2), and "p" right after that of the event before.
  * So what a client measures can be held against it.
  *
- *     llm_server [PORT]     serves on the loopback until it is killed; its first line is the port
+ *     llm_server [PORT [SLOTS]]     serves on the loopback until it is killed; its first line is the port
+ *
+ * With SLOTS so many requests are answered at once: the others wait for their turn, first come, first served. So it
+ * answers SLOTS / (ttft + (chunks - 1) x period) requests a second at most.
+ *
+ * GET /metrics answers with vLLM's histograms of the requests that it has answered: the time in its queue, and prefill
+ * and decode as they were planned. Any other GET is not found.
  *
  * The schedule is the string "ref" in a request's body, words of NAME=NUMBER, times in us:
  *   ttft      from the request to the first chunk              spread    added to it, in a thousandth part per request
@@ -13,6 +19,7 @@
  *   stall_at  number of a chunk before which it pauses         stall     for this long
  *   usage     1: the tokens come at the end                    continuous 1: and with each chunk, as vLLM does
  *   timings   1: they come with each chunk as llama.cpp's      cached    tokens of the prompt that were cached
+ *   reuse     tokens that each answer in the messages adds to the prompt, and to its cached part
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -30,20 +37,24 @@
 
 enum { STREAMS = 8192, REQUEST = 1 << 16 };
 enum { TTFT, SPREAD, PERIOD, CHUNKS, TOKENS, BURST, ROLE, REASONING, STALL_AT, STALL, USAGE, CONTINUOUS, TIMINGS,
-       CACHED, WORDS };
+       CACHED, REUSE, WORDS };
 static const char *const NAMES[WORDS] = {"ttft", "spread", "period", "chunks", "tokens", "burst", "role", "reasoning",
-                                         "stall_at", "stall", "usage", "continuous", "timings", "cached"};
-static const int64_t DEFAULTS[WORDS] = {1000, 0, 1000, 8, 1, 1, 1, 0, -1, 0, 1, 0, 0, 0};
+                                         "stall_at", "stall", "usage", "continuous", "timings", "cached",
+                                         "reuse"};
+static const int64_t DEFAULTS[WORDS] = {1000, 0, 1000, 8, 1, 1, 1, 0, -1, 0, 1, 0, 0, 0, 0};
 
-typedef struct {
-    int fd, read, next, place; /* bytes read; number of the next event; place in the heap, -1: not in it */
-    int64_t start, due, after, plan[WORDS]; /* after: the send of its last event */
+typedef struct Stream {
+    int fd, read, next, place, serves; /* bytes read; number of the next event; place in the heap, -1: not in it */
+    int64_t came, start, due, after, plan[WORDS]; /* after: the send of its last event */
+    struct Stream *later; /* who waits for a turn behind it */
     char *request;
 } Stream;
 
 static Stream streams[STREAMS];
 static Stream *heap[STREAMS];
-static int waiting, requests;
+static Stream *turns; /* those that wait for their turn, in order */
+static int waiting, requests, slots, busy, ended;
+static int64_t queued, prefilled, decoded; /* ns, of the requests that ended */
 
 static int64_t now(void) {
     struct timespec t;
@@ -93,10 +104,36 @@ static int numbers(char *to, size_t room, const Stream *stream, int64_t tokens, 
     const int64_t *plan = stream->plan;
     int size = 0;
     if (last ? plan[USAGE] : plan[CONTINUOUS])
-        size += snprintf(to + size, room - size, ",\"usage\":{\"prompt_tokens\":16,\"completion_tokens\":%ld,"
-                         "\"prompt_tokens_details\":{\"cached_tokens\":%ld}}", (long)tokens, (long)plan[CACHED]);
-    if (plan[TIMINGS]) size += snprintf(to + size, room - size, ",\"timings\":{\"predicted_n\":%ld}", (long)tokens);
+        size += snprintf(to + size, room - size, ",\"usage\":{\"prompt_tokens\":%ld,\"completion_tokens\":%ld,"
+                         "\"prompt_tokens_details\":{\"cached_tokens\":%ld}}", (long)(16 + plan[REUSE]), (long)tokens,
+                         (long)(plan[CACHED] + plan[REUSE]));
+    if (plan[TIMINGS]) size += snprintf(to + size, room - size, ",\"timings\":{\"predicted_n\":%ld,\"prompt_ms\":%.3f,"
+                                        "\"predicted_ms\":%.3f}", (long)tokens, plan[TTFT] / 1e3,
+                                        tokens ? (tokens / plan[TOKENS] - 1) * plan[PERIOD] / 1e3 : 0.0);
     return size;
+}
+
+static void serve(Stream *stream) {
+    busy++, stream->serves = 1;
+    stream->start = now();
+    stream->next = 0, stream->after = stream->start;
+    stream->due = due(stream, 0);
+    put(stream, waiting++);
+    sift(stream->place);
+}
+
+static void yield(Stream *stream) { /* it is answered, or gone: whose turn is it? */
+    for (Stream **at = &turns; *at; at = &(*at)->later)
+        if (*at == stream) {
+            *at = stream->later;
+            break;
+        }
+    if (!stream->serves) return;
+    busy--, stream->serves = 0;
+    if (!turns || busy >= slots) return;
+    Stream *next = turns;
+    turns = next->later;
+    serve(next);
 }
 
 static void event(Stream *stream) {
@@ -120,9 +157,14 @@ static void event(Stream *stream) {
     if (numbers(more, sizeof more, stream, total * plan[TOKENS], 1))
         chunk(stream->fd, text, snprintf(text, sizeof text, "data: {\"id\":\"c\",\"model\":\"ref\",\"choices\":[]%s}\n\n",
                                          more));
+    ended++;
+    queued += stream->start - stream->came;
+    prefilled += 1000 * plan[TTFT];
+    decoded += due(stream, stream->next - 1) - due(stream, plan[ROLE] != 0);
     chunk(stream->fd, "data: [DONE]\n\n", 14);
     send(stream->fd, "0\r\n\r\n", 5, MSG_NOSIGNAL);
     leave(stream);
+    yield(stream);
 }
 
 static void begin(Stream *stream, const char *body) {
@@ -136,18 +178,39 @@ static void begin(Stream *stream, const char *body) {
             if (at[-1] == ' ' || at[-1] == '"') stream->plan[word] = atoll(at + strlen(name));
     }
     stream->plan[TTFT] += stream->plan[SPREAD] * (requests++ * 617 % 1000) / 1000;
+    int answers = 0;
+    for (const char *at = body; (at = strstr(at, "\"assistant\"")); at++) answers++;
+    stream->plan[REUSE] *= answers;
     send(stream->fd, head, sizeof head - 1, MSG_NOSIGNAL);
-    stream->start = now();
-    stream->next = 0, stream->after = stream->start;
-    stream->due = due(stream, 0);
-    put(stream, waiting++);
-    sift(stream->place);
+    if (!slots || busy < slots) {
+        serve(stream);
+        return;
+    }
+    Stream **last = &turns;
+    while (*last) last = &(*last)->later;
+    *last = stream, stream->later = NULL;
+}
+
+static void get(Stream *stream) {
+    static const char *const phases[] = {"queue", "prefill", "decode"};
+    const int64_t ns[] = {queued, prefilled, decoded};
+    char text[2048] = "", answer[2304];
+    int size = 0, found = !strncmp(stream->request, "GET /metrics ", 13);
+    for (int phase = 0; found && phase < 3; phase++)
+        size += sprintf(text + size, "# TYPE vllm:request_%s_time_seconds histogram\n"
+                        "vllm:request_%s_time_seconds_bucket{engine=\"0\",le=\"+Inf\"} %d\n"
+                        "vllm:request_%s_time_seconds_count{engine=\"0\"} %d\n"
+                        "vllm:request_%s_time_seconds_sum{engine=\"0\"} %.9f\n", phases[phase], phases[phase], ended,
+                        phases[phase], ended, phases[phase], ns[phase] / 1e9);
+    send(stream->fd, answer, sprintf(answer, "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s",
+                                     found ? "200 OK" : "404 Not Found", size, text), MSG_NOSIGNAL);
 }
 
 static void receive(Stream *stream) {
     ssize_t count = recv(stream->fd, stream->request + stream->read, REQUEST - 1 - stream->read, 0);
     if (count <= 0) {
         leave(stream);
+        yield(stream);
         close(stream->fd);
         return;
     }
@@ -155,6 +218,11 @@ static void receive(Stream *stream) {
     char *body = strstr(stream->request, "\r\n\r\n"), *length = strcasestr(stream->request, "content-length:");
     if (!body || stream->read < body + 4 - stream->request + (length ? atoi(length + 15) : 0)) return;
     stream->read = 0;
+    if (!strncmp(stream->request, "GET ", 4)) {
+        get(stream);
+        return;
+    }
+    stream->came = now();
     begin(stream, body + 4);
 }
 
@@ -164,6 +232,7 @@ int main(int count, char **words) {
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     struct rlimit files;
+    slots = count > 2 ? atoi(words[2]) : 0;
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);

@@ -38,9 +38,10 @@ def compiled(folder: Path) -> Path:
 
 
 @contextmanager
-def serving(program: Path, prefix: Sequence[str] = ()) -> Iterator[Running]:
-    """The server in C, at a free port. prefix: words before its own, such as taskset's."""
-    with subprocess.Popen([*prefix, program], stdout=subprocess.PIPE, text=True) as process:
+def serving(program: Path, prefix: Sequence[str] = (), slots: int = 0) -> Iterator[Running]:
+    """The server in C, at a free port. prefix: words before its own, such as taskset's. slots: requests that it answers
+    at once; 0: all."""
+    with subprocess.Popen([*prefix, program, "0", str(slots)], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
             yield Running(f"http://127.0.0.1:{int(process.stdout.readline())}", process)
@@ -195,6 +196,8 @@ def _name_asked(connection: socket.socket) -> str:
             return ""
         content += piece
     head, _, body = content.partition(b"\r\n\r\n")
+    if head.startswith(b"GET "):
+        return "missing"
     size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
     while len(body) < size:
         body += connection.recv(1 << 16)

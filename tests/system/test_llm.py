@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -25,11 +26,11 @@ from aaco.core.config import Settings, resolve
 from aaco.core.errors import Missing, UsageError
 from aaco.core.session import Session, sessions
 from aaco.core.tables import LLM_EVENTS, REQUESTS
-from aaco.llm import client, own_thread, packets, record
+from aaco.llm import client, own_thread, packets, record, server_metrics
 from aaco.llm.prompts import Ask
-from aaco.llm.target import Target
+from aaco.llm.target import Target, parse, reach
 from aaco.pipeline import Run
-from aaco.report.sections.findings.endpoint import failures
+from aaco.report.sections.findings.endpoint import failures, sections
 from aaco.tracelake import documents, layout, store
 from aaco.tracelake.queries import QueryableSession
 from aaco.workflows import llm_run
@@ -120,6 +121,33 @@ def test_metrics_are_those_of_the_schedule(server: Running, settings: Settings, 
         assert "--count-chunks" in run.metrics["itl_p50_ms"].why_absent
     else:
         assert run.metrics["itl_p50_ms"].value == pytest.approx(itl, abs=0.3)
+
+
+def test_the_servers_own_counters_are_beside_the_clients(program: Path, settings: Settings):
+    """Planted: 25 ms of prefill, 20 ms of decoding; of two at a time one waits for 45 ms in the server's queue.
+
+    Requests before the load are not in the means. Mutations: counters of before are those after; timings are dropped.
+    """
+    with llm_server.serving(program, slots=1) as server:
+        asked(server.url, settings, "ttft=1000 chunks=2", requests=5)
+        run = asked(server.url, settings, "ttft=25000 period=5000 chunks=5 timings=1", requests=80, concurrency=2)
+    document = run.explanation.examined["endpoint"]
+    queue, prefill, decode = document["server_means"]
+    assert {mean["requests"] for mean in (queue, prefill, decode)} == {80}
+    assert (prefill["mean_ms"], decode["mean_ms"]) == (pytest.approx(25), pytest.approx(20))
+    assert queue["mean_ms"] > 35
+    assert {(row["server_prefill_ns"], row["server_decode_ns"], row["server_queue_ns"]) for row in requests(run)} == {
+        (25_000_000, 20_000_000, None)}
+    row = next(row for _, rows in sections(document) for row in rows if row.label == "Means by the server")
+    assert "prefill 25.0 ms, decode 20.0 ms; of the 80 requests" in row.text
+
+
+def test_a_server_without_counters_is_said_to_have_none(settings: Settings):
+    with llm_server.scripted() as url:
+        run = asked(url, settings, model="whole", requests=2, answers_as=["ref"])
+    assert {row["status"] for row in requests(run)} == {"ok"}
+    assert {mean["why_absent"] for mean in run.explanation.examined["endpoint"]["server_means"]} == {
+        "the server has no /metrics (HTTP 404)"}
 
 
 def test_a_stopped_server_delays_what_was_due_meanwhile(server: Running, settings: Settings):
@@ -265,6 +293,42 @@ def test_an_idle_connection_that_died_is_no_failure(settings: Settings):
     with llm_server.scripted(idle=True) as url:
         rows = requests(asked(url, settings, model="whole", requests=6, answers_as=["ref"]))
     assert {row["status"] for row in rows} == {"ok"} and sum(row["sent_again"] for row in rows) == 5
+
+
+def test_a_server_that_goes_down_is_a_class_of_failures(server: Running, settings: Settings):
+    """Killed when the first second of 4 is on disk: what was under way is cut, what follows finds no server.
+
+    Its counters are not known. Mutation: counters that cannot be read end the load with an error.
+    """
+    def kill() -> None:
+        folder = settings.config.storage.sessions_dir
+        while not any(path.stat().st_size > 4_000 for path in folder.glob("*/*/runtime/load.reads")):
+            time.sleep(0.01)
+        server.process.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    run = asked(server.url, settings, "ttft=20000 period=5000 chunks=5", requests=200, rate_per_s=50.0)
+    killer.join()
+    counts = Counter(row["status"] for row in requests(run))
+    assert counts.keys() == {"ok", "cut", "connect"} and counts["connect"] > 20
+    document = run.explanation.examined["endpoint"]
+    assert document["in_latencies"] <= document["ok"] == counts["ok"]
+    assert all("could not be read" in mean["why_absent"] for mean in document["server_means"])
+
+
+@pytest.mark.parametrize(("answer", "why"), [
+    (lambda connection: time.sleep(1), "timed out"), (llm_server.hang_up(), "could not be read"),
+    (llm_server.hang_up(b"SSH-2.0-OpenSSH_9\r\n" * 3), "could not be read"),
+    (llm_server.status(200, b"\xff\x00 not of Prometheus"), "no histogram"),
+    (llm_server.status(401, {"error": "a key"}), "HTTP 401")])
+def test_counters_that_cannot_be_read_have_a_reason(monkeypatch: pytest.MonkeyPatch, answer: Any, why: str):
+    monkeypatch.setitem(llm_server.ANSWERS, "missing", answer)
+    monkeypatch.setattr(server_metrics, "TIMEOUT_S", 0.3)
+    with llm_server.scripted() as url:
+        to = parse(url)
+        counters = server_metrics.before(to, reach(to), "")
+    assert why in counters.why_absent and not counters.before
 
 
 def test_what_is_misspelt_or_down_is_refused_before_there_is_a_session(settings: Settings):
@@ -429,11 +493,12 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
     """Its JSON reads back, and its exit code is that of its claims. Which are met decides a quiet machine."""
     from benchmarks import claims
     from benchmarks import llm as package
-    from benchmarks.llm import accuracy, definitions, llama, open_loop, peers, size, tails
+    from benchmarks.llm import accuracy, definitions, knee, llama, open_loop, peers, size, tails
 
     for module, smaller in ((accuracy, {"STREAMS": 5, "CHUNKS": 5, "HOGS": 1}), (tails, {"RUNS": 50, "REQUESTS": 500}),
                             (definitions, {"REQUESTS": 4, "CASES": {"one": "chunks=4 continuous=1"}}),
                             (open_loop, {"SECONDS": 1, "STOP_S": 0.3, "PAUSE_S": 0.2}), (size, {"TOKENS": 20_000}),
+                            (knee, {"REQUESTS": 70, "MOST": knee.CAPACITY / 3}),
                             (llama, {"REQUESTS": 4, "TOKENS": 20}),
                             (peers, {"REQUESTS": 4, "CASES": {"one": ("chunks=20", 20, 1, 0)}})):
         for name, number in smaller.items():
@@ -443,7 +508,7 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(sys, "argv", ["benchmarks.llm", "--json", str(tmp_path / "claims.json")])
     code = claims.main(package)
     parts = json.loads((tmp_path / "claims.json").read_text())["parts"]
-    assert set(parts) == {"accuracy", "against", "definitions", "llama", "open_loop", "peers", "size", "tails"}
+    assert set(parts) == {"accuracy", "against", "definitions", "knee", "llama", "open_loop", "peers", "size", "tails"}
     assert all(parts.values())
     assert code == int(any(claim["met"] is False for part in parts.values() for claim in part))
     assert parts["size"][0]["met"]  # of the disk; memory is that of a process of its own only outside of tests

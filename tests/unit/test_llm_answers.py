@@ -15,7 +15,7 @@ from aaco.llm import answers
 from aaco.llm.answer import KINDS, StreamedAnswer
 from aaco.llm.answers import EventSplitter, Malformed
 from aaco.llm.parse import is_model
-from tests.fakes.llm_server import TRICKY, WORDS, event, sse
+from tests.fakes.llm_server import DONE, TRICKY, WORDS, event, sse
 
 STREAM = json.dumps({"status": 200, "content-type": "text/event-stream"}).encode()
 
@@ -79,6 +79,24 @@ def test_tokens_of_each_chunk_are_differences_of_the_count_so_far():
         "predicted_n": 3, "cache_n": 9, "draft_n_accepted": 2}), b"data: [DONE]\n\n")
     assert [tokens for _, tokens in found] == [1, 2, -1] and timed.counts["tokens_source"] == "timings"
     assert timed.counts["cached_tokens"] == 9 and timed.counts["accepted_draft_tokens"] == 2
+
+
+def test_the_servers_times_are_those_of_its_last_word():
+    """Of llama.cpp, which says them so far with each chunk. Mutation: prefill is decode."""
+    answer, _ = answered(event("a", timings={"predicted_n": 1, "prompt_ms": 2.5, "predicted_ms": 0.001}),
+                         event("b", timings={"predicted_n": 2, "prompt_ms": 2.5, "predicted_ms": 7.25}), DONE)
+    assert answer.server_times == {"server_prefill_ns": 2_500_000, "server_decode_ns": 7_250_000}
+    silent, _ = answered(event("a", usage=usage(1)), DONE)
+    assert set(silent.server_times.values()) == {None}
+
+
+@pytest.mark.parametrize("wrong", [
+    {"usage": usage(-1)}, {"usage": usage(1 << 63)}, {"usage": usage(1e300)}, {"timings": {"predicted_n": 10 ** 40}},
+    {"timings": {"prompt_ms": -1}}, {"timings": {"predicted_ms": 1e300}}, {"timings": {"prompt_ms": "3"}}])
+def test_numbers_that_cannot_be_are_malformed(wrong: dict[str, Any]):
+    """Mutation: whatever is a number counts."""
+    answer, _ = answered(event("a", **wrong), DONE)
+    assert answer.status == "malformed" and re.search(r"usage|timings", answer.detail)
 
 
 def test_reasoning_tokens_of_each_chunk_are_not_output():

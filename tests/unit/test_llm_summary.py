@@ -167,6 +167,15 @@ def test_cold_and_warm_prefixes_are_not_put_together():
     assert groups == {"cold": pytest.approx(300), "warm": pytest.approx(30)}
 
 
+@pytest.mark.parametrize("cached", [0, 64])
+def test_answers_without_a_word_on_their_prefix_are_neither_cold_nor_warm(cached: int):
+    """vLLM says nothing of a prompt without a cached prefix. Mutation: they are in no percentile."""
+    rows = [request(number, 100 * number, ttft=[300, 30][number % 2], cached_tokens=[None, cached][number % 2])
+            for number in range(200)]
+    groups = {one.group: one.quantiles[0].value for one in found(rows).latencies if one.name == "ttft"}
+    assert groups == {"unstated": pytest.approx(300), "warm" if cached else "cold": pytest.approx(30)}
+
+
 def test_merged_reads_widen_intervals_and_move_no_value():
     """Half of the first chunks may have come 5 ms earlier. Mutation: the interval is that of the values alone."""
     rows = many()

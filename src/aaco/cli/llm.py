@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from aaco.cli import manual, options, say
+from aaco.cli import llm_loads, manual, options, say
 from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
@@ -29,6 +29,13 @@ OF_DECODERS = ("genai", "backend", "batch")  # options by the kind of target tha
 OF_SERVERS = ("model", "api", "concurrency", "trace", "prompts", "shared_prefix_pct", "count_chunks", "body",
               "answers_as", "gap_timeout_s", "timeout_s", "real_time", "packet_stamps", "key_env", "key_file",
               "certificates")
+PLAIN = "one endpoint without --against"
+OF_ONE_REPORT = ("preset", "policy_file", "full")
+OF_SERVERS_ALONE = ("a load that rises", "--against")
+# Options that would have no effect, by what the command does.
+IGNORED = {"a load that rises": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct", "batches"),
+           "--batches": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct"),
+           "--against": OF_ONE_REPORT, PLAIN: ("tolerance_pct",)}
 LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_latency_p99_ms"}
 
 
@@ -43,12 +50,13 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
               help="Interface, where the URL does not name it.")
 @click.option("--batches", metavar="N,N", help="A session for each of these batches, and for each of several "
               "--prompt-tokens (64,512), and a table of them.")
-@click.option("--requests", "-n", type=options.COUNT, help="Requests.  [default: 100, or those of the trace]")
-@click.option("--concurrency", "-c", type=options.COUNT, help="Requests open at once.  [default: 1; no limit with "
-              "--rate, --poisson and --trace]")
-@click.option("--rate", "rate_per_s", type=options.POSITIVE, metavar="R", help="Send R requests a second, whatever "
-              "became of earlier ones.")
-@click.option("--poisson", "poisson_per_s", type=options.POSITIVE, metavar="R", help="The same at random times.")
+@click.option("--requests", "-n", type=options.COUNT, help="Requests.  [default: 100, or those of the trace; of a "
+              "load that rises at least 10 s of a rate]")
+@click.option("--concurrency", "-c", type=llm_loads.OPEN, metavar="N|N,N|A:B", help="Requests open at once.  [default: "
+              "1; no limit with --rate, --poisson and --trace]")
+@click.option("--rate", "rate_per_s", type=llm_loads.RATE, metavar="R|R,R|A:B", help="Send R requests a second, "
+              "whatever became of earlier ones.")
+@click.option("--poisson", "poisson_per_s", type=llm_loads.RATE, metavar="R|R,R|A:B", help="The same at random times.")
 @click.option("--trace", type=FILE, help='Send when a file says: JSON lines with "timestamp" in ms.')
 @click.option("--prompts", type=FILE, help='Prompts: JSON lines with "prompt" or "messages", ShareGPT, or plain lines.')
 @click.option("--prompt-tokens", default="128", show_default=True, metavar="N|A:B", help="Words of a made prompt.")
@@ -95,6 +103,9 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
     was sent. What failed is counted by class and is in no latency. A quantile that so few requests cannot support is
     left out: p99 needs 662.
 
+    A load that rises, as a list (--rate 10,20,40) or a range that doubles (--rate 1:64, --concurrency 1:64), makes a
+    session for each step until the server does not keep up, and a table of them with the knee.
+
     Objectives of --preset or --policy decide the exit status, as in `aaco sla check`. Needs the extra aaco[llm]. Keys
     are taken from a variable or a file, and never kept.
     """
@@ -102,11 +113,18 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
 
     policy, settings = _policy(preset, policy_file), options.settings(config_file, sessions_dir)
     load_fields["terms"] = dict(map(_term, slo))
-    if policy and (batches or against):
-        raise UsageError("objectives are of one session, without --batches and --against",
-                         "aaco sla check SESSION for each")
+    rising = llm_loads.take_rising(load_fields)
+    mode = "a load that rises" if rising else "--batches" if batches else "--against" if against else PLAIN
+    _refuse(IGNORED[mode], mode)
+    if mode in OF_SERVERS_ALONE and not load_fields["model"]:
+        raise UsageError(f"{mode} is for a server and its model", "aaco llm URL --model NAME")
+    if strict and mode == PLAIN and not policy:
+        raise UsageError("--strict is of objectives or a verdict", "--preset, --policy or --against")
     if batches:
         _sweep(target, batches, load_fields, settings, tag, as_json)
+        return
+    if rising:
+        llm_loads.ask(_of_server(target, load_fields), rising, settings, tag, as_json)
         return
     if against:
         _compare(_of_server(target, load_fields), against, settings, tolerance_pct, tag, strict, as_json)
@@ -177,12 +195,17 @@ def _sweep(target: str | None, batches: str, load_fields: dict[str, Any], settin
 
 def _without(load_fields: dict[str, Any], names: Collection[str], of: str) -> dict[str, Any]:
     """Return the options without those of the other kind of target. Raise UsageError where the user named one."""
+    _refuse(names, of)
+    return {name: setting for name, setting in load_fields.items() if name not in names}
+
+
+def _refuse(names: Collection[str], of: str) -> None:
+    """Raise UsageError where the user named one of these options, which would have no effect."""
     context = click.get_current_context()
     for name in names:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
             raise UsageError(f"{option} is not for {of}", "aaco llm --help")
-    return {name: setting for name, setting in load_fields.items() if name not in names}
 
 
 def _compare(request: LoadRequest, against: str, settings: Settings, tolerance_pct: float | None, tag: str,

@@ -183,6 +183,15 @@ class StreamedAnswer:
                 "accepted_draft_tokens": _first(completion.accepted_prediction_tokens if completion else None,
                                                 timings.draft_n_accepted)}
 
+    @property
+    def server_times(self) -> dict[str, int | None]:
+        """Return the durations that the server says, ns, as columns of `requests`."""
+        return {"server_prefill_ns": _ns(self.timings.prompt_ms), "server_decode_ns": _ns(self.timings.predicted_ms)}
+
+
+def _ns(ms: float | None) -> int | None:
+    return None if ms is None else round(ms * 1e6)
+
 
 def _first(*counts: int | None) -> int | None:
     return next((count for count in counts if count is not None), None)

@@ -7,7 +7,7 @@ a colon, an empty line ends an event.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -16,32 +16,36 @@ END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r(?!\n)|\n\r\n|\r\n\n")
 LINE = re.compile(rb"\r\n|\n|\r")
 DONE = b"[DONE]"
 Text = str | None
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)] | None  # what a float, and so any reader of JSON, holds exactly
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)] | None  # 30 years
 
 
 class Details(msgspec.Struct):
     """Parts of the counts of tokens."""
 
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    accepted_prediction_tokens: int | None = None
+    cached_tokens: Count = None
+    reasoning_tokens: Count = None
+    accepted_prediction_tokens: Count = None
 
 
 class Usage(msgspec.Struct):
     """Counts of tokens until now."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
     prompt_tokens_details: Details | None = None
     completion_tokens_details: Details | None = None
 
 
 class Timings(msgspec.Struct):
-    """What llama.cpp's server says of the time."""
+    """What llama.cpp's server says of the time: its prompt until the first token, and the tokens after that."""
 
-    predicted_n: int | None = None
-    prompt_n: int | None = None
-    cache_n: int | None = None
-    draft_n_accepted: int | None = None
+    predicted_n: Count = None
+    prompt_n: Count = None
+    cache_n: Count = None
+    draft_n_accepted: Count = None
+    prompt_ms: Milliseconds = None
+    predicted_ms: Milliseconds = None
 
 
 class Delta(msgspec.Struct):

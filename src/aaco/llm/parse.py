@@ -149,5 +149,6 @@ def _row(answer: StreamedAnswer) -> dict[str, Any]:
                "t_end_ns": answer.end_ns, "http_status": answer.http_status, "cpu_wait_ns": answer.cpu_wait_ns}
     return {"request_id": answer.request, "t_intended_ns": answer.intended_ns, "t_send_ns": answer.send_ns,
             **{name: None if number == UNKNOWN else number for name, number in numbers.items()}, **answer.counts,
+            **answer.server_times,
             "chunks": answer.chunks, "status": answer.status, "detail": answer.detail or None,
             "model": answer.model or None, "sent_again": answer.again}

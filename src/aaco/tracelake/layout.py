@@ -17,6 +17,7 @@ DUET = "runtime/duet.json"  # of a comparison in turns: its plan, and what it me
 COMMAND = "runtime/command.json"  # in its place, when a command was run
 LOAD = "runtime/load.json"  # in its place, when an endpoint of a language model was asked
 READS = "runtime/load.reads"  # and every read of the answers
+LOAD_STEPS = "runtime/load_steps.json"  # of the last of several loads that rose: what each measured
 MIGRAPHX_PARTITION = "runtime/migraphx_partition.json"
 ORT_PROFILE = "profiler/raw/ort_profile.json.gz"
 # What a device did, in three passes: beside the runtime's profile, with kernels alone, and with the calls.

@@ -17,6 +17,7 @@ from aaco.analytics.llm.load import Arrivals, EndpointLoad
 from aaco.core import files
 from aaco.core.arrays import Ints
 from aaco.core.config import Settings
+from aaco.core.documents import encode
 from aaco.core.errors import UsageError
 from aaco.core.redaction import redact
 from aaco.core.session import Session
@@ -24,7 +25,7 @@ from aaco.core.show import SILENT, Show
 from aaco.core.tables import REQUESTS as REQUESTS_TABLE
 from aaco.governance.interleaved import request_pairs
 from aaco.governance.verdict import RegressionVerdict
-from aaco.llm import arrivals, client, own_thread, prompts, target
+from aaco.llm import arrivals, client, own_thread, prompts, server_metrics, target
 from aaco.llm.packets import PacketTap
 from aaco.llm.prompts import Ask, Lengths
 from aaco.llm.target import Api, Server, Target
@@ -107,14 +108,24 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
     server = target.reach(to, request.certificates)
     _refuse_privileges(request, server)
     bodies = [_encoded(request, to, ask, key) for ask in asks]
+    load = replace(load, server=server_metrics.before(to, server, key))
     session = begin(load, settings, tag)
     with outcome(session):
         show.step(f"asking {request.model} at {to.url} {len(asks):,} times")
         client.run(client.Load(bodies, due, concurrency, request.gap_timeout_s, request.timeout_s,
                                request.real_time, request.packet_stamps), server,
                    session.folder / layout.READS, key, show.progress)
+        _count_after(session, to, server, key)
         show.step("explaining")
         return Run(session, seal(session, settings, "complete", show))
+
+
+def _count_after(session: Session, to: Target, server: Server, key: str) -> None:
+    """Keep what the server has counted since the session began."""
+    load = EndpointLoad.of(documents.require(session, layout.LOAD))
+    if load.server:
+        counted = server_metrics.after(load.server, to, server, key)
+        session.write_json(layout.LOAD, encode(replace(load, server=counted)))
 
 
 def _key(request: LoadRequest) -> str:
@@ -222,14 +233,18 @@ def compare_endpoints(request: LoadRequest, against: str, settings: Settings, to
         _refuse_privileges(request, server)
     number = np.arange(len(sides)) // 2
     bodies = [_encoded(request, targets[side], asks[pair], key) for pair, side in zip(number, sides, strict=True)]
-    first = begin(_document(request, targets[0], len(asks), concurrency), settings, tag)
-    second = begin(replace(_document(request, targets[1], len(asks), concurrency), baseline=first.id), settings, tag)
+    loads = [replace(_document(request, to, len(asks), concurrency), server=server_metrics.before(to, server, key))
+             for to, server in zip(targets, servers, strict=True)]
+    first = begin(loads[0], settings, tag)
+    second = begin(replace(loads[1], baseline=first.id), settings, tag)
     with outcome(first), outcome(second):
         show.step(f"asking {request.model} at both {len(asks):,} times")
         client.run_in_turns(
             client.Load(bodies, None if due is None else due[number], concurrency, request.gap_timeout_s,
                         request.timeout_s, request.real_time, request.packet_stamps), servers, sides.tolist(),
             [session.folder / layout.READS for session in (first, second)], key, show.progress)
+        for session, to, server in zip((first, second), targets, servers, strict=True):
+            _count_after(session, to, server, key)
         show.step("explaining")
         baseline = Run(first, seal(first, settings, "complete", show))
         verdict = judge_endpoints(second, first, settings, tolerance_pct, tables_made=False)

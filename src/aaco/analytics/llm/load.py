@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from aaco.analytics.llm.server_counters import ServerCounters
 from aaco.core import documents
 from aaco.tracelake import layout
 
@@ -38,6 +39,7 @@ class EndpointLoad:
     many packets came ("packets"), how many of them the client did not see ("dropped"), its reads ("reads"), and those
     of which a packet is missing ("missed"); null: without, or cut short. process: null: a server answered.
     baseline: session of the endpoint that was asked in turns with this one, prompt by prompt; empty: none was.
+    server: what the server itself counted; null: it was not asked.
     """
 
     url: str
@@ -61,6 +63,7 @@ class EndpointLoad:
     packets: dict[str, int] | None = None
     process: InProcess | None = None
     baseline: str = ""
+    server: ServerCounters | None = None
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> EndpointLoad:

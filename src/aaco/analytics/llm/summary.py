@@ -16,6 +16,7 @@ from aaco.analytics.llm.decoding import DecodeFigure, LoadBound, bound_of, figur
 from aaco.analytics.llm.gaps import EventTally
 from aaco.analytics.llm.load import EndpointLoad, InProcess
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, LatencyBounds, Points, points_of
+from aaco.analytics.llm.server_counters import PhaseMean, means
 from aaco.analytics.llm.window import NO_CLOCK, SteadyWindow, steady_window
 from aaco.core import documents, statistics
 from aaco.core.arrays import Flags, Ints, Reals
@@ -25,7 +26,7 @@ from aaco.tracelake import layout
 
 NAME = "endpoint"
 QUANTILES = (0.5, 0.9, 0.99)
-ALL, COLD, WARM = "all", "cold", "warm"
+ALL, COLD, WARM, UNSTATED = "all", "cold", "warm", "unstated"
 MIXED = ("answers with and without a cached prefix are not put together: the report has the times of each kind "
          "(ttft of cold and warm)")
 NO_COUNTS = "the server does not say with each chunk how many tokens it has: see icl (--count-chunks)"
@@ -55,7 +56,8 @@ class QuantileEstimate:
 
 @dataclass(frozen=True)
 class LatencyQuantiles:
-    """Quantiles of one latency, ms. group: all, or cold and warm: without and with a cached prefix."""
+    """Quantiles of one latency, ms. group: all, or cold, warm and unstated: without and with a cached prefix, and where
+    the server does not say."""
 
     name: str
     group: str
@@ -140,6 +142,7 @@ class Endpoint:
     decoding: list[DecodeFigure]
     bound: LoadBound
     other_names: dict[str, dict[str, Any]]
+    server_means: list[PhaseMean]
 
     @property
     def accuracy(self) -> ClientAccuracy:
@@ -200,7 +203,8 @@ def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], l
         _accuracy(points, tally, load, requests) if load else None, process, decoding,
         _bound(points, inside, load, decoding[-1]),
         _other_names(latencies, {"ok": ok, "failed": len(points.send) - ok, "prompt_tokens": prompt,
-                                 "output_tokens": _sum(points.tokens[points.is_ok])}))
+                                 "output_tokens": _sum(points.tokens[points.is_ok])}),
+        list(means(load.server)) if load and load.server else [])
 
 
 def _bound(points: Points, inside: Flags, load: EndpointLoad | None, prefill: DecodeFigure) -> LoadBound:
@@ -269,8 +273,10 @@ def _why_unseen(points: Points, members: Flags, since: Ints) -> str:
 
 
 def _groups(points: Points, inside: Flags) -> list[tuple[str, Flags]]:
-    cold, warm = inside & (points.cached == 0), inside & (points.cached > 0)
-    return [(COLD, cold), (WARM, warm)] if cold.any() and warm.any() else [(ALL, inside)]
+    """Return the requests by what the server says of their prefix, where it does not say the same of all."""
+    states = ((COLD, points.cached == 0), (WARM, points.cached > 0), (UNSTATED, points.cached == UNKNOWN))
+    groups = [(name, inside & state) for name, state in states if (inside & state).any()]
+    return groups if len(groups) > 1 else [(ALL, inside)]
 
 
 def _latency(name: str, group: str, spread: LatencyBounds, why: str = "") -> LatencyQuantiles:

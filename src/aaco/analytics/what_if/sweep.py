@@ -53,13 +53,13 @@ class BatchPoint:
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of throughput per doubling of the batch, between two adjacent batches, in per cent.
+    """The gain of throughput per doubling of the batch, or of another load, between two adjacent ones, in per cent.
 
     The interval holds every gain that both throughputs' intervals allow.
     """
 
-    before: int
-    after: int
+    before: float
+    after: float
     pct: Estimate
 
     @property
@@ -87,7 +87,7 @@ class BatchCurve:
     @cached_property
     def gains(self) -> tuple[Gain, ...]:
         """Return the gain per doubling from each batch to the next."""
-        return tuple(_gain(before, after) for before, after in pairwise(self.points))
+        return gains_between([(point.batch, point.throughput) for point in self.points])
 
     @property
     def efficiencies(self) -> tuple[float, ...]:
@@ -111,7 +111,7 @@ class BatchCurve:
         last = self.gains[-1]
         if last.pct.value >= SATURATED_PCT:
             doubt = ", indistinguishable from none" if last.is_distinct is False else ""
-            return _absent("saturation_batch", f"not reached: from {last.before} to {last.after} a doubling still "
+            return _absent("saturation_batch", f"not reached: from {last.before:g} to {last.after:g} a doubling still "
                                                f"gains {last.pct.value:.1f} %{doubt}")
         paying = [gain.after for gain in self.gains if gain.pct.value >= SATURATED_PCT]
         return Reading("saturation_batch", "1", paying[-1] if paying else self.points[0].batch)
@@ -119,15 +119,7 @@ class BatchCurve:
     @property
     def transition_batch(self) -> Reading:
         """Return the knee: the batch at which the gain per doubling drops most; the smaller one of equals."""
-        if len(self.points) < 3:
-            return _absent("transition_batch", f"a drop of the gain needs three batches, there are {len(self.points)}")
-        before, after = max(pairwise(self.gains), key=lambda pair: _drop(*pair))
-        if _drop(before, after) <= ROUNDING_PCT:
-            return _absent("transition_batch", "the gain per doubling never drops")
-        if before.overlaps(after):
-            return _absent("transition_batch", f"the largest drop, at batch {before.after}, lies within the gains' "
-                                               f"intervals: more iterations would narrow them")
-        return Reading("transition_batch", "1", before.after)
+        return knee_of(self.gains, "transition_batch", "batch", "batches", "iterations")
 
     @property
     def pareto(self) -> tuple[int, ...]:
@@ -206,16 +198,36 @@ def described(reading: Reading) -> dict[str, Any]:
     return {"value": reading.value, "unit": reading.unit, "why_absent": reading.why_absent or None}
 
 
-def _gain(before: BatchPoint, after: BatchPoint) -> Gain:
+def gains_between(throughputs: Sequence[tuple[float, Estimate]]) -> tuple[Gain, ...]:
+    """Return the gain per doubling from each load to the next; in the order of loads."""
+    return tuple(_gain(*before, *after) for before, after in pairwise(throughputs))
+
+
+def knee_of(gains: Sequence[Gain], metric: str, load: str, loads: str, more: str) -> Reading:
+    """Return the load at which the gain per doubling drops most; the smaller one of equals.
+
+    load, loads, more: what it is, several of them, and of what there must be more to know better.
+    """
+    if len(gains) < 2:
+        return _absent(metric, f"a drop of the gain needs three {loads}, there are {len(gains) + 1}")
+    before, after = max(pairwise(gains), key=lambda pair: _drop(*pair))
+    if _drop(before, after) <= ROUNDING_PCT:
+        return _absent(metric, "the gain per doubling never drops")
+    if before.overlaps(after):
+        return _absent(metric, f"the largest drop, at {load} {before.after:g}, lies within the gains' intervals: more "
+                               f"{more} would narrow them")
+    return Reading(metric, "1", before.after)
+
+
+def _gain(before: float, old: Estimate, after: float, new: Estimate) -> Gain:
     """Return the gain by interval arithmetic: the least gain is from the highest throughput before to the lowest after.
     """
-    old, new = before.throughput, after.throughput
-    doublings = math.log2(after.batch / before.batch)
+    doublings = math.log2(after / before)
     value = _per_doubling(old.value, new.value, doublings)
     if old.low is None or old.high is None or new.low is None or new.high is None:
-        return Gain(before.batch, after.batch, Estimate(value))
-    return Gain(before.batch, after.batch, Estimate(value, _per_doubling(old.high, new.low, doublings),
-                                                    _per_doubling(old.low, new.high, doublings)))
+        return Gain(before, after, Estimate(value))
+    return Gain(before, after, Estimate(value, _per_doubling(old.high, new.low, doublings),
+                                        _per_doubling(old.low, new.high, doublings)))
 
 
 def _per_doubling(old: float, new: float, doublings: float) -> float:

@@ -42,8 +42,8 @@ HEADLINE = (("ttft", "ttft_dispatched", "server_ttft"), ("tpot", "server_latency
 def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
     """Latencies and rates; failures; the client."""
     endpoint = Endpoint.of(document)
-    yield "Latency and rates", [*_latencies(endpoint), *_too_few(endpoint), *_rates(endpoint), *_window(endpoint),
-                                *_tokens(endpoint)]
+    yield "Latency and rates", [*_latencies(endpoint), *_too_few(endpoint), *_server_means(endpoint),
+                                *_rates(endpoint), *_window(endpoint), *_tokens(endpoint)]
     yield "Decoding", list(_decoding(endpoint))
     yield "Failed requests", list(failures(endpoint))
     yield "The client's own exactness", list(_client(endpoint))
@@ -112,6 +112,19 @@ def _too_few(endpoint: Endpoint) -> Iterator[Row]:
                             if estimate.value is None and latency.quantiles[0].value is not None)
     if reasons:
         yield Row("Not shown", "; ".join(reasons))
+
+
+def _server_means(endpoint: Endpoint) -> Iterator[Row]:
+    """Yield the means of the server's own counters, or why there are none."""
+    shown = [(mean.name, mean.mean_ms, mean.requests) for mean in endpoint.server_means]
+    if all(ms is None for _, ms, _ in shown):
+        yield from (Row("Means by the server", format.unavailable(mean.why_absent))
+                    for mean in endpoint.server_means[:1])
+        return
+    words = [f"{name} {format.NA if ms is None else format.quantity(ms, 'ms')}" for name, ms, _ in shown]
+    count = max(requests or 0 for _, _, requests in shown)
+    yield Row("Means by the server", f"{', '.join(words)}; of the {count:,} requests of any client that ended there "
+              f"meanwhile ({endpoint.ok:,} answers of this load), by its /metrics")
 
 
 def _rates(endpoint: Endpoint) -> Iterator[Row]:

@@ -1,0 +1,57 @@
+"""Reads the counters of a server from its /metrics, before and after a load."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import time
+
+from aaco.analytics.llm.server_counters import ServerCounters, totals
+from aaco.core.readings import Absent
+from aaco.llm.target import PATHS, Server, Target
+
+TIMEOUT_S = 2.0
+SETTLE_S = 0.2  # a server counts a request a little after it has sent its last token
+MOST_BYTES = 16 << 20
+
+
+def before(to: Target, server: Server, key: str) -> ServerCounters:
+    """Return what the server has counted until now, or why that is not known."""
+    try:
+        return ServerCounters(totals(_text(to, server, key)), None, "")
+    except Absent as reason:
+        return ServerCounters({}, None, str(reason))
+
+
+def after(counters: ServerCounters, to: Target, server: Server, key: str) -> ServerCounters:
+    """Return them with what the server has counted since."""
+    if counters.why_absent:
+        return counters
+    time.sleep(SETTLE_S)
+    try:
+        return ServerCounters(counters.before, totals(_text(to, server, key)), "")
+    except Absent as reason:
+        return ServerCounters({}, None, f"after the load: {reason}")
+
+
+def _text(to: Target, server: Server, key: str) -> str:
+    """Return the text at the /metrics beside the path of requests. Raise Absent."""
+    connection = http.client.HTTPConnection(to.host, to.port, timeout=TIMEOUT_S)
+    path = to.path.removesuffix(PATHS[to.api].removeprefix("/v1")).removesuffix("/v1") + "/metrics"
+    try:
+        connection.sock = _connected(server)
+        connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
+        answer = connection.getresponse()
+        content = answer.read(MOST_BYTES) if answer.status == 200 else b""
+    except (OSError, http.client.HTTPException) as error:
+        raise Absent(f"the server's {path} could not be read: {error or type(error).__name__}") from error
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise Absent(f"the server has no {path} (HTTP {answer.status})")
+    return content.decode(errors="replace")
+
+
+def _connected(server: Server) -> socket.socket:
+    connection = socket.create_connection(server.address[:2], TIMEOUT_S)
+    return server.tls.wrap_socket(connection, server_hostname=server.host) if server.tls else connection
