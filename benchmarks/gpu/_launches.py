@@ -2,8 +2,9 @@
 
     python _launches.py launches FOLDER       for each line `ROUNDS CPU [MODE]` on stdin so many rounds of 1000 tiny
                                               kernels on that CPU, host ns each; with a mode traced into the folder
-    python _launches.py calls CPU             the driver's own launches on that CPU: host us of one, in each round; and
-                                              of a step of STEP_TURNS, whose round is waited for
+    python _launches.py calls FOLDER CPU      the driver's own launches on that CPU: host us of one, by turns plain and
+                                              while a launch of another kernel is waited for, into the folder; and of a
+                                              step of STEP_TURNS, whose round is waited for
     python _launches.py products [FILE]       for each number on stdin so many of each size of products of matrices, and
                                               the time from begin to end; FILE gets torch.profiler's trace of them
     python _launches.py spins                 kernels of some milliseconds, by the device's own events, us
@@ -20,6 +21,7 @@ import gc
 import importlib
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,10 +29,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from aaco.profiler.cupti.inside import library, tracer
+from aaco.profiler.cupti.inside import launch_capture, library, tracer
 
 LAUNCHES = 1000
-ROUNDS, STEPS, STEP_TURNS = 20, 100, 50_000
+TURNS_OF_CALLS, ROUNDS, STEPS, STEP_TURNS = 20, 5, 20, 50_000
 SPINS, TURNS = 40, 400_000
 LONG = 10  # as long: what two events take beside a kernel, some 20 us, is little of it
 EDGES = (3072, 4096, 6144)  # at least 80 us each on an H200
@@ -173,9 +175,15 @@ def _serve(work: Callable[[str], object], by: str) -> None:
         print(json.dumps(work(line)), flush=True)
 
 
-def calls(cpu: int) -> dict[str, list[float]]:
-    """Host times, us, of launches by the driver alone, which are quick to begin with, and of steps of 0.1 ms."""
-    driver = Driver()
+def calls(folder: Path, cpu: int) -> dict[str, dict[str, list[float]]]:
+    """Host times, us, of launches by the driver alone, which are quick to begin with, and of steps of 0.2 ms.
+
+    By kind and by whether a launch is waited for: for each turn the median of its rounds. In one process, because
+    launches of two processes of one kind differ by 2 us (H100).
+    """
+    driver, cupti = Driver(), library.load(os.environ, sys.path)
+    kinds = (("launch", 0, LAUNCHES, False), ("step", STEP_TURNS, STEPS, True))
+    took: dict[str, dict[str, list[float]]] = {kind: {"plain": [], "capturing": []} for kind, *_ in kinds}
 
     def timed(launch: Callable[[], object], count: int, is_waited: bool) -> float:
         driver.synchronise()
@@ -188,9 +196,25 @@ def calls(cpu: int) -> dict[str, list[float]]:
 
     gc.disable()
     with _on(cpu):
-        return {what: [timed(driver.launcher(turns), count, is_waited) for _ in range(ROUNDS + 1)][1:]
-                for what, turns, count, is_waited in (("launch", 0, LAUNCHES, False),
-                                                      ("step", STEP_TURNS, STEPS, True))}
+        for turn in range(2 * TURNS_OF_CALLS):
+            how = "capturing" if turn % 4 in (1, 2) else "plain"
+            with _captured(cupti, folder / str(turn)) if how == "capturing" else nullcontext():
+                for kind, turns, count, is_waited in kinds:
+                    rounds = [timed(driver.launcher(turns), count, is_waited) for _ in range(ROUNDS + 1)]
+                    took[kind][how].append(statistics.median(rounds[1:]))
+    return took
+
+
+@contextmanager
+def _captured(cupti: library.CuptiLibrary, path: Path) -> Iterator[None]:
+    """While a launch of a kernel that the program does not have is waited for."""
+    running = launch_capture.LaunchCapture(cupti, str(path), "^no such kernel$", 0, 1 << 30)
+    try:
+        yield
+    finally:
+        cupti.call("cuptiUnsubscribe", running.subscriber)
+    if not running.counts()["launches"]:
+        sys.exit("no launch passed through the capture")
 
 
 def spins() -> dict[str, Any]:
@@ -264,4 +288,5 @@ if __name__ == "__main__":
     elif what == "launches":
         launches(Path(sys.argv[2]))
     else:
-        print(json.dumps(calls(int(sys.argv[2])) if what == "calls" else {"spins": spins, "apart": apart}[what]()))
+        print(json.dumps(calls(Path(sys.argv[2]), int(sys.argv[3])) if what == "calls" else
+                         {"spins": spins, "apart": apart}[what]()))

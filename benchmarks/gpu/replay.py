@@ -19,8 +19,11 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+
 from aaco.core.errors import AacoError
-from aaco.profiler.launchers import cupti
+from aaco.core.readings import Estimate
+from aaco.core.statistics import quantile
 from aaco.replay import cache
 from aaco.replay import capture as captures
 from aaco.replay.engine import ReplayRequest
@@ -46,7 +49,7 @@ EDITS = (("the same work", "1.0f * scale * memory[at]", "exact"), ("other work",
          ("work that rounds otherwise", "scale * memory[at] * 1.0000002f", "within tolerance"),
          ("work that rounds otherwise, bit by bit", "scale * memory[at] * 1.0000003f", "differs"))
 MOST_SMALL = 200_000  # bytes
-PAIRS = 7  # of processes, plain and capturing
+COST_PROCESSES = 3
 QUICK = {"PROCESSES": 2, "KERNELS": dict(list(KERNELS.items())[:2])}
 
 
@@ -213,32 +216,35 @@ def _hung(folder: Path, whole: list[Case], others: Mapping[str, Case]) -> Iterat
 
 
 def _cost(folder: Path, whole: list[Case], others: Mapping[str, Case]) -> Iterator[Claim]:
-    """What launches and steps cost more in processes in which a launch of another kernel is waited for."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for turn in range(PAIRS):
-        for how in ("plain", "capturing"):
-            for what, times in _calls(folder / f"cost-{how}-{turn}", how == "capturing").items():
-                found.setdefault(what, {}).setdefault(how, []).append(round(statistics.median(times), 3))
-    say(f"medians of each process, us: {found}")
-    medians = {what: {how: statistics.median(times) for how, times in hows.items()} for what, hows in found.items()}
-    plain, more = medians["launch"]["plain"], medians["launch"]["capturing"] - medians["launch"]["plain"]
-    yield Claim("a launch costs more while no kernel matches", "<= 0.5 us", f"{more:.3f} us of {plain:.2f}",
-                more <= 0.5)
-    pct = 100 * (medians["step"]["capturing"] / medians["step"]["plain"] - 1)
-    yield Claim("a step that the device decides takes longer then", "<= 2 %",
-                f"{pct:+.2f} % of {medians['step']['plain']:.1f} us", pct <= 2.0)
-    yield Claim("a step of launches alone takes longer then", "printed", f"{100 * more / plain:+.1f} %", None)
+    """What launches and steps cost more while a launch of another kernel is waited for."""
+    processes = [_calls(folder / f"cost-{number}") for number in range(COST_PROCESSES)]
+    plain, launch = _more(processes, "launch")
+    yield Claim("a launch costs more while no kernel matches", "<= 0.5 us",
+                f"{launch.value:+.2f} us [{launch.low:+.2f}, {launch.high:+.2f}] of {plain:.2f}", launch.value <= 0.5)
+    of_step, step = _more(processes, "step")
+    pct = 100 * step.value / of_step
+    yield Claim("a step that the device decides takes longer then", "<= 2 %", f"{pct:+.2f} % of {of_step:.1f} us",
+                pct <= 2.0)
+    yield Claim("a step of launches alone takes longer then", "printed", f"{100 * launch.value / plain:+.1f} %", None)
 
 
-def _calls(spools: Path, is_capturing: bool) -> dict[str, list[float]]:
+def _more(processes: list[dict[str, dict[str, list[float]]]], kind: str) -> tuple[float, Estimate]:
+    """Return the median plain time, us, and by how much those are longer that were measured next to it."""
+    plain = [time for process in processes for time in process[kind]["plain"]]
+    capturing = [time for process in processes for time in process[kind]["capturing"]]
+    differences = [after - before for before, after in zip(plain, capturing, strict=True)]
+    say(f"{kind}, us: plain {[round(time, 2) for time in plain]}, capturing {[round(time, 2) for time in capturing]}")
+    return statistics.median(plain), quantile(np.array(differences), 0.5)
+
+
+def _calls(spools: Path) -> dict[str, dict[str, list[float]]]:
     """Return the host times of a program of launches in a process of its own: _launches.py."""
     spools.mkdir()
-    more = cupti.launch_environment(spools, "^no such kernel$", 0, 1 << 30) if is_capturing else {}
-    done = subprocess.run([sys.executable, str(PROGRAM.with_name("_launches.py")), "calls", "2"], text=True,
-                          env=os.environ | more, capture_output=True, timeout=60, check=False)
-    if done.returncode or (is_capturing and not list(spools.glob("*.about"))):
+    done = subprocess.run([sys.executable, str(PROGRAM.with_name("_launches.py")), "calls", str(spools), "2"],
+                          text=True, capture_output=True, timeout=60, check=False)
+    if done.returncode:
         raise AacoError(f"{done.returncode} {done.stderr[-300:]} {[path.name for path in spools.iterdir()]}")
-    times: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
+    times: dict[str, dict[str, list[float]]] = json.loads(done.stdout.splitlines()[-1])
     return times
 
 

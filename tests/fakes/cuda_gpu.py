@@ -53,7 +53,7 @@ def compiled_kernels(folder: Path, guard: str = "", without: str = "") -> ctypes
 class FakeGpu:
     """What CudaReplay uses of DriverGpu. A kernel of the program is a function that gets the launch's arguments."""
 
-    device_name = "Fake GPU"
+    device_name, driver_version = "Fake GPU", "580.1"
 
     def __init__(self, tools: ctypes.CDLL, kernels: dict[str, Callable[[int], object]], free: int = 1 << 30) -> None:
         """kernels: by symbol; each gets the address of its arguments. free: bytes of device memory."""

@@ -1,6 +1,7 @@
 """Each check is broken once on purpose: the tests that are named for it must notice.
 
-A mutation is one replacement in one file of the package, made in a copy. `python -m pytest tests/mutation` runs all.
+A mutation is one replacement in one file of the package, made in a copy. Those whose tests run whole programs are slow:
+`scripts/test` leaves them out, and `python -m pytest tests/mutation` runs all.
 """
 
 from __future__ import annotations
@@ -2392,7 +2393,9 @@ MUTATIONS = [
      "tests/unit/test_replay_cuda.py::test_addresses_that_are_taken_are_tried_in_another_process"),
     ("replay/run.py", "                if trying is not None:\n                    self._forget(trying)", "",
      "tests/unit/test_replay_cuda.py::test_a_kernel_that_does_not_survive_inverted_memory_is_replayed_without"),
-    ("replay/cuda.py", "        capture.require(isa)\n", "",
+    ("replay/cuda.py", "None if any_driver else gpu.driver_version", "None",
+     "tests/unit/test_replay_cuda.py::test_another_driver_is_refused_unless_it_is_allowed"),
+    ("replay/cuda.py", "        capture.require(isa, None if any_driver else gpu.driver_version)\n", "",
      "tests/unit/test_replay_cuda.py::test_another_device_is_named"),
     ("replay/cuda.py", "needed = mapped + 3 * sum(region.size for region in self.regions)", "needed = mapped",
      "tests/unit/test_replay_cuda.py::test_too_little_device_memory_is_named"),
@@ -2403,6 +2406,8 @@ MUTATIONS = [
     ("cli/replay.py", "raise AacoError(error.what, error.fix) from error", "raise",
      "tests/unit/test_replay_cuda.py::test_full_vm_fails_with_1_and_says_what_a_machine_lacks_with_6"),
 ]
+
+IDS = [f"{row[0]}:{row[1]}" for row in MUTATIONS]
 
 
 @pytest.fixture(scope="module")
@@ -2430,11 +2435,21 @@ def tried(copy):
         forge.stdin.close()
 
 
-@pytest.mark.parametrize(("name", "old", "new", "tests"), MUTATIONS, ids=[f"{row[0]}:{row[1]}" for row in MUTATIONS])
+@pytest.mark.parametrize("row", MUTATIONS, ids=IDS)
+def test_a_mutation_is_of_what_is_there(row):
+    """Of the slow ones, too: what they replace, and the test that must notice."""
+    name, old, _, tests = row
+    assert old in (ROOT / "src/aaco" / name).read_text(), f"{name} does not hold {old!r} any more: renew the mutation"
+    file, *inside = tests.split("::")
+    assert not inside or f"def {inside[-1].split('[')[0]}(" in (ROOT / file).read_text(), f"there is no {tests}"
+
+
+@pytest.mark.parametrize(("name", "old", "new", "tests"), [
+    pytest.param(*row, marks=pytest.mark.slow if row[3].startswith("tests/system/") else (), id=name)
+    for row, name in zip(MUTATIONS, IDS, strict=True)])
 def test_the_mutant_is_caught(copy, tried, name, old, new, tests):
     path = copy / "src" / "aaco" / name
     original = path.read_text()
-    assert original.count(old) >= 1, f"{name} does not hold {old!r} any more: renew the mutation"
     Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)  # the compiled one may be as long and as old
     path.write_text(original.replace(old, new))
     try:

@@ -16,7 +16,7 @@ import pytest
 from aaco.calibration import child
 from aaco.cli import app, outcome
 from aaco.cli.rocm_perf import app as laboratory
-from aaco.core.errors import AacoError, Missing
+from aaco.core.errors import AacoError, Missing, UsageError
 from aaco.replay import capture as captures
 from aaco.replay import run
 from aaco.replay.capture import CaptureWriter
@@ -145,6 +145,17 @@ def test_another_device_is_named(replays: Replays) -> None:
     (path / "capture.json").write_text(json.dumps(document))
     with pytest.raises(Missing, match="its code is for sm_80, this device runs sm_90"):
         replays.replay(path)
+
+
+def test_another_driver_is_refused_unless_it_is_allowed(replays: Replays) -> None:
+    """Mutation: any driver will do."""
+    path = replays.capture()
+    document = json.loads((path / "capture.json").read_text())
+    document["captured_from"]["driver"] = "550.54"
+    (path / "capture.json").write_text(json.dumps(document))
+    with pytest.raises(UsageError, match=r"captured with driver 550\.54, this is 580\.1"):
+        replays.replay(path)
+    assert replays.replay(path, dataclasses.replace(TWICE, any_driver=True)).fidelity.verdict == "exact"
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])

@@ -11,10 +11,12 @@ import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from aaco.calibration import libraries
 from aaco.calibration.work import BLOCK
+from aaco.core import host
 from aaco.core.errors import AacoError, Missing
 
 Vendor = Literal["NVIDIA", "AMD"]
@@ -57,6 +59,7 @@ FUNCTIONS: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "create_memory": ("cuMemCreate", "hipMemCreate", (_P, _Z, _P, c_ulonglong)),
     "map": ("cuMemMap", "hipMemMap", (_H, _Z, _Z, _H, c_ulonglong)),
     "set_access": ("cuMemSetAccess", "hipMemSetAccess", (_H, _Z, _P, _Z)),
+    "version": ("cuDriverGetVersion", "hipDriverGetVersion", (_P,)),
     "register_host": ("cuMemHostRegister_v2", "hipHostRegister", (_H, _Z, _U)),
 }
 CAPTURE_RELAXED = 2
@@ -65,6 +68,7 @@ ATTRIBUTES: dict[Vendor, dict[str, int]] = {"NVIDIA": {"units": 16, "l2": 38, "m
                                             "AMD": {"units": 63, "l2": 19}}
 LIBRARIES: dict[Vendor, tuple[str, tuple[str, ...]]] = {"NVIDIA": ("libcuda", ("1",)),
                                                         "AMD": ("libamdhip64", ("7", "6", "5", ""))}
+MODULE_VERSION = Path("/sys/module/nvidia/version")
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE, hipErrorNoDevice
 
 
@@ -186,6 +190,13 @@ class DriverGpu:
         """Return domain, bus, device and function on PCI."""
         return self._read_text("bus_id")
 
+    @property
+    def driver_version(self) -> str:
+        """Return the version of NVIDIA's driver."""
+        cuda = c_int()
+        self.call("version", byref(cuda))
+        return nvidia_version(cuda.value)
+
     def memory(self) -> tuple[int, int]:
         """Return the bytes of device memory: free, and all."""
         free, total = c_size_t(), c_size_t()
@@ -248,6 +259,14 @@ class DriverGpu:
         self.call("end_capture", self.stream, byref(graph))
         launchable = self._create("instantiate", graph, 0)
         return lambda: self.call("launch_graph", launchable, self.stream)
+
+
+def nvidia_version(cuda: int) -> str:
+    """Return the version of the kernel's module; where it says none, the CUDA that the driver is for.
+
+    cuda: as cuDriverGetVersion gives it, 13000 for 13.0.
+    """
+    return host.known(host.text, MODULE_VERSION) or f"CUDA {cuda // 1000}.{cuda % 1000 // 10}"
 
 
 def _as_ctypes(argument: Any) -> Any:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aaco.replay.engine import CacheMode
 
 CAPTURE = click.Path(path_type=Path)
+ANY_DRIVER = click.option("--any-driver", is_flag=True, help="Replay with a driver other than the capture's, too.")
 FAILED, RELOCATED = 1, 2  # what rocm-perf's replay tools exit with
 
 
@@ -107,10 +108,11 @@ def capture_launch(pattern: str, number: int, max_bytes: int, output: Path, comm
 @click.option("--application-us", type=click.FloatRange(min=0, min_open=True),
               help="The kernel's time in its program: replay in each state of the caches, and say which explains it.")
 @click.option("--raw", is_flag=True, help="Print the time of each launch.")
+@ANY_DRIVER
 @options.as_json
 def run_replay(capture: Path, iterations: int, warmup: int, no_recopy: bool, code: Path | None, cache: CacheMode,
                check_all: bool, compared: Path | None, tolerance: str | None, application_us: float | None, raw: bool,
-               as_json: bool) -> None:
+               any_driver: bool, as_json: bool) -> None:
     """Launch the kernel of CAPTURE again with its memory at its addresses, and say whether it does the same.
 
     Each replay is a process of its own. Exits with 1 unless it was exact or within the tolerance, 6 without a device.
@@ -123,7 +125,7 @@ def run_replay(capture: Path, iterations: int, warmup: int, no_recopy: bool, cod
     from aaco.report.sections import replay as shown
 
     request = ReplayRequest(iterations, warmup, not no_recopy, cache, check_all,
-                            NumberTolerance.parse(tolerance) if tolerance else None)
+                            NumberTolerance.parse(tolerance) if tolerance else None, any_driver)
     result = replay_capture(capture, request, code)
     by_cache = replay_each_cache(capture, result, code) if application_us and result.times_us else {}
     second = replay_capture(compared, request) if compared else None
@@ -168,8 +170,10 @@ def reserve_check(capture: Path) -> None:
 @click.option("--no-recopy", is_flag=True,
               help="Do not restore memory between launches; if work is lost, no time is printed.")
 @click.option("--hsaco", "code", type=CAPTURE, help="Launch this code object in place of the captured one.")
+@ANY_DRIVER
 @options.as_json
-def full_vm(capture: Path, iterations: int, no_recopy: bool, code: Path | None, as_json: bool) -> None:
+def full_vm(capture: Path, iterations: int, no_recopy: bool, code: Path | None, any_driver: bool,
+            as_json: bool) -> None:
     """Launch a captured kernel again with all of its memory at its addresses, and print its time on the GPU.
 
     Exits with 0 if it did what the captured launch did, 1 on any failure, 6 where it cannot run.
@@ -180,7 +184,8 @@ def full_vm(capture: Path, iterations: int, no_recopy: bool, code: Path | None, 
     from aaco.report.sections import replay_full_vm as shown
 
     with _plain_failures():
-        result = replay_capture(capture, ReplayRequest(iterations, recopy=not no_recopy), code)
+        result = replay_capture(capture, ReplayRequest(iterations, recopy=not no_recopy, any_driver=any_driver),
+                                code)
     document = shown.full_vm(result, code or capture)
     if as_json:
         say.document(document)

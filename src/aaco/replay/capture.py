@@ -112,7 +112,7 @@ class KernelCapture:
                           f"replay it on a device like {origin.device}, or give code for {isa}")
         if driver is not None and origin.driver not in (None, driver):
             raise BadCapture(f"{self.path}: captured with driver {origin.driver}, this is {driver}",
-                             "replay it with that driver, or allow another")
+                             "add --any-driver: the verdict says whether the launch does the same here")
 
     def require_nvidia(self) -> None:
         """Raise Missing unless it is a launch on a GPU of NVIDIA: what replays others is not part of this version."""

@@ -29,7 +29,7 @@ def main(request: dict[str, Any], tell: Callable[..., None]) -> None:
     with captures.open(Path(request["capture"])) as capture:
         code, how = _read(request.get("code")), _how(request["how"])
         try:
-            device = CudaReplay(capture, code, how.tolerance)
+            device = CudaReplay(capture, code, how.tolerance, any_driver=how.any_driver)
         except RegionTaken as error:
             tell(taken=error.what)
             raise

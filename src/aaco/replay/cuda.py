@@ -40,10 +40,11 @@ class CudaReplay:
     """A capture in this process, ready to launch. One per process: it takes the capture's addresses for good."""
 
     def __init__(self, capture: KernelCapture, code: bytes | None = None, tolerance: NumberTolerance | None = None,
-                 number: int = 0) -> None:
+                 number: int = 0, any_driver: bool = False) -> None:
         """Reserve, map, load and copy. Raise Missing, RegionTaken, BadCapture, AacoError.
 
         code: in place of the capture's own. tolerance: of the numbers in memory; without it every bit counts.
+        any_driver: do not refuse a driver other than the capture's.
         """
         self.capture, self.regions, self.tolerance = capture, list(capture.regions), tolerance
         self.plan = steering.plan_capture(capture)
@@ -52,7 +53,7 @@ class CudaReplay:
             _map_host(span)
         self.gpu = gpu = _open_gpu(capture, number)
         isa = f"sm_{gpu.attribute('major')}{gpu.attribute('minor')}"
-        capture.require(isa)
+        capture.require(isa, None if any_driver else gpu.driver_version)
         self._steer()
         for begin, end in self.plan.hosts:
             gpu.call("register_host", begin, end - begin, REGISTER_MAPPED)

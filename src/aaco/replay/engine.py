@@ -22,6 +22,7 @@ class ReplayRequest:
     """How often to launch, and in which state.
 
     recopy: restore before each launch. check_all: not only the first and the last one. tolerance: of a checked one.
+    any_driver: the driver may be another than the capture's.
     """
 
     iterations: int = 20
@@ -30,6 +31,7 @@ class ReplayRequest:
     cache: CacheMode = "as-left"
     check_all: bool = False
     tolerance: NumberTolerance | None = None
+    any_driver: bool = False
 
 
 class ReplayDevice(Protocol):

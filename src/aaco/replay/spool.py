@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aaco.core import files, host
+from aaco.calibration.driver import nvidia_version
+from aaco.core import files
 from aaco.core.errors import BadCapture, UsageError
 from aaco.profiler.io.demangle import demangled
 from aaco.replay.capture import CaptureWriter
@@ -201,9 +202,8 @@ def _readable(symbol: str) -> str:
 def _origin(spool: LaunchSpool, cupti: str) -> CapturedFrom:
     _, _, major, minor, version, _, memory, name = spool.about
     cuda = f"{version // 1000}.{version % 1000 // 10}"
-    driver = host.known(host.text, Path("/sys/module/nvidia/version"))
     return CapturedFrom(vendor="NVIDIA", device=name.rstrip(b"\0").decode(errors="replace"), isa=f"sm_{major}{minor}",
-                        granule_bytes=PAGE_BYTES, memory_bytes=memory, driver=driver or f"CUDA {cuda}",
+                        granule_bytes=PAGE_BYTES, memory_bytes=memory, driver=nvidia_version(version),
                         tools={"CUDA": cuda, "CUPTI": cupti})
 
 

@@ -48,11 +48,11 @@ class LaunchCapture:
         ctypes.c_int.in_dll(self._native, "aaco_file").value = self._file
         ctypes.c_uint64.in_dll(self._native, "aaco_number").value = number
         ctypes.c_uint64.in_dll(self._native, "aaco_most_bytes").value = most_bytes
-        self._subscriber = ctypes.c_void_p()
-        cupti.call("cuptiSubscribe", ctypes.byref(self._subscriber), self._native.aaco_called, ctypes.c_void_p())
+        self.subscriber = ctypes.c_void_p()
+        cupti.call("cuptiSubscribe", ctypes.byref(self.subscriber), self._native.aaco_called, ctypes.c_void_p())
         for domain, numbers in ((DRIVER_API, LAUNCHES + MEMORY), (RESOURCE, (MODULE_LOADED,))):
             for call in numbers:
-                cupti.call("cuptiEnableCallback", ctypes.c_uint32(1), self._subscriber, ctypes.c_int(domain),
+                cupti.call("cuptiEnableCallback", ctypes.c_uint32(1), self.subscriber, ctypes.c_int(domain),
                            ctypes.c_uint32(call))
 
     def counts(self) -> dict[str, int]:
