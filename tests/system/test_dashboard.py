@@ -52,6 +52,7 @@ def site(recorded: Aaco, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         aaco.inside("import", CAPTURES / f"resnet50_{tag}.json.gz", "--tag", tag)
     aaco.inside("import", aaco.folder / "hostile.json", "--format", "kineto", "--tag", HOSTILE[:60])
     aaco.inside("history", "import", HISTORY)
+    aaco.inside("fleet", "ingest", recorded.latest)
     listed = json.loads(aaco.inside("ls", "--json").stdout)["sessions"]
     ids = {row["tag"]: row["session_id"] for row in listed}
     slow = Session.create(aaco.folder / "sessions", {"model": "slow", "backend": "cpu"}, "slow", "0")
@@ -79,7 +80,7 @@ def sound(page: Page) -> None:
 
 PAGES = ("/", "/sessions/nchw", "/sessions/recorded", "/sessions/slow", "/sessions/nchw/kernels", "/sessions/nchw/live",
          "/sessions/nchw/timeline", "/sessions/recorded/tried", "/sessions/slow/tried", "/compare",
-         "/compare?baseline=nchw&session=nhwc", "/history", "/api/docs",
+         "/compare?baseline=nchw&session=nhwc", "/history", "/fleet", "/fleet?model=nothing", "/api/docs",
          "/compare?baseline=nobody&session=nchw", "/history/series?benchmark=start-python&metric=value", "/nothing",
          "/sessions/nobody")
 OVERFLOWING = """[...document.querySelectorAll('main *')].filter((part) =>
