@@ -22,6 +22,18 @@ EVERY_FORMAT = "tests/system/test_trace.py::test_counter_passes_of_every_format_
 SPLIT = "tests/system/test_counted_executions.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("analytics/kernels/candidates.py", "if label not in gates.classes:", "if False:",
+     "tests/unit/test_kernel_candidates.py::test_each_gate_refuses_by_its_name"),
+    ("analytics/kernels/candidates.py", "    if headroom is None:  # of", "    if False:  # of",
+     "tests/unit/test_kernel_candidates.py::test_what_is_not_known_passes_no_gate"),
+    ("analytics/kernels/candidates.py", "if nearest[1] <= 1 else", "if True else",
+     "tests/unit/test_kernel_candidates.py::test_a_kernel_above_its_roof_has_no_headroom"),
+    ("analytics/kernels/priority.py", "if value < least}", "if value < least and gate != 'priority'}",
+     "tests/unit/test_kernel_candidates.py::test_each_gate_refuses_by_its_name"),
+    ("analytics/kernels/priority.py", "return max(known.items()", "return min(known.items()",
+     "tests/unit/test_kernel_candidates.py::test_shapes_tell_the_headroom_that_counters_do_not"),
+    ("steps/findings/critical_path.py", "if store.holds(session, CRITICAL_KERNELS):", "if True:",
+     "tests/system/test_optimize.py::test_a_path_that_an_import_left_out_is_looked_for"),
     ("fleet/ingest.py", "        list(threads.map(write, rows))", "        threads.map(write, rows)",
      "tests/unit/test_fleet.py::test_facts_that_could_not_be_written_are_not_in_the_catalog"),
     ("fleet/answers.py", "if present or (not table.num_rows and metric not in MEASURES):", "if metric not in MEASURES:",
