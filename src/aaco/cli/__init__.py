@@ -74,6 +74,7 @@ VERBS = {
     },
     "What to do next?": {
         "try": ("aaco.cli.try_:try_", "Try the advice on the model; keep what is proved faster."),
+        "optimize": ("aaco.cli.optimize:optimize", "Which kernels are worth optimising, and what refuses the rest."),
         "what-if": ("aaco.cli.what_if:what_if", "Predict another batch, precision or device."),
         "doctor": ("aaco.cli.doctor:doctor", "What works on this machine, and what to fix first."),
         "calibrate": ("aaco.cli.calibrate:calibrate", "Measure this machine's ceilings."),

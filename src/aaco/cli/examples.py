@@ -40,6 +40,8 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
                "every change that applies, for half an hour at most", "aaco try --all latest --budget 30m",
                "write what was kept as a backend", "aaco try --write faster",
                "judge that backend again", "aaco try --again faster"),
+    "optimize": _of("which kernels are worth the effort, and what would the wall time gain?", "aaco optimize --list",
+                    "more of those that a gate refuses, for a script", "aaco optimize --list latest --top 50 --json"),
     "replay capture": _of("keep the thirteenth launch of a kernel, with its memory",
                           "aaco replay capture --kernel nvjet --launch 12 -o k.aacocap -- python a.py"),
     "replay run": _of("does it do the same here, and how long does it take?", "aaco replay run kernel.aacocap",

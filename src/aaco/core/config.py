@@ -39,6 +39,9 @@ class Profiling(_Section):
     calibrate: bool = Field(default=True, description="measure this machine's ceilings when none are cached")
 
 
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
 def _rising(limits: tuple[float, float]) -> tuple[float, float]:
     if limits[0] >= limits[1]:
         raise ValueError("the second limit must be above the first")
@@ -71,6 +74,21 @@ class Analysis(_Section):
     wait_per_switch_ms: Limits = Field(default=(1.0, 10.0), description="mean wait of the process's threads for a CPU")
 
 
+# Of analytics.bottleneck.kernel_classes, which is above.
+KernelClass = Literal["communication", "tiny", "divergence", "lds", "memory_bandwidth", "compute_throughput", "scalar",
+                      "occupancy", "memory_latency", "latency", "unclear"]
+
+
+class Optimize(_Section):
+    """The gates of `aaco optimize`: a kernel that fails one is not worth the effort."""
+
+    min_headroom: Share = Field(default=0.10, description="share of a kernel's time that its roofline says could be "
+                                                          "gained, at least")
+    min_path_share: Share = Field(default=0.20, description="share of the critical path that it is on, at least")
+    min_priority: Share = Field(default=0.05, description="product of the two, at least")
+    classes: tuple[KernelClass, ...] = Field(default=("memory_latency",), description="what limits it: one of these")
+
+
 class Storage(_Section):
     """Where things are kept, and for how long."""
 
@@ -91,6 +109,7 @@ class Config(_Section):
 
     profiling: Profiling = Profiling()
     analysis: Analysis = Analysis()
+    optimize: Optimize = Optimize()
     storage: Storage = Storage()
 
     @classmethod

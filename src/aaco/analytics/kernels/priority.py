@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.core.config import Optimize
+
 COLUMNS = ("kernel_name", "dur_ns", "roof_share", "measured_roof_share")  # of kernel_roofline
-HEADROOM, FRACTION, SCORE = 0.10, 0.20, 0.05  # the mission's gates: below one of them a kernel is not worth the effort
+GATES = Optimize()  # the defaults
 
 
 @dataclass(frozen=True)
@@ -33,12 +38,12 @@ class Priority:
         left = (1 - self.fraction) + self.fraction * (1 - self.headroom)
         return 1 / left if left > 0 else None
 
-    @property
-    def refusals(self) -> tuple[str, ...]:
-        """Return why it is not worth the effort; empty where it is."""
-        gates = (("headroom", self.headroom, HEADROOM), ("fraction of the critical path", self.fraction, FRACTION),
-                 ("headroom x fraction", self.score, SCORE))
-        return tuple(f"{name} {value:.3f} is below {gate:.2f}" for name, value, gate in gates if value < gate)
+    def refusals(self, gates: Optimize = GATES) -> dict[str, str]:
+        """Return by gate why it is not worth the effort; empty where it is."""
+        asked = (("headroom", "headroom", self.headroom, gates.min_headroom),
+                 ("path_share", "fraction of the critical path", self.fraction, gates.min_path_share),
+                 ("priority", "headroom x fraction", self.score, gates.min_priority))
+        return {gate: f"{name} {value:.3f} is below {least:.2f}" for gate, name, value, least in asked if value < least}
 
 
 def headrooms(kernel_roofline: pa.Table) -> dict[str, float]:
@@ -54,6 +59,14 @@ def headrooms(kernel_roofline: pa.Table) -> dict[str, float]:
                                    for name in ("kernel_name", "reached_sum", "dur_ns_sum", "share_max"))
     return {name: 1 - part / whole for name, part, whole, top in zip(names, reached, total, most, strict=True)
             if whole and np.isfinite(part) and top <= 1}
+
+
+def nearest_roof(facts: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Return the roof that a kernel name is nearest to, compute or memory, and the share of it that it reaches (beyond
+    1: counters, time or model are wrong); None where neither is known. facts: a kernel of kernel_classes.json."""
+    shares = {"compute": facts.get("compute_share"), "memory": facts.get("memory_share")}
+    known = {roof: share for roof, share in shares.items() if isinstance(share, float) and 0 <= share < math.inf}
+    return max(known.items(), key=lambda item: item[1]) if known else None
 
 
 def priority(headroom: float, fraction: float) -> Priority:

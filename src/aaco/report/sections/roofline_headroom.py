@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass
 
 from aaco.analytics.explanation import Explanation
+from aaco.analytics.kernels.priority import nearest_roof
 from aaco.report.sections import nodes
 
 UNKNOWN = "neither counters nor operators' shapes tell its work"
@@ -57,9 +57,8 @@ def _of_classes(explanation: Explanation) -> dict[str, Reach]:
     """The larger of the shares of the compute and the memory roof that the examination of kernel names found."""
     found = {}
     for one in (explanation.examined.get("kernel_classes") or {}).get("kernels", ()):
-        shares = {"compute": one.get("compute_share"), "memory": one.get("memory_share")}
-        known = {roof: share for roof, share in shares.items() if isinstance(share, float) and 0 <= share < math.inf}
-        if known and one["by"] in BY:
-            roof = max(known, key=lambda name: known[name])
-            found[one["kernel_name"]] = Reach(known[roof], roof, one["by"])
+        nearest = nearest_roof(one)
+        if nearest and one["by"] in BY:
+            roof, share = nearest
+            found[one["kernel_name"]] = Reach(share, roof, one["by"])
     return found

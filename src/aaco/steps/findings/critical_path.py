@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,10 +26,12 @@ from aaco.core.tables import (
     KERNEL_SLACK,
     KERNELS,
 )
-from aaco.tracelake import documents, layout, queries
+from aaco.steps import measured_part
+from aaco.tracelake import documents, layout, queries, store
 
 DOCUMENT = layout.finding("critical_path")
 TABLES = (CRITICAL_PATH, CRITICAL_KERNELS, KERNEL_SLACK)
+NO_WORK = "no work of a device that has a start was recorded"
 
 
 @finding(after=("trace", "roofline"), writes=("critical_path", *TABLES), report="critical_path")
@@ -63,6 +66,19 @@ def find(session: Session) -> list[CriticalPath]:
     joined = pa.Table.from_batches(rows) if rows else COLLECTIVES.build().select(collectives.COLUMNS)
     shifts = collectives.shifts_of(documents.read(session, layout.TRACE["collectives"]))
     return list(answer.every(recording.result(shifts, joined["kernel_id"].to_numpy()), joined))
+
+
+def kernels_on_paths(session: Session) -> list[dict[str, Any]]:
+    """Return the rows of critical_kernels: those that the session keeps, else looked for now. Raise Absent, BadBundle.
+    """
+    if store.holds(session, CRITICAL_KERNELS):
+        kept: list[dict[str, Any]] = store.read(session, CRITICAL_KERNELS).to_pylist()
+        return kept
+    part = measured_part.of(session)
+    paths = find(part)
+    if not paths:
+        raise Absent(NO_WORK)
+    return [row for piece in summary.kernel_rows(paths, _headroom(part)) for row in piece.to_pylist()]
 
 
 def _headroom(session: Session) -> dict[str, float]:

@@ -70,6 +70,6 @@ def _priority(found: PathContribution) -> str:
         return ""
     judged = priority(found.headroom, found.fraction)
     gain = f"; {format.percent(found.headroom)} of it could be gained by its roofline: priority {judged.score:.2f}"
-    if judged.refusals:
-        return f"{gain}, not worth the effort ({judged.refusals[0]})"
+    if refusals := judged.refusals():
+        return f"{gain}, not worth the effort ({next(iter(refusals.values()))})"
     return f"{gain}, {judged.ceiling:.2f}x at most" if judged.ceiling else gain
