@@ -26,23 +26,22 @@ class StreamCheck:
     """Streams that the capture names but that have no work in it; time that streams spend together counts twice."""
 
     def __init__(self, named: Iterable[Sequence[int]]) -> None:
-        self.named = {(device, stream) for device, stream in named}
-        self._used: set[tuple[int, int]] = set()
+        self.named: set[tuple[int, ...]] = {(device, stream) for device, stream in named}
+        self._used: set[tuple[int, ...]] = set()
         self._times: dict[int, tuple[int, int, int]] = {}  # of each device: sum of kernels, first start, last end
 
     def add(self, piece: Slice) -> None:
         """Note the streams that have work, and the times of each device."""
         timed = piece.kernels.known("t_start_ns") & piece.kernels.known("t_end_ns")
         devices, start, end = (piece.kernels[name][timed] for name in ("device_id", "t_start_ns", "t_end_ns"))
-        for device in np.unique(devices[devices >= 0]).tolist():
+        for device in distinct.values(devices[devices >= 0]).tolist():
             begins, ends = start[devices == device], end[devices == device]
             total, first, last = self._times.get(device, (0, int(begins[0]), int(ends[0])))
             self._times[device] = (total + int(np.maximum(ends - begins, 0).sum()), min(first, int(begins[0])),
                                    max(last, int(ends.max())))
         if self.named:
             for work in (piece.kernels, piece.copies):
-                places = np.unique(np.stack([work["device_id"], work["stream_id"]]), axis=1)
-                self._used.update(zip(*places.tolist(), strict=True))
+                self._used.update(distinct.combinations(work["device_id"], work["stream_id"])[0])
 
     def findings(self) -> Iterator[Finding]:
         """Streams without work: they were used outside the window, or their work was not recorded. Sums over streams
