@@ -99,6 +99,17 @@ def pause(seconds: float, *pieces: bytes) -> Answer:
     return answer
 
 
+def drip(content: bytes, before: bytes = b"") -> Answer:
+    """An answer that comes a byte at a time, each long before a pause is too long."""
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(before)
+        for byte in content:
+            connection.sendall(bytes([byte]))
+            time.sleep(0.05)
+
+    return answer
+
+
 COUNT = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
 WORDS = (event(None), event("a"), event("b"), COUNT, DONE)
 LONG = sse({"model": "ref", "choices": [{"delta": {"content": "x" * (1 << 20)}}]})

@@ -27,8 +27,21 @@ DECODER = ["llama-tiny"]
     ([*DECODER, "--batches", "1,2", "--preset", "llm-server"], "--preset is not for --batches"),
     ([*DECODER, "--batches", "1,2", "--strict"], "--strict is not for --batches"),
     ([*DECODER, "--batches", "1,2", "--full"], "--full is not for --batches"),
+    ([*SERVER, "--certificates", __file__], "--certificates is not for a server without https"),
+    ([*SERVER, "--against", "[::1]:2", "--certificates", __file__], "--certificates is not for a server without https"),
+    ([*SERVER, "--prompts", __file__, "--shared-prefix", "50"], "--shared-prefix is not for prompts of a file"),
+    ([*SERVER, "--trace", __file__, "--shared-prefix", "0"], "--shared-prefix is not for prompts of a file"),
+    ([*SERVER, "--rate", "1:4", "--prompts", __file__, "--shared-prefix", "5"], "--shared-prefix is not for prompts"),
+    (["http://127.0.0.1:1/v1/completions", "--model", "ref", "--api", "chat"], "--api is not for a URL that names"),
+    ([*SERVER, "--against", "https://127.0.0.1:2", "--certificates", __file__], "no file of certificates"),  # of one
 ])
 def test_an_option_without_an_effect_is_refused(words: list[str], refused: str, capsys: pytest.CaptureFixture[str]):
     """Mutation: what a mode leaves out is ignored."""
     assert cli.outcome(cli.app, "aaco", ["llm", *words]) == 2
     assert refused in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_option_with_an_effect_on_one_of_two_servers_is_taken(capsys: pytest.CaptureFixture[str]):
+    words = ["127.0.0.1:1/v1/completions", "--model", "ref", "--against", ":2", "--api", "completions"]
+    assert cli.outcome(cli.app, "aaco", ["llm", *words]) == 6
+    assert "no server answers" in capsys.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,8 @@ OF_SERVERS_ALONE = ("a load that rises", "--against")
 # Options that would have no effect, by what the command does.
 IGNORED = {"a load that rises": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct", "batches"),
            "--batches": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct"),
-           "--against": OF_ONE_REPORT, PLAIN: ("tolerance_pct",)}
+           "--against": OF_ONE_REPORT, PLAIN: ("tolerance_pct",), "prompts of a file": ("shared_prefix_pct",),
+           "a URL that names its interface": ("api",), "a server without https": ("certificates",)}
 LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_latency_p99_ms"}
 
 
@@ -127,7 +128,7 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
         llm_loads.ask(_of_server(target, load_fields), rising, settings, tag, as_json)
         return
     if against:
-        _compare(_of_server(target, load_fields), against, settings, tolerance_pct, tag, strict, as_json)
+        _compare(_of_server(target, load_fields, against), against, settings, tolerance_pct, tag, strict, as_json)
         return
     with talk() as show:
         run = _ask(target, load_fields, settings, tag, show)
@@ -153,16 +154,30 @@ def _ask(target: str | None, load_fields: dict[str, Any], settings: Settings, ta
     return llm_run.ask_endpoint(_of_server(target, load_fields), settings, tag, show)
 
 
-def _of_server(target: str | None, load_fields: dict[str, Any]) -> LoadRequest:
-    """Return what to ask of a server. Raise UsageError for an option of decoders."""
+def _of_server(target: str | None, load_fields: dict[str, Any], against: str | None = None) -> LoadRequest:
+    """Return what to ask of a server. Raise UsageError for an option of decoders, or one without an effect."""
     from aaco.workflows.llm_run import LoadRequest
 
     fields = _without(load_fields, OF_DECODERS, "a server")
     if not target or not fields["model"]:
         raise UsageError("name a server and its model, or a decoder",
                          "aaco llm URL --model NAME, aaco llm MODEL, or aaco llm --genai DIR")
+    for mode in _modes_of_server([target, against] if against else [target], fields):
+        _refuse(IGNORED[mode], mode)
     certificates = str(fields["certificates"]) if fields["certificates"] else None
     return LoadRequest(target, **fields | {"body": _body(fields["body"]), "certificates": certificates})
+
+
+def _modes_of_server(urls: Sequence[str], fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what leaves options without an effect. Raise UsageError for a URL that is none."""
+    from aaco.llm import target
+
+    if fields["prompts"] or fields["trace"]:
+        yield "prompts of a file"
+    if all(target.named_interface(url) for url in urls):
+        yield "a URL that names its interface"
+    if all(target.parse(url).scheme == "http" for url in urls):
+        yield "a server without https"
 
 
 def _of_decoder(target: str | None, load_fields: dict[str, Any]) -> DecodeRequest:

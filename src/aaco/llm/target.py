@@ -91,11 +91,16 @@ def parse(url: str, api: Api = "chat") -> Target:
     """Return the target of a URL: a server, its /v1, or the whole address of an interface. Raise UsageError."""
     parts = _split(url)
     path = parts.path.rstrip("/")
-    for name, full in PATHS.items():
-        if path.endswith(full.removeprefix("/v1")):
-            return _target(parts, path, name)
+    if named := named_interface(url):
+        return _target(parts, path, named)
     path = path.removesuffix("/v1") + PATHS[api]
     return _target(parts, path, api)
+
+
+def named_interface(url: str) -> Api | None:
+    """Return the interface whose whole address a URL is; None: it leaves that open. Raise UsageError."""
+    path = _split(url).path.rstrip("/")
+    return next((name for name, full in PATHS.items() if path.endswith(full.removeprefix("/v1"))), None)
 
 
 def _split(url: str) -> SplitResult:
