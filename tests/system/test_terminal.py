@@ -19,7 +19,7 @@ ONLY_PARSED = {
         "capsule", "uncapsule", "lab restore"},
     "need a file or a capture that a reader has": {
         "import", "lab diff", "ir", "isa", "history import", "instructions", "critical-path", "roofline", "ops",
-        "steps"},
+        "steps", "optimize"},
     "need a second session, a server or a terminal": {
         "serve", "dashboard", "top", "llm", "analyze", "export otlp", "env diff", "root-cause", "baseline expire",
         "history accept",
