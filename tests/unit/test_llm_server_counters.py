@@ -52,11 +52,11 @@ def test_a_mean_is_of_what_ended_meanwhile():
 
 
 @pytest.mark.parametrize(("counters", "why"), [
-    (replace(BEFORE, after={"queue": PhaseTotal(4, 0.1)}), "started anew"),
-    (replace(BEFORE, after={"queue": PhaseTotal(12, 0.1)}), "started anew"),
+    (replace(BEFORE, after={"queue": PhaseTotal(4, 0.1)}), "restarted"),
+    (replace(BEFORE, after={"queue": PhaseTotal(12, 0.1)}), "restarted"),
     (replace(BEFORE, after=BEFORE.before), "no request"), (replace(BEFORE, after=None), "cut short"),
     (ServerCounters({}, None, "HTTP 404"), "HTTP 404")])
 def test_counters_that_say_nothing_have_a_reason(counters: ServerCounters, why: str):
-    """Mutation: a server that was started anew has a mean."""
+    """Mutation: a server that was restarted has a mean."""
     queue = next(means(counters))
     assert queue.mean_ms is None and why in queue.why_absent

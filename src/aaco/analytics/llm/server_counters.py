@@ -20,8 +20,8 @@ PHASES = ("queue", "prefill", "decode")
 SAMPLE = re.compile(rf"^({'|'.join(HISTOGRAMS)})_(sum|count)(?:\{{.*\}})?[ \t]+(\S+)", re.MULTILINE)
 NO_HISTOGRAM = "the server's /metrics has no such histogram"
 CUT_SHORT = "the load was cut short before the server's /metrics were read again"
-STARTED_ANEW = "the server's counters fell meanwhile: it was started anew"
-NONE_ENDED = "the server counted no request meanwhile"
+RESTARTED = "the server's counters fell during the load: it was restarted"
+NONE_ENDED = "the server counted no request during the load"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _meanwhile(counters: ServerCounters, phase: str) -> tuple[int, float]:
     before, after = counters.before[phase], counters.after[phase]
     requests, seconds = after.requests - before.requests, after.seconds - before.seconds
     if requests < 0 or seconds < 0:
-        raise Absent(STARTED_ANEW)
+        raise Absent(RESTARTED)
     if not requests:
         raise Absent(NONE_ENDED)
     return requests, seconds
