@@ -108,7 +108,7 @@ def forked(run: Callable[[], list[dict[str, Any]]]) -> tuple[str, str]:
         try:
             lines = run()
             os.write(writing, json.dumps(next((line for line in lines if "refused" in line), {})).encode())
-        except BaseException:  # what the parent shows
+        except BaseException:  # noqa: BLE001  what the parent shows
             os.write(writing, json.dumps({"refused": "raised", "detail": traceback.format_exc()}).encode())
         finally:
             os._exit(0)

@@ -6,6 +6,7 @@ two may differ by the distance of adjacent numbers, at most.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,9 +16,11 @@ from numpy.typing import NDArray
 from aaco.optimize.kernels.inputs import decode
 
 MOST_TIMES = 2.0  # the baseline's own error
+ROUNDED = 0.5  # distances of adjacent numbers: what rounding the exact result leaves
 FRACTION_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 LEAST_EXPONENT = {"float64": -1022, "float32": -126, "float16": -14, "bfloat16": -126}
-NEAR = {"float64": 1e-9, "float32": 1e-3, "float16": 3e-2, "bfloat16": 3e-2}  # of the largest: rounding, not another result
+# Of the largest number: what rounding may do. Beyond, it is another result.
+NEAR = {"float64": 1e-9, "float32": 1e-3, "float16": 3e-2, "bfloat16": 3e-2}
 Outcome = Literal["equal", "as exact", "less exact", "wrong"]
 
 
@@ -45,7 +48,7 @@ def compare(baseline: bytes, candidate: bytes, kind: str, reference: NDArray[np.
     gap = np.abs(after - before)
     largest = float(np.abs(before).max(initial=0.0))
     if gap.max(initial=0.0) > NEAR[kind] * largest:
-        return Exactness("wrong", f"a number differs by {gap.max():.3g}, the largest is {largest:.3g}", float(gap.max()))
+        return Exactness("wrong", f"a number differs by {gap.max():.3g}, the largest is {largest:.3g}")
     if reference is not None and len(reference) == len(odd) and np.isfinite(reference[~odd]).all():
         return _against(reference[~odd], before, after, kind)
     steps = float((gap / spacing(before, kind)).max(initial=0.0))
@@ -59,17 +62,20 @@ def _against(reference: NDArray[np.float64], before: NDArray[np.float64], after:
              kind: str) -> Exactness:
     """Compare errors: the largest, and the mean square, each in distances of adjacent numbers at the reference."""
     unit = spacing(reference, kind)
-    own, error = (np.abs(numbers - reference) / unit for numbers in (before, after))
-    for name, of in (("largest", lambda values: float(values.max(initial=0.0))),
-                     ("root mean square", lambda values: float(np.sqrt(np.mean(np.square(values)))))):
-        allowed = max(MOST_TIMES * of(own), 0.5)  # half: what rounding the exact result leaves
-        if of(error) > allowed:
-            return Exactness("less exact", f"its {name} error against float64 is {of(error):.3g} distances of adjacent "
-                                           f"numbers, the baseline's {of(own):.3g}: {MOST_TIMES:g} times that is allowed",
-                             of(error), allowed)
-    return Exactness("as exact", f"largest error {error.max(initial=0.0):.3g}, the baseline's {own.max(initial=0.0):.3g} "
-                                 "distances of adjacent numbers", float(error.max(initial=0.0)),
-                     MOST_TIMES * float(own.max(initial=0.0)))
+    own, error = (_errors(np.abs(numbers - reference) / unit) for numbers in (before, after))
+    for name in own:
+        allowed = max(MOST_TIMES * own[name], ROUNDED)
+        if error[name] > allowed:
+            return Exactness("less exact", f"its {name} error against float64 is {error[name]:.3g} distances of "
+                                           f"adjacent numbers, the baseline's {own[name]:.3g}: {MOST_TIMES:g} times "
+                                           "that is allowed", error[name], allowed)
+    return Exactness("as exact", f"largest error {error['largest']:.3g} distances of adjacent numbers, the baseline's "
+                                 f"{own['largest']:.3g}", error["largest"], MOST_TIMES * own["largest"])
+
+
+def _errors(distances: NDArray[np.float64]) -> dict[str, float]:
+    return {"largest": float(distances.max(initial=0.0)),
+            "root mean square": math.sqrt(float(np.square(distances).sum()) / max(1, len(distances)))}
 
 
 def spacing(numbers: NDArray[np.float64], kind: str) -> NDArray[np.float64]:

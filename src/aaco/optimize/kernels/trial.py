@@ -1,7 +1,7 @@
 """One candidate against the baseline in a process of its own: `python -m aaco.optimize.kernels.trial REQUEST`.
 
-REQUEST is a file of JSON; answers are lines of JSON. Checks come in the order of their cost, and the first that fails is
-the last line. A candidate that faults or hangs ends this process, and the stage that it began last says where.
+REQUEST is a file of JSON; answers are lines of JSON. Checks come in the order of their cost, and the first that fails
+is the last line. A candidate that faults or hangs ends this process, and the stage that it began last says where.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _open(capture: KernelCapture, how: TrialRequest) -> Bench:
 
 
 def _triple(values: Any) -> tuple[int, int, int] | None:
-    return tuple(values) if values else None  # type: ignore[return-value]
+    return tuple(values) if values else None
 
 
 def _captured(bench: Bench, how: TrialRequest) -> Iterator[dict[str, Any]]:
@@ -105,7 +105,8 @@ def _inputs(bench: Bench, how: TrialRequest) -> Iterator[dict[str, Any]]:
                                                "that results kept from earlier runs could pass")
     for number in range(how.inputs):
         bench.vary(how.seed + number + 1)
-        yield _checked(bench, bench.turn(how.seed + number + 1)[2], "wrong_on_inputs", f"on changed inputs {number + 1}")
+        found = bench.turn(how.seed + number + 1)[2]
+        yield _checked(bench, found, "wrong_on_inputs", f"on changed inputs {number + 1}")
 
 
 def _repeats(bench: Bench, how: TrialRequest) -> Iterator[dict[str, Any]]:
@@ -156,7 +157,7 @@ def _timed(bench: Bench, how: TrialRequest) -> Iterator[dict[str, Any]]:
 
 
 def _checked(bench: Bench, difference: Difference, reason: str, where: str) -> dict[str, Any]:
-    """Return the line of a check that passed. Raise _Refusal for bytes that differ, unless they are numbers as exact."""
+    """Return the line of a check that passed. Raise _Refusal for bytes that differ and are not numbers as exact."""
     if difference.late:
         raise _Refusal("late_work", f"{difference.late:,} bytes changed after the launch's stream was done, {where}")
     for number in difference.differing:

@@ -1,0 +1,131 @@
+"""The lines of a search for a faster kernel: `.optimization/KERNEL.jsonl` beside the source.
+
+One line for each step, appended and synchronised before the next begins. A search that was cut off goes on where it
+was if the source, its captures, the compiler, the device and the driver are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from aaco.core import files
+from aaco.optimize import ledger
+from aaco.optimize.kernels.variants import Proposal
+from aaco.tracelake.document_schemas.ledger import LedgerLine
+
+FOLDER = ".optimization"
+
+
+class KernelOrigin(BaseModel):
+    """What a search is of; one that finds another origin begins again."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kernel: str
+    source_sha256: str
+    captures: list[str] = Field(description="SHA-256 of each capture.json")
+    compiler: str
+    options: list[str]
+    device: str
+    driver: str
+    seed: int
+
+
+class KernelSearchBegun(LedgerLine):
+    """The first line."""
+
+    step: Literal["begun"] = "begun"
+    origin: KernelOrigin
+    budget_s: float
+    baseline_sha256: str = Field(description="of the code that the compiler makes of the untouched source")
+
+
+class VariantJudged(LedgerLine):
+    """What became of one proposal: what refused it, or what a first look at its time says."""
+
+    step: Literal["judged"] = "judged"
+    key: str = Field(description="SHA-256 of the text, the options and the launch")
+    name: str
+    proposer: str
+    text_sha256: str
+    code_sha256: str | None = Field(default=None, description="null: it was not compiled")
+    options: list[str] = Field(default=[])
+    block: tuple[int, int, int] | None = None
+    grid: tuple[int, int, int] | None = None
+    refused: str | None = Field(default=None, description="the fixed reason; null: it computes the same and was timed")
+    detail: str = ""
+    gain_pct: float | None = Field(default=None, description="time saved at first sight, percent")
+
+
+class VariantConfirmed(LedgerLine):
+    """What fresh processes measured of a finalist."""
+
+    step: Literal["confirmed"] = "confirmed"
+    key: str
+    name: str
+    gain_pct: float | None
+    low_pct: float | None
+    high_pct: float | None
+    level: float
+    processes: int
+    kept: bool
+    why: str
+
+
+class KernelSearchDecided(LedgerLine):
+    """The end."""
+
+    step: Literal["decided"] = "decided"
+    kept: str | None = Field(description="the proposal's name; null: no change")
+    key: str | None = None
+    why: str
+
+
+KernelLine = Annotated[KernelSearchBegun | VariantJudged | VariantConfirmed | KernelSearchDecided,
+                       Field(discriminator="step")]
+LINE: TypeAdapter[Any] = TypeAdapter(KernelLine)
+
+
+def key_of(proposal: Proposal) -> str:
+    """Return what tells a proposal from all others."""
+    launch = f"{proposal.options!r} {proposal.block} {proposal.grid}".encode()
+    return hashlib.sha256(hashlib.sha256(proposal.text).digest() + launch).hexdigest()
+
+
+class SearchFiles:
+    """A search's log and the texts of its proposals, in a folder beside the source."""
+
+    def __init__(self, source: Path, kernel: str) -> None:
+        self.folder = source.parent / FOLDER
+        self.log = self.folder / f"{re.sub(r'[^A-Za-z0-9_]', '_', kernel)[:80]}.jsonl"
+        self._suffix = source.suffix
+
+    def append(self, line: LedgerLine) -> None:
+        """Append a line. Raise StorageError."""
+        ledger.append(self.log, line)
+
+    def text_path(self, key: str) -> Path:
+        """Return where a proposal's text is kept."""
+        return self.folder / f"{key[:16]}{self._suffix}"
+
+    def keep_text(self, proposal: Proposal) -> None:
+        """Keep a proposal's text. Raise StorageError."""
+        path = self.text_path(key_of(proposal))
+        with files.storage(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomically(path, lambda file: file.write(proposal.text))
+
+    def unfinished(self, origin: KernelOrigin) -> tuple[Any, ...]:
+        """Return the lines of the last search if it is of this origin and was not decided; else nothing."""
+        lines = ledger.read(self.log, LINE).lines
+        begun = [number for number, line in enumerate(lines) if isinstance(line, KernelSearchBegun)]
+        last: Sequence[Any] = lines[begun[-1]:] if begun else ()
+        if not last or last[0].origin != origin or isinstance(last[-1], KernelSearchDecided):
+            return ()
+        return tuple(last)
