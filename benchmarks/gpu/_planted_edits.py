@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from benchmarks.gpu._optimize_program import SOURCE, Shape, numbers
@@ -39,20 +39,22 @@ def wrong(shape: Shape) -> Iterator[PlantedEdit]:
     first = f"__float_as_uint(a[0]) == 0x{numbers(shape.inputs)[:1].view('<u4')[0]:x}u"
     last = f"at == {shape.n - 1}"
 
-    def planted(name: str, reasons: set[str] | frozenset[str], end: str, begin: str = "", outside: str = "") -> PlantedEdit:
+    def planted(name: str, reasons: Iterable[str], end: str, begin: str = "", outside: str = "") -> PlantedEdit:
         return PlantedEdit(name, edited(shape, end, begin, outside), frozenset(reasons))
 
     capture, bounds = {"wrong_on_capture"}, {"out_of_bounds"}
+    written = bounds | capture  # next to the captured output may lie the captured input
     yield planted("all but the last", capture, f"if (!({last})) {END}")
     yield planted("every other one", capture, f"if (at & 1) {END}")
     yield planted("another one's result", capture, f"out[{last} ? 0 : at] = value;")
     yield planted("nothing", capture, "", "\tif (n > 0) return;")
     yield planted("stale where there is a number", capture, "if (isnan(out[at])) out[at] = value;")
-    yield planted("NaN for a number", capture, f"out[at] = at == 7 ? __int_as_float(0x7fc00000) : value;")
+    yield planted("NaN for a number", capture, "out[at] = at == 7 ? __int_as_float(0x7fc00000) : value;")
     yield planted("infinity for a number", capture, "out[at] = at == 7 ? __int_as_float(0x7f800000) : value;")
-    yield planted("writes after the end", bounds, f"{END} if ({last}) out[n] = value;")
-    yield planted("writes before the begin", bounds, f"{END} if (at == 0) out[-1] = value;")
-    yield planted("reads after the end", bounds, f"{END} if ({last} && a[{shape.inputs}] == 12345.678f) out[0] = 1.0f;")
+    yield planted("writes after the end", written, f"{END} if ({last}) out[n] = value;")
+    yield planted("writes before the begin", written, f"{END} if (at == 0) out[-1] = value;")
+    yield planted("reads after the end", bounds,
+                  f"{END} if ({last} && a[{shape.inputs}] == 12345.678f) out[0] = 1.0f;")
     yield planted("reads before the begin", bounds, f"{END} if (at == 0 && a[-1] == 12345.678f) out[0] = 1.0f;")
     yield planted("right on the captured inputs only", {"wrong_on_inputs"},
                   f"out[at] = {first} ? value : value + 1.0f;")
@@ -63,11 +65,12 @@ def wrong(shape: Shape) -> Iterator[PlantedEdit]:
                   "\tif (made[at]) { out[at] = kept[at]; return; }",
                   f"__device__ float kept[{shape.n}]; __device__ unsigned char made[{shape.n}];\n")
     yield planted("leaves out work after some runs", {"wrong_when_timed", "not_repeatable"},
-                  f"{END} if (at == 0) runs++;", "\tif (runs > 14 && at % 64 == 3) return;", "__device__ unsigned runs;\n")
+                  f"{END} if (at == 0) runs++;", "\tif (runs > 14 && at % 64 == 3) return;",
+                  "__device__ unsigned runs;\n")
     yield planted("a race", WRONG, "out[at] = value + (atomicAdd(&turn, 1u) % 4096u == 5u ? 1.0f : 0.0f);", "",
                   "__device__ unsigned turn;\n")
     yield planted("a race that seldom shows", WRONG,
-                  f"out[at] = value; if (at == 0 && ++turn % 7u == 0u) out[5] = 1.0f;", "", "__device__ unsigned turn;\n")
+                  f"{END} if (at == 0 && ++turn % 7u == 0u) out[5] = 1.0f;", "", "__device__ unsigned turn;\n")
     yield planted("changes its input", capture, f"{END} if (at == 5) ((float *)a)[3] = 9.0f;")
     yield planted("traps", {"fails"}, f"{END} if ({last}) asm volatile(\"trap;\");")
 
@@ -75,8 +78,8 @@ def wrong(shape: Shape) -> Iterator[PlantedEdit]:
 def equal_speed(shape: Shape, count: int) -> Iterator[PlantedEdit]:
     """Yield edits that make another code object and take no other time: a branch that is never taken."""
     for number in range(count):
-        yield PlantedEdit(f"never taken {number}", edited(shape, f"{END} if (n == -{number + 2}) out[0] = {number}.0f;"),
-                          frozenset())
+        end = f"{END} if (n == -{number + 2}) out[0] = {number}.0f;"
+        yield PlantedEdit(f"never taken {number}", edited(shape, end), frozenset())
 
 
 def unrolled(shape: Shape) -> Iterator[tuple[str, str]]:

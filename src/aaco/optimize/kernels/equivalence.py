@@ -119,6 +119,8 @@ def _take(result: TrialResult, line: dict[str, Any]) -> None:
 def _reason(stage: str, error: AacoError) -> str:
     if "gave no answer" in error.what:
         return "hangs"
+    if "illegal memory access" in error.what:
+        return "out_of_bounds"
     return "not_launchable" if stage == "load" else DIED.get(stage, "fails")
 
 
