@@ -34,7 +34,7 @@ _TOKEN = re.compile(rb"""
 _DIRECTIVE = re.compile(rb"#(?:/\*(?s:.*?)(?:\*/|\Z)|//" + _REST + rb"*+|\"(?:[^\"\\\n]|\\.)*+\"|" + _REST + rb")*+")
 
 
-class Token(NamedTuple):
+class CodeToken(NamedTuple):
     """A token of the text: bytes begin to end."""
 
     kind: str
@@ -43,7 +43,7 @@ class Token(NamedTuple):
     text: bytes
 
 
-def tokens(text: bytes) -> Iterator[Token]:
+def tokens(text: bytes) -> Iterator[CodeToken]:
     """Yield the tokens of a text with comments and whole directives; white space is left out. Never raise.
 
     What is not C++ is of the kind `broken`: a comment or raw string without an end takes the rest of the text.
@@ -59,17 +59,17 @@ def tokens(text: bytes) -> Iterator[Token]:
             starts_line = starts_line or b"\n" in found
         else:
             kind = KINDS.get(kind, kind)
-            yield Token(kind, at, match.end(), found)
+            yield CodeToken(kind, at, match.end(), found)
             starts_line = starts_line and kind == COMMENT
         at = match.end()
 
 
-def code(read: Sequence[Token]) -> list[Token]:
+def code(read: Sequence[CodeToken]) -> list[CodeToken]:
     """Return the tokens that mean something: without comments."""
     return [token for token in read if token.kind != COMMENT]
 
 
-def closings(read: Sequence[Token]) -> dict[int, int]:
+def closings(read: Sequence[CodeToken]) -> dict[int, int]:
     """Return for the index of each opening bracket that of the one which closes it, of those that are closed."""
     opened: dict[bytes, list[int]] = {b"(": [], b"{": [], b"[": []}
     found = {}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from aaco.core import extras
 from aaco.core.errors import Missing
 from aaco.optimize.kernels import lexing
-from aaco.optimize.kernels.lexing import DIRECTIVE, MARK, SPLICE, WORD, Token, line_of
+from aaco.optimize.kernels.lexing import DIRECTIVE, MARK, SPLICE, WORD, CodeToken, line_of
 from aaco.optimize.kernels.variants import Refused
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _LOOPS = {"for_statement": "for", "while_statement": "while", "do_statement": "d
 
 
 @dataclass(frozen=True)
-class Loop:
+class KernelLoop:
     """A loop of a kernel. body: the byte range of its statement. pragma: the byte range of its unroll directive, or
     None. depth: loops around it.
     """
@@ -61,7 +61,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Parameter:
+class KernelParameter:
     """A parameter of a kernel. kind: its type as tokens. stars: bytes after its last *, or None if no pointer."""
 
     name: bytes
@@ -83,8 +83,8 @@ class KernelSource:
     begin: int
     end: int
     body: tuple[int, int]
-    read: tuple[Token, ...]  # tokens from begin to end, comments left out
-    signature: tuple[Token, ...]
+    read: tuple[CodeToken, ...]  # tokens from begin to end, comments left out
+    signature: tuple[CodeToken, ...]
     macros: Mapping[bytes, bytes]  # of the file and its headers: name and replacement, with its arguments
     headers: Mapping[str, bytes]
     node: Node
@@ -96,7 +96,7 @@ class KernelSource:
         return b"\r\n" if b"\r\n" in self.text else b"\n"
 
     @cached_property
-    def body_tokens(self) -> tuple[Token, ...]:
+    def body_tokens(self) -> tuple[CodeToken, ...]:
         """The tokens between its braces, braces left out."""
         return tuple(token for token in self.read if self.body[0] < token.begin < self.body[1] - 1)
 
@@ -106,12 +106,12 @@ class KernelSource:
         return frozenset(token.text for token in self.body_tokens if token.kind == WORD)
 
     @cached_property
-    def loops(self) -> tuple[Loop, ...]:
+    def loops(self) -> tuple[KernelLoop, ...]:
         """Its loops in the order of the text."""
         return tuple(_loops(self))
 
     @cached_property
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[KernelParameter, ...]:
         """Its parameters in order."""
         return tuple(_parameters(self.signature))
 
@@ -119,7 +119,7 @@ class KernelSource:
         """Return the line number of a byte position, from 1."""
         return line_of(self.text, position)
 
-    def tokens_in(self, begin: int, end: int) -> list[Token]:
+    def tokens_in(self, begin: int, end: int) -> list[CodeToken]:
         """Return the tokens between two byte positions."""
         return [token for token in self.read if begin <= token.begin < end]
 
@@ -227,7 +227,7 @@ def _check_text(text: bytes) -> None:
                                   "UTF-8 or ASCII")
 
 
-def _heads(read: Sequence[Token]) -> Iterator[_Head]:
+def _heads(read: Sequence[CodeToken]) -> Iterator[_Head]:
     """Yield the definitions of kernels."""
     closings, last = lexing.closings(read), -1
     for at, token in enumerate(read):
@@ -241,7 +241,7 @@ def _heads(read: Sequence[Token]) -> Iterator[_Head]:
             yield _Head(read[name_at].text, begin, name_at, last, closings.get(last, len(read) - 1))
 
 
-def _after_kernel_word(read: Sequence[Token], closings: Mapping[int, int], at: int) -> tuple[int | None, int]:
+def _after_kernel_word(read: Sequence[CodeToken], closings: Mapping[int, int], at: int) -> tuple[int | None, int]:
     """Return the index of the name, and of the token that ends the head: the brace that opens the body, if any."""
     name_at: int | None = None
     while at < len(read) and read[at].text not in (b"{", b"<%", b";", b"}", b"="):
@@ -254,7 +254,7 @@ def _after_kernel_word(read: Sequence[Token], closings: Mapping[int, int], at: i
     return name_at, at
 
 
-def _before_template_arguments(read: Sequence[Token], at: int) -> int:
+def _before_template_arguments(read: Sequence[CodeToken], at: int) -> int:
     """Return the index of the word before template arguments that end at `at`; `at` itself if none end there."""
     depth = 0
     for index in range(at, max(0, at - MOST_ARGUMENTS), -1):
@@ -264,7 +264,7 @@ def _before_template_arguments(read: Sequence[Token], at: int) -> int:
     return at
 
 
-def _not_found(name: str, read: Sequence[Token], headers: Mapping[str, bytes]) -> Refused:
+def _not_found(name: str, read: Sequence[CodeToken], headers: Mapping[str, bytes]) -> Refused:
     for header, text in headers.items():
         inside = lexing.code(list(lexing.tokens(text)))
         for head in _heads(inside):
@@ -278,7 +278,7 @@ def _not_found(name: str, read: Sequence[Token], headers: Mapping[str, bytes]) -
                    "name one of its kernels" if others else "name the file that defines it")
 
 
-def _macros(read: Sequence[Token], headers: Mapping[str, bytes]) -> dict[bytes, bytes]:
+def _macros(read: Sequence[CodeToken], headers: Mapping[str, bytes]) -> dict[bytes, bytes]:
     """Return the macros by name. Where one is defined several times, all its replacements in one text."""
     directives = [token.text for token in read if token.kind == DIRECTIVE]
     for text in headers.values():
@@ -292,7 +292,7 @@ def _macros(read: Sequence[Token], headers: Mapping[str, bytes]) -> dict[bytes, 
     return {name: b" ".join(several) for name, several in replacements.items()}
 
 
-def _check_macros(text: bytes, inside: Sequence[Token], name: bytes, macros: Mapping[bytes, bytes]) -> None:
+def _check_macros(text: bytes, inside: Sequence[CodeToken], name: bytes, macros: Mapping[bytes, bytes]) -> None:
     """Raise Refused if a macro hides where the kernel ends, or what it is called."""
     braces, pastes = _that_reach(macros, _BRACES), _that_reach(macros, frozenset((b"##",)))
     for token in inside:
@@ -324,7 +324,7 @@ def _that_reach(macros: Mapping[bytes, bytes], marks: frozenset[bytes]) -> froze
     return frozenset(reached)
 
 
-def _check_tokens(text: bytes, inside: Sequence[Token], body: int) -> None:
+def _check_tokens(text: bytes, inside: Sequence[CodeToken], body: int) -> None:
     """Raise Refused for what readers of a text and compilers see differently."""
     for token in inside:
         if reason := _misleading(token, body):
@@ -336,7 +336,7 @@ def _check_tokens(text: bytes, inside: Sequence[Token], body: int) -> None:
         raise Refused("hidden", f"line {line_of(text, match.start())} holds a character that reorders or hides text")
 
 
-def _misleading(token: Token, body: int) -> tuple[str, str] | None:
+def _misleading(token: CodeToken, body: int) -> tuple[str, str] | None:
     """Return why a token is refused: the reason and the sentence."""
     if token.kind == lexing.BROKEN:
         return "syntax", "a comment or string has no end"
@@ -351,7 +351,7 @@ def _misleading(token: Token, body: int) -> tuple[str, str] | None:
     return None
 
 
-def _node(text: bytes, every: Sequence[Token], begin: int, body: int) -> tuple[Tree, Node, Node]:
+def _node(text: bytes, every: Sequence[CodeToken], begin: int, body: int) -> tuple[Tree, Node, Node]:
     """Return the tree, and the nodes of the definition and its body, which begin at these bytes. Raise Refused."""
     tree = _parse(_for_grammar(text, every))
     for node in _nodes(tree.root_node, frozenset(("function_definition",))):
@@ -378,7 +378,7 @@ def _parse(text: bytes) -> Tree:
         raise Refused("syntax", f"the file is not understood in {PARSE_S:g} s") from error
 
 
-def _for_grammar(text: bytes, every: Sequence[Token]) -> bytes:
+def _for_grammar(text: bytes, every: Sequence[CodeToken]) -> bytes:
     """Return a text of the same length without the words that are not C++; launches become calls."""
     blank, open_launch = bytearray(text), False
     if text.startswith(lexing.BOM):
@@ -408,7 +408,7 @@ def _nodes(root: Node, kinds: frozenset[str], missing: bool = False) -> Iterator
         waiting += reversed(node.children)
 
 
-def _loops(kernel: KernelSource) -> Iterator[Loop]:
+def _loops(kernel: KernelSource) -> Iterator[KernelLoop]:
     ends: list[int] = []
     for node in kernel.nodes(*_LOOPS):
         body = node.child_by_field_name("body")
@@ -416,7 +416,7 @@ def _loops(kernel: KernelSource) -> Iterator[Loop]:
             continue
         while ends and ends[-1] <= node.start_byte:
             ends.pop()
-        yield Loop(_LOOPS[node.type], node.start_byte, node.end_byte, (body.start_byte, body.end_byte),
+        yield KernelLoop(_LOOPS[node.type], node.start_byte, node.end_byte, (body.start_byte, body.end_byte),
                    node.start_point[0] + 1, len(ends), _pragma_before(kernel, node.start_byte))
         ends.append(node.end_byte)
 
@@ -427,7 +427,7 @@ def _pragma_before(kernel: KernelSource, begin: int) -> tuple[int, int] | None:
     return (before.begin, before.end) if before.kind == DIRECTIVE and is_unroll(before.text) else None
 
 
-def _parameters(signature: Sequence[Token]) -> Iterator[Parameter]:
+def _parameters(signature: Sequence[CodeToken]) -> Iterator[KernelParameter]:
     """Yield the parameters of the last list of a signature that is not of an attribute."""
     opens = [at for at, token in enumerate(signature) if token.text == b"(" and at
              and signature[_before_template_arguments(signature, at - 1)].text not in _NO_NAME]
@@ -447,7 +447,7 @@ def _parameters(signature: Sequence[Token]) -> Iterator[Parameter]:
                 yield _parameter(part)
 
 
-def _depths(read: Sequence[Token]) -> list[int]:
+def _depths(read: Sequence[CodeToken]) -> list[int]:
     depth, depths = 0, []
     for token in read:
         depth -= token.text in (b")", b"]")
@@ -456,15 +456,15 @@ def _depths(read: Sequence[Token]) -> list[int]:
     return depths
 
 
-def _parameter(part: Sequence[Token]) -> Parameter:
+def _parameter(part: Sequence[CodeToken]) -> KernelParameter:
     words = [token for token in part if token.kind == WORD]
     name = words[-1].text if words else b""
     stars = [token.end for token in part if token.text == b"*"]
-    return Parameter(name, tuple(token.text for token in part if token is not (words[-1] if words else None)),
+    return KernelParameter(name, tuple(token.text for token in part if token is not (words[-1] if words else None)),
                      stars[-1] if stars else None)
 
 
-def _comparable(signature: Sequence[Token], permitted: frozenset[bytes]) -> list[bytes]:
+def _comparable(signature: Sequence[CodeToken], permitted: frozenset[bytes]) -> list[bytes]:
     """Return the tokens without those that may be added."""
     texts, at, closings = [], 0, lexing.closings(signature)
     while at < len(signature):
@@ -478,7 +478,7 @@ def _comparable(signature: Sequence[Token], permitted: frozenset[bytes]) -> list
     return texts
 
 
-def _shown(before: Sequence[Token], after: Sequence[Token]) -> str:
+def _shown(before: Sequence[CodeToken], after: Sequence[CodeToken]) -> str:
     for old, new in zip(before, after, strict=False):
         if old.text != new.text:
             return f"{_printable(old.text)} became {_printable(new.text)}"
