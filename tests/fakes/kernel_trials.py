@@ -83,12 +83,14 @@ class Trials:
         return {"code": str(path), "entry": "scale", **launch}
 
     def lines(self, path: Path, candidate: str, baseline: str = SCALE, launch: dict[str, Any] | None = None,
-              **request: Any) -> list[dict[str, Any]]:
+              reference: str | None = None, **request: Any) -> list[dict[str, Any]]:
         """The answers of a trial."""
         lines: list[dict[str, Any]] = []
         self.gpu = compiled_gpu.CompiledGpu(self.tools)
         programs = {"baseline": self.program(baseline, "baseline"),
                     "candidate": self.program(candidate, "candidate", **(launch or {}))}
+        if reference:
+            programs["reference"] = self.program(reference, "reference")
         try:
             trial.main({"capture": str(path), "programs": programs, "parameters": PARAMETERS, "pairs": 4, "seed": 3}
                        | request, lambda **line: lines.append(line))

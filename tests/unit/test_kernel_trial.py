@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aaco.optimize.kernels import widening
 from tests.fakes import cuda_gpu
 from tests.fakes.kernel_trials import COUNT, SCALE, Trials, capture, numbers
 
@@ -83,6 +84,15 @@ def test_adjacent_numbers_pass(trials: Trials, captured: Path) -> None:
     assert trials.refusal(captured, next_one) == ("", "")
     assert trials.refusal(captured, next_one.replace("nextafterf(", "nextafterf(nextafterf(").replace(", 9)", ", 9), 9)"
                                                      ))[0] == "less_exact"
+
+
+def test_rounding_otherwise_passes_where_float64_says_that_it_is_as_exact(trials: Trials, captured: Path) -> None:
+    fused = SCALE.replace("a[t] * 1.5f + 0.25f", "fmaf(a[t], 1.5f, 0.25f)")
+    less = SCALE.replace("a[t] * 1.5f", "a[t] * 1.5000004f")
+    wide = widening.double_text(SCALE.encode()).decode()
+    assert trials.refusal(captured, fused)[0] == "less_exact"  # nothing says which of the two is right
+    assert trials.refusal(captured, fused, reference=wide) == ("", "")
+    assert trials.refusal(captured, less, reference=wide)[0] == "less_exact"
 
 
 def test_a_kernel_whose_inputs_cannot_be_changed_is_not_judged(trials: Trials, captured: Path) -> None:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aaco.core.errors import AacoError, BadCapture
-from aaco.optimize.kernels import inputs
+from aaco.optimize.kernels import inputs, widening
 from aaco.optimize.kernels.inputs import NumberRange
 from aaco.replay import launch, steering
 from aaco.replay.capture import KernelCapture
@@ -72,7 +73,9 @@ class Bench(CudaReplay):
                  any_driver: bool = False) -> None:
         """Raise as CudaReplay does; BadCapture if a program does not fit the launch."""
         super().__init__(capture, any_driver=any_driver)
-        self.programs = {name: self._prepare(program) for name, program in programs.items()}
+        self._parameters = tuple(parameters)
+        self._reference = programs.get("reference")
+        self.programs = {name: self._prepare(program) for name, program in programs.items() if name != "reference"}
         self._tools |= {name: self.gpu._create("function", self._tool_module, name.encode())
                         for name in ("scramble", "unwritten", "vary")}
         self._own, self._captured = self._live, list(self._before)
@@ -95,6 +98,62 @@ class Bench(CudaReplay):
         for attribute, value in encoded.function_attributes.items():
             self.gpu.call("set_function", function, attribute, value)
         return _Ready(function, launched, encoded, [self._address(region, module) for region in self.regions])
+
+    def reference(self) -> dict[NumberRange, NDArray[np.float64]]:
+        """Return what the numbers of each range are in double precision, for the inputs of now; empty if not known.
+
+        The kernel in double precision runs on memory that is twice as wide. What the module has of its own, memory that
+        holds addresses, and bytes that the baseline leaves as they were are reasons why it is not known.
+        """
+        if self._reference is None or self.unwritten_bytes or any(region.role == "global" for region in self.regions):
+            return {}
+        if self.regions_with_addresses() or any(place.number_type not in ("float32", "float64")
+                                                for place in self.number_ranges):
+            return {}
+        if (launched := widening.wide_launch(self.capture.launch, self._launch_of(self._reference),
+                                             self._parameters)) is None:
+            return {}
+        return self._run_wide(launched)
+
+    def _run_wide(self, launched: KernelLaunch) -> dict[NumberRange, NDArray[np.float64]]:
+        assert self._reference
+        wide = {self.regions[place.number].base + place.begin: self._widen(place) for place in self.number_ranges}
+        arguments = bytearray.fromhex(launched.arguments)
+        for place, parameter in zip(launched.layout or (), self._parameters, strict=True):
+            if "*" in parameter:
+                at = struct.unpack_from("<Q", arguments, place.offset)[0]
+                struct.pack_into("<Q", arguments, place.offset, wide.get(at, at))
+        function = c_void_p()
+        self.gpu.call("function", byref(function), self._load(self._reference.code), self._reference.entry.encode())
+        encoded = launch.encode(launched.model_copy(update={"arguments": bytes(arguments).hex()}),
+                                self.gpu.stream.value or 0)
+        for attribute, value in encoded.function_attributes.items():
+            self.gpu.call("set_function", function, attribute, value)
+        self._live = self.programs["baseline"].live  # where the captured arguments point
+        self.restore()
+        self._function, self._encoded = function, encoded
+        self.launch()
+        self.wait()
+        return {place: self._read_wide(place, wide[self.regions[place.number].base + place.begin])
+                for place in self.number_ranges}
+
+    def _widen(self, place: NumberRange) -> int:
+        """Return the address of a copy of a range's inputs in double precision."""
+        size = self.regions[place.number].size
+        buffer = ctypes.create_string_buffer(size)
+        self.gpu.call("to_host", buffer, self._before[place.number], size)
+        numbers = inputs.decode(buffer.raw[place.begin:place.begin + place.size], place.number_type)
+        content = numbers.tobytes()
+        home = self.gpu.allocate(_padded(max(1, len(content))))
+        self.gpu.call("to_device", home, content, len(content))
+        return home
+
+    def _read_wide(self, place: NumberRange, home: int) -> NDArray[np.float64]:
+        size = place.size // NUMBER_TYPES[place.number_type][0] * 8
+        buffer = ctypes.create_string_buffer(max(1, size))
+        self.gpu.call("to_host", buffer, home, size)
+        self.gpu.call("free", home)
+        return np.frombuffer(buffer.raw[:size], np.float64)
 
     def _launch_of(self, program: Program) -> KernelLaunch:
         captured = self.capture.launch

@@ -47,12 +47,13 @@ def run_process(capture: Path, request: TrialRequest, limit_s: float) -> Iterato
 class Trials:
     """Trials of candidates against one baseline.
 
-    parameters: the C++ types of the kernel's. limit_s: of each process; a candidate that hangs ends with it.
+    parameters: the C++ types of the kernel's. reference: it in double precision, if there is such a form. limit_s: of
+    each process; a candidate that hangs ends with it.
     """
 
     def __init__(self, baseline: Variant, parameters: Sequence[str], any_driver: bool = False,
-                 limit_s: float = LIMIT_S, run: RunTrial = run_process) -> None:
-        self.baseline = baseline
+                 limit_s: float = LIMIT_S, run: RunTrial = run_process, reference: Variant | None = None) -> None:
+        self.baseline, self._reference = baseline, reference
         self._parameters, self._any_driver, self._limit_s, self._run = tuple(parameters), any_driver, limit_s, run
 
     def check(self, candidate: Variant, paths: Sequence[Path], seed: int, pairs: int) -> TrialResult:
@@ -93,7 +94,9 @@ class Trials:
 
     def _programs(self, candidate: Variant, folder: Path) -> dict[str, dict[str, Any]]:
         programs = {}
-        for name, variant in (("baseline", self.baseline), ("candidate", candidate)):
+        for name, variant in (("baseline", self.baseline), ("candidate", candidate), ("reference", self._reference)):
+            if variant is None:
+                continue
             (folder / name).write_bytes(variant.code)
             programs[name] = {"code": str(folder / name), "entry": variant.entry, "block": variant.proposal.block,
                               "grid": variant.proposal.grid}

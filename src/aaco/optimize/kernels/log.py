@@ -123,9 +123,16 @@ class SearchFiles:
 
     def unfinished(self, origin: KernelOrigin) -> tuple[Any, ...]:
         """Return the lines of the last search if it is of this origin and was not decided; else nothing."""
+        last = self._last()
+        return last if last and last[0].origin == origin else ()
+
+    def last_origin(self) -> KernelOrigin | None:
+        """Return the origin of the last search if it was not decided."""
+        last = self._last()
+        return last[0].origin if last else None
+
+    def _last(self) -> tuple[Any, ...]:
         lines = ledger.read(self.log, LINE).lines
         begun = [number for number, line in enumerate(lines) if isinstance(line, KernelSearchBegun)]
         last: Sequence[Any] = lines[begun[-1]:] if begun else ()
-        if not last or last[0].origin != origin or isinstance(last[-1], KernelSearchDecided):
-            return ()
-        return tuple(last)
+        return () if not last or isinstance(last[-1], KernelSearchDecided) else tuple(last)

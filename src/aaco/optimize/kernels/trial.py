@@ -14,10 +14,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from aaco.calibration.child import answer
 from aaco.core.errors import AacoError
 from aaco.optimize.kernels import exactness
 from aaco.optimize.kernels.bench import Bench, Difference, NotRepeatable, Program
+from aaco.optimize.kernels.inputs import NumberRange
 from aaco.replay import capture as captures
 from aaco.replay import engine
 from aaco.replay.capture import KernelCapture
@@ -160,17 +164,19 @@ def _checked(bench: Bench, difference: Difference, reason: str, where: str) -> d
     """Return the line of a check that passed. Raise _Refusal for bytes that differ and are not numbers as exact."""
     if difference.late:
         raise _Refusal("late_work", f"{difference.late:,} bytes changed after the launch's stream was done, {where}")
+    wide = bench.reference() if difference.differing else {}
     for number in difference.differing:
-        _check_region(bench, number, difference.differing[number], reason, where)
+        _check_region(bench, number, difference.differing[number], reason, where, wide)
     return {"differing": sum(difference.differing.values())}
 
 
-def _check_region(bench: Bench, number: int, count: int, reason: str, where: str) -> None:
+def _check_region(bench: Bench, number: int, count: int, reason: str, where: str,
+                  wide: Mapping[NumberRange, NDArray[np.float64]]) -> None:
     expected, left = (bytearray(bench.content_of(name, number)) for name in ("expected", "candidate"))
     base = bench.regions[number].base
     for place in (place for place in bench.number_ranges if place.number == number):
         span = slice(place.begin, place.begin + place.size)
-        found = exactness.compare(bytes(expected[span]), bytes(left[span]), place.number_type)
+        found = exactness.compare(bytes(expected[span]), bytes(left[span]), place.number_type, wide.get(place))
         if found.outcome == "less exact":
             raise _Refusal("less_exact", f"{found.why}, {where}")
         if found.outcome == "wrong":
