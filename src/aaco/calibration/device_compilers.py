@@ -102,7 +102,7 @@ def by_library(library: RuntimeCompiler, options: Sequence[str], source: bytes, 
 
     headers: those that the source includes, by name. Raise Missing, Absent, CompileError.
     """
-    opened, prefix = _load(library), library.prefix
+    opened, prefix = load(library), library.prefix
     program = c_void_p()
     _check_call(opened, prefix, "CreateProgram", byref(program), source, name.encode(), c_int(len(headers)),
                 (c_char_p * len(headers))(*headers.values()),
@@ -134,8 +134,8 @@ def by_library_apart(library: RuntimeCompiler, options: Sequence[str], source: b
         return DeviceCode(target.read_bytes(), last.get("log", ""))
 
 
-def _load(library: RuntimeCompiler) -> ctypes.CDLL:
-    """Return the library. NVRTC looks for its built-in functions by name, and finds them if they are loaded."""
+def load(library: RuntimeCompiler) -> ctypes.CDLL:
+    """Return the library. Raise Missing. NVRTC looks for its built-ins by name, and finds them if they are loaded."""
     opened = libraries.load(library.name, library.versions)
     folder = Path(opened._name).parent
     for beside in sorted(folder.glob(f"{library.name}-builtins.so.*")) if folder.is_absolute() else ():
