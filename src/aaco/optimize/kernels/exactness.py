@@ -83,7 +83,8 @@ def _against(reference: NDArray[np.float64], before: NDArray[np.float64], after:
 
 
 def _errors(distances: NDArray[np.float64]) -> dict[str, float]:
-    return {"largest": float(distances.max(initial=0.0)), "median": float(np.median(distances)) if len(distances) else 0.0,
+    return {"largest": float(distances.max(initial=0.0)),
+            "median": float(np.median(distances)) if len(distances) else 0.0,
             "root mean square": math.sqrt(float(np.square(distances).sum()) / max(1, len(distances)))}
 
 
