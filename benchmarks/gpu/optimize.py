@@ -19,13 +19,14 @@ from pathlib import Path
 
 from aaco.optimize.kernels import acceptance
 from aaco.optimize.kernels.equivalence import Pair, Trials
-from aaco.optimize.kernels.log import KernelOrigin, SearchFiles
+from aaco.optimize.kernels.log import SearchFiles
 from aaco.optimize.kernels.search import PAIRS, KernelDecision, KernelSearch, baseline_of
 from aaco.optimize.kernels.variants import Proposal, Refused, Variant
 from aaco.replay import capture as captures
 from aaco.replay.engine import ReplayRequest
 from aaco.replay.record import record
 from aaco.replay.run import replay
+from aaco.tracelake.document_schemas.kernel_search import KernelOrigin
 from benchmarks.claims import Claim
 from benchmarks.gpu import _planted_edits
 from benchmarks.gpu._kernels import compiled
@@ -140,7 +141,7 @@ def _searched(cases: dict[str, Case]) -> Iterator[Claim]:
     yield Claim("kernels are searched to a decision", f"{len(cases)}", f"{decided}", decided == len(cases))
     yield Claim("a slower kernel is kept", "0", f"{worse}", not worse)
     yield Claim("share of the best gain of the whole table that is kept", ">= 80 %",
-                f"{100 * sum(shares) / len(shares):.0f} % of {len(shares)} kernels with a gain" if shares else "no gains",
+                f"{100 * sum(shares) / len(shares):.0f} % of {len(shares)} kernels" if shares else "no gains",
                 sum(shares) >= 0.8 * len(shares))
 
 

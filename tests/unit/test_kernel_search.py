@@ -15,11 +15,12 @@ import pytest
 from aaco.core.errors import AacoError, UsageError
 from aaco.optimize.kernels import applying, trial
 from aaco.optimize.kernels.equivalence import Trials
-from aaco.optimize.kernels.log import KernelOrigin, SearchFiles
+from aaco.optimize.kernels.log import SearchFiles
 from aaco.optimize.kernels.search import KernelDecision, KernelSearch, baseline_of
 from aaco.optimize.kernels.trial import TrialRequest
 from aaco.optimize.kernels.variants import Proposal, Refused, Variant
 from aaco.replay import cuda
+from aaco.tracelake.document_schemas.kernel_search import KernelOrigin
 from tests.fakes import compiled_gpu, cuda_gpu, kernel_trials
 from tests.fakes.kernel_trials import PARAMETERS, SCALE
 

@@ -10,86 +10,20 @@ import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from typing import Any
 
 from aaco.core import files
 from aaco.optimize import ledger
 from aaco.optimize.kernels.variants import Proposal
+from aaco.tracelake.document_schemas.kernel_search import (
+    KERNEL_LINE,
+    KernelOrigin,
+    KernelSearchBegun,
+    KernelSearchDecided,
+)
 from aaco.tracelake.document_schemas.ledger import LedgerLine
 
 FOLDER = ".optimization"
-
-
-class KernelOrigin(BaseModel):
-    """What a search is of; one that finds another origin begins again."""
-
-    model_config = ConfigDict(frozen=True)
-
-    kernel: str
-    source_sha256: str
-    captures: list[str] = Field(description="SHA-256 of each capture.json")
-    compiler: str
-    options: list[str]
-    device: str
-    driver: str
-    seed: int
-
-
-class KernelSearchBegun(LedgerLine):
-    """The first line."""
-
-    step: Literal["begun"] = "begun"
-    origin: KernelOrigin
-    budget_s: float
-    baseline_sha256: str = Field(description="of the code that the compiler makes of the untouched source")
-
-
-class VariantJudged(LedgerLine):
-    """What became of one proposal: what refused it, or what a first look at its time says."""
-
-    step: Literal["judged"] = "judged"
-    key: str = Field(description="SHA-256 of the text, the options and the launch")
-    name: str
-    proposer: str
-    text_sha256: str
-    code_sha256: str | None = Field(default=None, description="null: it was not compiled")
-    options: list[str] = Field(default=[])
-    block: tuple[int, int, int] | None = None
-    grid: tuple[int, int, int] | None = None
-    refused: str | None = Field(default=None, description="the fixed reason; null: it computes the same and was timed")
-    detail: str = ""
-    gain_pct: float | None = Field(default=None, description="time saved at first sight, percent")
-
-
-class VariantConfirmed(LedgerLine):
-    """What fresh processes measured of a finalist."""
-
-    step: Literal["confirmed"] = "confirmed"
-    key: str
-    name: str
-    gain_pct: float | None
-    low_pct: float | None
-    high_pct: float | None
-    level: float
-    processes: int
-    kept: bool
-    why: str
-
-
-class KernelSearchDecided(LedgerLine):
-    """The end."""
-
-    step: Literal["decided"] = "decided"
-    kept: str | None = Field(description="the proposal's name; null: no change")
-    key: str | None = None
-    why: str
-
-
-KernelLine = Annotated[KernelSearchBegun | VariantJudged | VariantConfirmed | KernelSearchDecided,
-                       Field(discriminator="step")]
-LINE: TypeAdapter[Any] = TypeAdapter(KernelLine)
 
 
 def key_of(proposal: Proposal) -> str:
@@ -132,7 +66,7 @@ class SearchFiles:
         return last[0].origin if last else None
 
     def _last(self) -> tuple[Any, ...]:
-        lines = ledger.read(self.log, LINE).lines
+        lines = ledger.read(self.log, KERNEL_LINE).lines
         begun = [number for number, line in enumerate(lines) if isinstance(line, KernelSearchBegun)]
         last: Sequence[Any] = lines[begun[-1]:] if begun else ()
         return () if not last or isinstance(last[-1], KernelSearchDecided) else tuple(last)

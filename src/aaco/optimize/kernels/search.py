@@ -15,16 +15,15 @@ from typing import Any
 
 from aaco.optimize.kernels import acceptance
 from aaco.optimize.kernels.equivalence import Pair, Trials
-from aaco.optimize.kernels.log import (
+from aaco.optimize.kernels.log import SearchFiles, key_of
+from aaco.optimize.kernels.variants import Proposal, Refused, Variant
+from aaco.tracelake.document_schemas.kernel_search import (
     KernelOrigin,
     KernelSearchBegun,
     KernelSearchDecided,
-    SearchFiles,
     VariantConfirmed,
     VariantJudged,
-    key_of,
 )
-from aaco.optimize.kernels.variants import Proposal, Refused, Variant
 
 PAIRS = 20  # of a process
 Build = Callable[[Proposal], Variant]
