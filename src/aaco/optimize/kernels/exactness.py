@@ -91,4 +91,5 @@ def _errors(distances: NDArray[np.float64]) -> dict[str, float]:
 def spacing(numbers: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
     """Return the distance of adjacent numbers of this type at each number."""
     _, exponent = np.frexp(np.abs(numbers))
+    exponent = np.where(numbers == 0, LEAST_EXPONENT[kind], exponent)  # frexp gives 0 for it
     return np.asarray(np.exp2(np.maximum(exponent - 1, LEAST_EXPONENT[kind]) - FRACTION_BITS[kind]), np.float64)

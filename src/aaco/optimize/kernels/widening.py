@@ -50,7 +50,7 @@ def _widened(token: lexing.CodeToken) -> bytes:
     if token.kind == lexing.WORD:
         return _word(token.text)
     if token.kind == lexing.NUMBER and LITERAL.fullmatch(token.text):
-        return token.text[:-1] if b"." in token.text or b"e" in token.text.lower() else token.text[:-1] + b".0"
+        return token.text[:-1] + (b"" if re.search(rb"[.eEpP]", token.text) else b".0")
     if token.kind == lexing.DIRECTIVE and token.text.split(b"define")[0].strip() == b"#":
         return _directive(token.text)
     return token.text
