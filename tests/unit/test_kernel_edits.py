@@ -57,7 +57,8 @@ def test_each_loop_gets_each_factor_on_a_line_of_its_own(newline):
     assert b"  #pragma unroll 4" + newline + b"  for (int j" in proposals[3].text
     assert b"if (n) " + newline + b"#pragma unroll 8" + newline + b"for (;n;)" in proposals[12].text
     assert all(proposal.text.count(b"#pragma") == 2 - (proposal.name.endswith("line 6")) for proposal in proposals)
-    assert all(proposal.text.count(b"\n") == proposal.text.count(newline) + (newline != b"\n") for proposal in proposals)
+    assert all(proposal.text.count(b"\n") == proposal.text.count(newline) + (newline != b"\n")
+               for proposal in proposals)
     assert proposals[-1].name == "nounroll of the loop at line 6"
 
 

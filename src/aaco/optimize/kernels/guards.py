@@ -18,7 +18,6 @@ BARRIERS = frozenset((b"__syncthreads", b"__syncthreads_count", b"__syncthreads_
 ATOMICS = (b"atomic", b"__atomic", b"__hip_atomic", b"__nvvm_atom", b"__threadfence")
 LANES = (b"__shfl", b"__ballot", b"__any", b"__all", b"__activemask", b"__match", b"__reduce", b"__builtin_amdgcn_ds",
          b"__builtin_amdgcn_mov", b"__builtin_amdgcn_update", b"__builtin_amdgcn_read", b"warpSize", b"__lane")
-ASM = frozenset((b"asm", b"__asm", b"__asm__"))
 EXITS = frozenset((b"break", b"return", b"continue"))
 PLACE = frozenset((b"threadIdx", b"blockIdx", b"blockDim", b"gridDim"))
 SHARED = b"__shared__"

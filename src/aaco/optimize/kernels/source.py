@@ -34,6 +34,7 @@ BEFORE = (b";", b"}", b"{", b"%>", b"<%")  # what ends the declaration before
 LAUNCH_BOUNDS, RESTRICT = b"__launch_bounds__", b"__restrict__"  # what an edit may be permitted to add to a signature
 RESTRICTS = (RESTRICT, b"__restrict", b"restrict")
 KERNEL = b"__global__"
+ASM = frozenset((b"asm", b"__asm", b"__asm__"))
 PRAGMAS = (b"_Pragma", b"__pragma")
 # Blanked for the grammar: words of CUDA and HIP, and those which take arguments with them.
 _PLAIN = frozenset((KERNEL, b"__device__", b"__host__", b"__forceinline__", b"__noinline__", b"__shared__",
@@ -229,6 +230,10 @@ def check_edited(old: KernelSource, after: bytes, permitted: frozenset[bytes] = 
         changed = next((position for position, text in directives if text not in {one for _, one in kept}), new.begin)
         raise Refused("directive", f"line {line_of(after, changed)}: a directive acts on what follows the kernel; only "
                                    "unroll pragmas may be changed")
+    known = {text for _, text in _assembly(old)}
+    if added := next((at for at, text in _assembly(new) if text not in known), 0):
+        raise Refused("assembly", f"line {line_of(after, added)}: inline assembly is added, which can read files where "
+                                  "it is compiled")
     return new
 
 
@@ -238,6 +243,17 @@ def _directives(kernel: KernelSource) -> list[tuple[int, bytes]]:
     return [(token.begin, b"".join(one.text for one in read[at:at + (1 if token.kind == DIRECTIVE else 4)]))
             for at, token in enumerate(read) if token.text in PRAGMAS
             or (token.kind == DIRECTIVE and not is_unroll(token.text))]
+
+
+def _assembly(kernel: KernelSource) -> list[tuple[int, bytes]]:
+    """Return position and text of each statement of inline assembly in a body."""
+    read = kernel.body_tokens
+    found = []
+    for at, token in enumerate(read):
+        if token.text in ASM:
+            end = next((index for index in range(at, len(read)) if read[index].text == b";"), len(read))
+            found.append((token.begin, b" ".join(part.text for part in read[at:end])))
+    return found
 
 
 def is_unroll(directive: bytes) -> bool:

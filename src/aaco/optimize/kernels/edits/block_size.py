@@ -11,7 +11,7 @@ from aaco.core.candidate import Inapplicable
 from aaco.optimize.kernels import guards
 from aaco.optimize.kernels.lexing import CodeToken
 from aaco.optimize.kernels.situation import KernelSituation
-from aaco.optimize.kernels.source import LAUNCH_BOUNDS, KernelSource
+from aaco.optimize.kernels.source import ASM, LAUNCH_BOUNDS, KernelSource
 from aaco.optimize.kernels.variants import Proposal
 
 PERMITS: frozenset[bytes] = frozenset()
@@ -48,7 +48,7 @@ def _against(situation: KernelSituation) -> str:
         return f"{guards.shown(word)} makes the threads of a block wait for each other"
     if word := guards.lanes(words):
         return f"{guards.shown(word)} depends on which threads are in a wave"
-    if guards.any_of(words, guards.ASM):
+    if guards.any_of(words, ASM):
         return "inline assembly may read its place in the block"
     return _place(kernel)
 

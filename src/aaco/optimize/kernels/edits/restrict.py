@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from aaco.core.candidate import Inapplicable
 from aaco.optimize.kernels import guards
 from aaco.optimize.kernels.situation import KernelSituation
-from aaco.optimize.kernels.source import RESTRICT, RESTRICTS, KernelParameter
+from aaco.optimize.kernels.source import ASM, RESTRICT, RESTRICTS, KernelParameter
 from aaco.optimize.kernels.variants import Proposal
 
 PERMITS = frozenset((RESTRICT,))
@@ -43,7 +43,7 @@ def _against(situation: KernelSituation, pointers: list[KernelParameter]) -> str
                 "may be further pointers")
     if b"volatile" in situation.kernel.words or any(b"volatile" in one.kind for one in pointers):
         return "volatile says that others write this memory"
-    if word := guards.any_of(guards.reached(situation.kernel), guards.ASM):
+    if word := guards.any_of(guards.reached(situation.kernel), ASM):
         return f"{guards.shown(word)} may reach memory that the compiler does not see"
     if lost := next((one for one in pointers if one.name not in situation.targets), None):
         return f"{guards.shown(lost.name)} points into no captured allocation"

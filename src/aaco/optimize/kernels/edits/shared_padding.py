@@ -12,7 +12,7 @@ from aaco.core.candidate import Inapplicable
 from aaco.optimize.kernels import guards
 from aaco.optimize.kernels.lexing import WORD, CodeToken
 from aaco.optimize.kernels.situation import KernelSituation
-from aaco.optimize.kernels.source import KernelSource
+from aaco.optimize.kernels.source import ASM, KernelSource
 from aaco.optimize.kernels.variants import Proposal
 
 PERMITS: frozenset[bytes] = frozenset()
@@ -53,7 +53,7 @@ def _against(situation: KernelSituation, array: SharedArray) -> str:
         return f"an element of {guards.shown(b' '.join(array.kind))} may have to be aligned to more than 4 bytes"
     if 4 * rows * (columns + 1) > MOST_STATIC:
         return f"{4 * rows * (columns + 1):,} bytes are more than the {MOST_STATIC:,} of a block"
-    if guards.any_of(situation.kernel.words, guards.ASM):
+    if guards.any_of(situation.kernel.words, ASM):
         return "inline assembly may compute addresses in it"
     body = situation.kernel.body_tokens
     for at, token in enumerate(body):

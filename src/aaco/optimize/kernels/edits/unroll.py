@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from aaco.core.candidate import Inapplicable
 from aaco.optimize.kernels import guards
 from aaco.optimize.kernels.situation import KernelSituation
-from aaco.optimize.kernels.source import KernelLoop, KernelSource
+from aaco.optimize.kernels.source import ASM, KernelLoop, KernelSource
 from aaco.optimize.kernels.variants import Proposal
 
 PERMITS: frozenset[bytes] = frozenset()
@@ -35,7 +35,7 @@ def proposals(situation: KernelSituation) -> Iterator[Proposal | Inapplicable]:
 def _against(kernel: KernelSource, loop: KernelLoop) -> str:
     """Return why a loop cannot be unrolled; empty if it can."""
     words = guards.words_in(kernel, loop.begin, loop.end)
-    if word := guards.any_of(words, guards.ASM):
+    if word := guards.any_of(words, ASM):
         return f"{guards.shown(word)} in it may hold labels, which unrolling would repeat"
     if b"goto" in words:
         return "goto enters or leaves it, so its turns cannot be put side by side"

@@ -15,7 +15,7 @@ from aaco.core.readings import Absent
 from aaco.optimize.kernels import guards
 from aaco.optimize.kernels.lexing import NUMBER, WORD, CodeToken
 from aaco.optimize.kernels.situation import KernelSituation
-from aaco.optimize.kernels.source import KernelLoop, KernelSource
+from aaco.optimize.kernels.source import ASM, KernelLoop, KernelSource
 from aaco.optimize.kernels.variants import Proposal
 
 PERMITS: frozenset[bytes] = frozenset()
@@ -146,7 +146,7 @@ def _check_statement(kernel: KernelSource, loop: KernelLoop, statement: Sequence
     for word, why in ((guards.barriers(words), "makes threads wait for each other"),
                       (guards.atomics(words), "must keep its order"),
                       (guards.lanes(words), "depends on which threads are in a wave"),
-                      (guards.any_of(words, guards.ASM), "may do anything"),
+                      (guards.any_of(words, ASM), "may do anything"),
                       (guards.any_of(words, guards.EXITS & kernel.words), "leaves the loop early"),
                       (b"volatile" if b"volatile" in kernel.words else None, "says that others write this memory")):
         if word:
