@@ -92,6 +92,32 @@ def test_a_faster_text_is_shown_as_a_diff_and_written_on_demand(optimiser: Optim
     assert Path(document["original"]).read_text() == SCALE
 
 
+COMMAND = """#!/bin/sh
+cat > {asked}
+cat <<'END'
+{answer}
+END
+"""
+
+
+def asks(optimiser: Optimiser, answer: str) -> str:
+    """A proposer that prints this."""
+    path = optimiser.folder / "ask"
+    path.write_text(COMMAND.format(asked=optimiser.folder / "asked", answer=answer))
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_command_proposes_and_only_its_text_of_the_kernel_is_taken(optimiser: Optimiser) -> None:
+    document = json.loads(optimiser.run("--proposer", asks(optimiser, FASTER.strip()), "--json").stdout)
+    assert document["kept"] == "ask's patch"
+    assert json.loads((optimiser.folder / "asked").read_text())["name"] == "scale"
+    hostile = asks(optimiser, FASTER.replace("const float *a", "float *a").strip())
+    document = json.loads(optimiser.run("--proposer", hostile, "--json").stdout)
+    assert document["kept"] is None
+    assert [row["refused"] for row in document["tried"] if row["proposer"] == "command"] == ["signature"] * 3
+
+
 def test_no_change_is_an_answer_with_what_was_tried(optimiser: Optimiser) -> None:
     optimiser.offer(SCALE, SCALE.replace("t < n", "t < n - 1"))
     document = json.loads(optimiser.run("--apply", "--json").stdout)

@@ -16,13 +16,14 @@ from aaco.core.errors import BadCapture, UsageError
 from aaco.core.readings import Absent
 from aaco.optimize.kernels import applying, compiling, widening
 from aaco.optimize.kernels.compiling import Toolchain
-from aaco.optimize.kernels.edits import rule_proposals
 from aaco.optimize.kernels.equivalence import Trials
 from aaco.optimize.kernels.log import SearchFiles
+from aaco.optimize.kernels.prompt import kernel_prompt
+from aaco.optimize.kernels.proposers import ATTEMPTS, COMMAND, ask_command, rule_proposals
 from aaco.optimize.kernels.search import KernelDecision, KernelSearch, baseline_of
 from aaco.optimize.kernels.situation import KernelSituation, read_situation
 from aaco.optimize.kernels.source import KernelSource, find_kernel
-from aaco.optimize.kernels.variants import Proposal, Refused, Variant
+from aaco.optimize.kernels.variants import Proposal, Refused, RefusedOffer, Variant
 from aaco.replay import capture as captures
 from aaco.replay.documents import CapturedFrom, CaptureDocument, KernelLaunch, MeasuredRoles
 from aaco.replay.engine import ReplayRequest
@@ -31,7 +32,7 @@ from aaco.tracelake.document_schemas.kernel_search import KernelOrigin
 
 NOT_IN_PROGRAM = "faster alone, not tried in the program"
 MOST_SEED = 1 << 31
-Propose = Callable[[KernelSituation], Iterable[Proposal]]
+Propose = Callable[[KernelSituation, str], Iterable[Proposal | RefusedOffer]]
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ def optimize(request: OptimizeRequest, propose: Propose) -> OptimizeOutcome:
     search = KernelSearch(kept, _origin(request, text, chain, origin, seed), trials, build, request.captures,
                           request.budget_s)
     decision = search.run(propose(read_situation(kernel, documents[0], roles, chain.compiler, chain.options,
-                                                 tuple(document.launch.block for document in documents[1:]))))
+                                                 tuple(document.launch.block for document in documents[1:])),
+                                  request.source.name))
     applied = None
     if decision.kept and request.apply:
         applied = applying.apply(request.source, text, decision.kept.text)
@@ -132,10 +134,25 @@ def _require_faithful(request: OptimizeRequest) -> tuple[list[CaptureDocument], 
 
 def proposers(command: Sequence[str] | None) -> Propose:
     """Return what offers proposals: the rules. command: what is asked after them, if it is given."""
-    def propose(situation: KernelSituation) -> Iterator[Proposal]:
+    def propose(situation: KernelSituation, file: str) -> Iterator[Proposal | RefusedOffer]:
         yield from (offer for offer in rule_proposals(situation) if isinstance(offer, Proposal))
+        if command:
+            yield from _ask(command, situation, file)
 
     return propose
+
+
+def _ask(command: Sequence[str], situation: KernelSituation, file: str) -> Iterator[Proposal | RefusedOffer]:
+    """Ask a command, and again with the reasons where its answer is refused."""
+    refusals: list[Refused] = []
+    for _ in range(1 + ATTEMPTS):
+        prompt = kernel_prompt(situation.kernel, file, situation, None, refused=refusals)
+        try:
+            yield ask_command(command, situation.kernel, prompt)
+            return
+        except Refused as refused:
+            refusals.append(refused)
+            yield RefusedOffer(f"{Path(command[0]).name}'s answer {len(refusals)}", COMMAND, refused)
 
 
 def _wide(text: bytes, chain: Toolchain, launch: KernelLaunch, name: str) -> tuple[Variant | None, str]:
