@@ -18,9 +18,9 @@ from aaco.core.errors import UsageError
                                                         "refuses each of the rest; change nothing.")
 @click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many kernels.")
 @click.option("--kernel", metavar="NAME", help="Search for a faster text of this kernel.")
-@click.option("--source", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+@click.option("--source", type=click.Path(path_type=Path),
               help="The file that defines it.")
-@click.option("--capture", "captured", type=click.Path(path_type=Path, exists=True), multiple=True,
+@click.option("--capture", "captured", type=click.Path(path_type=Path), multiple=True,
               help="A captured launch of it; give one for each shape that matters, the most frequent first.")
 @click.option("--budget", "budget_s", type=options.SECONDS, default="10m", show_default=True, metavar="DURATION",
               help="Begin nothing that would end after so long: 90s, 10m, 1h.")

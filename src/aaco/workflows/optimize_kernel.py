@@ -66,6 +66,8 @@ class OptimizeOutcome:
 
 def optimize(request: OptimizeRequest, propose: Propose) -> OptimizeOutcome:
     """Search, and write the kept text if that was asked for. Raise UsageError, BadCapture, Missing, Refused."""
+    if not files.is_file(request.source):
+        raise UsageError(f"{request.source}: no such file", "name the file that defines the kernel")
     with files.storage(request.source):
         text = request.source.read_bytes()
     if request.apply:
