@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from aaco.optimize.kernels import acceptance
+from aaco.optimize.kernels import acceptance, widening
 from aaco.optimize.kernels.equivalence import Pair, Trials
 from aaco.optimize.kernels.log import SearchFiles
 from aaco.optimize.kernels.search import PAIRS, KernelDecision, KernelSearch, baseline_of
@@ -61,8 +61,6 @@ class Case:
     def capture(self, lock: Path) -> None:
         """Capture its first launch, and measure its regions' roles."""
         try:
-            environment = os.environ.get("PYTHONPATH", "")
-            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "src"), environment]))
             record(self.path, [sys.executable, str(PROGRAM), self.name, str(lock)], f"^{self.shape.kernel}$", 1)
             with captures.open(self.path) as opened:
                 self.arch = opened.document.captured_from.isa
@@ -80,7 +78,8 @@ class Case:
 
     def trials(self, text: str) -> Trials:
         """Return trials against this text as the baseline."""
-        return Trials(self.build(baseline_of(text.encode())), PARAMETERS, limit_s=LIMIT_S)
+        wide = self.build(Proposal("double precision", "none", widening.double_text(text.encode())))
+        return Trials(self.build(baseline_of(text.encode())), PARAMETERS, limit_s=LIMIT_S, reference=wide)
 
     def search(self, name: str, baseline: str, edits: Sequence[tuple[str, str]], seed: int) -> KernelDecision:
         """Search among edits, against this text."""
@@ -98,6 +97,8 @@ def claims(_: Path) -> Iterator[Claim]:
     with tempfile.TemporaryDirectory(prefix="aaco-optimize-") as made:
         folder = Path(made)
         cases = [Case(folder, name) for name in NAMES]
+        paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # of the programs that are captured
         begin = time.monotonic()
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(lambda case: case.capture(folder / "lock"), cases))

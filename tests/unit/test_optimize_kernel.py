@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from click.testing import CliRunner, Result
 from aaco.calibration import child
 from aaco.cli import app
 from aaco.core.errors import AacoError, UsageError
-from aaco.optimize.kernels import compiling, trial
+from aaco.optimize.kernels import compiling, equivalence, trial
 from aaco.optimize.kernels.compiling import Toolchain
 from aaco.optimize.kernels.variants import Proposal, Variant
 from aaco.replay import child as replay_child
@@ -44,7 +45,7 @@ class Optimiser:
         self.capture = kernel_trials.capture(folder / "capture", self.gpu)
         monkeypatch.setattr(cuda, "DriverGpu", lambda vendor, number: self.gpu)
         monkeypatch.setattr(child, "run", self._run)
-        monkeypatch.setattr(compiling, "choose", lambda source, arch: Toolchain("host", "", arch, (), folder))
+        monkeypatch.setattr(compiling, "choose", lambda source, arch: Toolchain("host", "clang++", arch, (), folder))
         monkeypatch.setattr(compiling, "compile_proposal", self._compile)
 
     def _run(self, module: str, arguments: list[str], *_: Any) -> Iterator[dict[str, Any]]:
@@ -135,6 +136,16 @@ def test_a_source_that_is_read_only_or_without_the_kernel_is_refused(optimiser: 
     optimiser.source.write_text(SCALE.replace("scale", "other"))
     with pytest.raises(UsageError, match="scale"):
         raise optimiser.run().exception or AssertionError
+
+
+def test_the_guide_names_every_reason_and_the_product_has_no_other() -> None:
+    package = Path(equivalence.__file__).parent
+    text = "".join((package / f"{name}.py").read_text() for name in ("trial", "equivalence", "search"))
+    raised = {reason for call in re.findall(r"(?:Refused|_Refusal|_checked)\([^()]*(?:\([^()]*\)[^()]*)*", text)
+              for reason in re.findall(r'"([a-z]+_[a-z_]+)"', call)}
+    assert raised <= equivalence.REASONS
+    guide = (Path(__file__).parents[2] / "docs/guides/optimize-kernels.md").read_text()
+    assert set(re.findall(r"`([a-z_]+)`", guide)) >= equivalence.REASONS
 
 
 def test_a_text_that_was_changed_while_the_search_ran_is_left_alone(optimiser: Optimiser) -> None:

@@ -189,7 +189,7 @@ def _origin(request: OptimizeRequest, text: bytes, chain: Toolchain, origin: Cap
 def _identity(chain: Toolchain) -> str:
     """Return the compiler with its version, so that another one's results are not taken for this one's."""
     if not chain.program:
-        return f"{chain.compiler}, a library"
+        return f"{chain.compiler} {compiling.library_version(chain)}"
     try:
         lines = host.ask([chain.program, "--version"], 20.0).strip().splitlines()
     except Absent as reason:
