@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from aaco.calibration.device_compilers import CompileError
 from aaco.optimize.kernels import acceptance, widening
 from aaco.optimize.kernels.equivalence import Pair, Trials
 from aaco.optimize.kernels.log import SearchFiles
@@ -30,29 +31,33 @@ from aaco.tracelake.document_schemas.kernel_search import KernelOrigin
 from benchmarks.claims import Claim
 from benchmarks.gpu import _planted_edits
 from benchmarks.gpu._kernels import compiled
-from benchmarks.gpu._optimize_program import CASES, PARAMETERS
+from benchmarks.gpu._optimize_program import CASES, NATIVE, PARAMETERS, TESTBEDS, Shape, testbed_code
 from benchmarks.gpu._planted_edits import PlantedEdit
 from benchmarks.gpu._replays import say
+from benchmarks.gpu._wrong_variants import PLANTED, WrongVariant, of_device
 
 PROGRAM = Path(__file__).with_name("_optimize_program.py")
 ROOT = Path(__file__).parents[2]
 NAMES = tuple(CASES)
+BEDS = tuple(TESTBEDS)
 WORKERS = 8
 EQUAL_KERNELS, EQUAL_EACH = ("strided", "chain", "gathered", "polynomial"), 10
 GAINS, GAIN_SEARCHES, GAIN_KERNELS = {2.5: 80.0, 5.0: 99.0, 20.0: 100.0}, 4, ("chain", "four_chains")
 FAMILIES, FAMILY = 1000, 20
 FALSE_KEEPS_PCT = 5.0
 BUDGET_S = 600.0
-LIMIT_S = 30.0
-QUICK = {"NAMES": ("chain", "strided"), "EQUAL_KERNELS": ("chain",), "EQUAL_EACH": 3, "GAIN_SEARCHES": 1,
-         "GAIN_KERNELS": ("chain",)}
+LIMIT_S = 20.0
+QUICK = {"NAMES": ("chain", "strided"), "BEDS": ("softmax",), "EQUAL_KERNELS": ("chain",), "EQUAL_EACH": 3,
+         "GAIN_SEARCHES": 1, "GAIN_KERNELS": ("chain",)}
 
 
 class Case:
     """A captured kernel, and its builds."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self.name, self.shape, self.error = name, CASES[name], ""
+        self.name, self.error = name, ""
+        self.testbed = name in TESTBEDS
+        self.shape = Shape(name, 0, 0, 0, 0) if self.testbed else CASES[name]
         self.folder = folder / name.replace(" ", "_").replace(",", "")
         self.folder.mkdir()
         self.path = self.folder / "capture"
@@ -74,12 +79,26 @@ class Case:
 
     def build(self, proposal: Proposal) -> Variant:
         """Return the variant of a proposal."""
-        return Variant(proposal, compiled(proposal.text.decode(), self.arch), self.shape.kernel, None)
+        if not self.testbed:
+            return Variant(proposal, compiled(proposal.text.decode(), self.arch), self.shape.kernel, None)
+        try:
+            return Variant(proposal, testbed_code(self.name, proposal.text, self.arch), self.name, None)
+        except CompileError as error:
+            raise Refused("compile_error", str(error)) from error
 
     def trials(self, text: str) -> Trials:
         """Return trials against this text as the baseline."""
-        wide = self.build(Proposal("double precision", "none", widening.double_text(text.encode())))
-        return Trials(self.build(baseline_of(text.encode())), PARAMETERS, limit_s=LIMIT_S, reference=wide)
+        whole = widening.with_headers(text.encode(), {"testbed.h": (NATIVE / "testbed.h").read_bytes()}.get)
+        wide = self.build(Proposal("double precision", "none", widening.double_text(whole)))
+        return Trials(self.build(baseline_of(text.encode())), self.parameters, limit_s=LIMIT_S, reference=wide)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Return the C++ types of the kernel's parameters."""
+        if not self.testbed:
+            return PARAMETERS
+        kinds = {"floats": "float *", "indices": "const long long *", "int": "int", "float": "float"}
+        return tuple(kinds[kind] for kind, _ in TESTBEDS[self.name].arguments)
 
     def search(self, name: str, baseline: str, edits: Sequence[tuple[str, str]], seed: int) -> KernelDecision:
         """Search among edits, against this text."""
@@ -96,7 +115,7 @@ def claims(_: Path) -> Iterator[Claim]:
     """Every claim about the optimiser."""
     with tempfile.TemporaryDirectory(prefix="aaco-optimize-") as made:
         folder = Path(made)
-        cases = [Case(folder, name) for name in NAMES]
+        cases = [Case(folder, name) for name in (*NAMES, *BEDS)]
         paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # of the programs that are captured
         begin = time.monotonic()
@@ -106,10 +125,12 @@ def claims(_: Path) -> Iterator[Claim]:
         whole = {case.name: case for case in cases if not case.error}
         yield Claim("kernels are captured and replayed exactly", f"{len(cases)}", f"{len(whole)}",
                     len(whole) == len(cases))
-        for part in (_searched, _planted, _equal, _gains):
+        own = {name: case for name, case in whole.items() if not case.testbed}
+        beds = {name: case for name, case in whole.items() if case.testbed}
+        for part, given in ((_searched, own), (_planted, own), (_planted_beds, beds), (_equal, own), (_gains, own)):
             begin = time.monotonic()
             try:
-                yield from part(whole)
+                yield from part(given)
             except Exception as error:  # noqa: BLE001  the other parts are worth having
                 traceback.print_exc(file=sys.stdout)
                 yield Claim(f"{part.__name__} runs to its end", "no error", f"{type(error).__name__}: {error}"[:200],
@@ -180,6 +201,35 @@ def _planted(cases: dict[str, Case]) -> Iterator[Claim]:
         except Refused as refusal:
             say(f"a right edit of {case.name} is refused: {refusal}")
     yield Claim("right kernels pass the checks", f"all {len(cases)}", f"{len(right)}", len(right) == len(cases))
+
+
+def _planted_beds(cases: dict[str, Case]) -> Iterator[Claim]:
+    """Wrong variants of the testbeds that only a replay can tell: each refused, for one of its reasons."""
+    def verdict(case: Case, trials: Trials, variant: WrongVariant) -> tuple[str, str]:
+        try:
+            trials.check(case.build(Proposal(variant.name, "planted", variant.text)), [case.path], 7, 4)
+        except Refused as refused:
+            return refused.reason, refused.detail
+        return "PASSED", ""
+
+    kernels = {kernel.name: kernel for kernel in PLANTED if kernel.name in cases and kernel.path.parent == NATIVE}
+    variants = [variant for kernel in kernels.values() for variant in of_device(kernel)]
+    variants.sort(key=lambda variant: variant.reasons == {"hangs"})  # they keep the device from the others
+    with ThreadPoolExecutor(WORKERS) as pool:
+        trials = {name: cases[name].trials(kernel.text) for name, kernel in kernels.items()}
+        turns = [(variant, pool.submit(verdict, cases[variant.kernel.name], trials[variant.kernel.name], variant))
+                 for variant in variants]
+        verdicts = [(variant, *turn.result()) for variant, turn in turns]
+    for variant, reason, detail in verdicts:
+        if reason not in variant.reasons:
+            say(f"planted {variant.kernel.name} {variant.kind}, {variant.name}: {reason}, not "
+                f"{sorted(variant.reasons)}: {detail}")
+    refused = sum(reason != "PASSED" for _, reason, _ in verdicts)
+    named = sum(reason in variant.reasons for variant, reason, _ in verdicts)
+    yield Claim("wrong variants of testbeds are refused", f"all {len(verdicts)}", f"{refused}",
+                refused == len(verdicts) > 0)
+    yield Claim("each of them for one of its reasons", f"all {len(verdicts)}", f"{named}",
+                named == len(verdicts) > 0)
 
 
 def _equal(cases: dict[str, Case]) -> Iterator[Claim]:

@@ -82,7 +82,7 @@ def optimize(request: OptimizeRequest, propose: Propose) -> OptimizeOutcome:
     def build(proposal: Proposal) -> Variant:
         return compiling.compile_proposal(proposal, chain, launch.symbol, request.source.name)
 
-    reference, why_none = _wide(text, chain, launch, request.source.name)
+    reference, why_none = _wide(text, chain, launch, request.source)
     trials = Trials(build(baseline_of(text)), parameter_types(kernel), request.any_driver, reference=reference)
     search = KernelSearch(kept, _origin(request, text, chain, origin, seed), trials, build, request.captures,
                           request.budget_s)
@@ -157,11 +157,18 @@ def _ask(command: Sequence[str], situation: KernelSituation, file: str) -> Itera
             yield RefusedOffer(f"{Path(command[0]).name}'s answer {len(refusals)}", COMMAND, refused)
 
 
-def _wide(text: bytes, chain: Toolchain, launch: KernelLaunch, name: str) -> tuple[Variant | None, str]:
-    """Return the kernel in double precision, or why there is none: then numbers must be equal or adjacent."""
+def _wide(text: bytes, chain: Toolchain, launch: KernelLaunch, source: Path) -> tuple[Variant | None, str]:
+    """Return the kernel in double precision, or why there is none: then numbers must be equal or adjacent.
+
+    Headers beside the source are part of it, for their functions take numbers, too.
+    """
+    def read(name: str) -> bytes | None:
+        path = source.parent / name
+        return path.read_bytes() if files.is_file(path) else None
+
     try:
-        proposal = Proposal("double precision", "none", widening.double_text(text))
-        return compiling.compile_proposal(proposal, chain, widening.double_symbol(launch.symbol), name), ""
+        proposal = Proposal("double precision", "none", widening.double_text(widening.with_headers(text, read)))
+        return compiling.compile_proposal(proposal, chain, widening.double_symbol(launch.symbol), source.name), ""
     except widening.NotWidened as reason:
         return None, str(reason)
     except Refused as refused:
