@@ -105,7 +105,8 @@ def test_a_kernel_in_double_precision() -> None:
     assert double_text(text) == b"""#define HALF(x) (0.5 * (x))
 /* float */ extern "C" __global__ void k(const double4 *a, double *out, int n) // float
 { out[0] = exp(a[0].x) + 1e-3 + 2. * exp(1.0) + fmax(1.0, 0x1p3) + n * 3; }"""
-    for hinders in (b"__float_as_int(x)", b"asm(\"\")", b"half2 y;", b"1;\n#include <cuda_fp16.h>\n", b"*reinterpret_cast<int *>(&x)"):
+    for hinders in (b"__float_as_int(x)", b"asm(\"\")", b"half2 y;", b"1;\n#include <cuda_fp16.h>\n",
+                    b"*reinterpret_cast<int *>(&x)"):
         with pytest.raises(NotWidened, match=r"line [12]: .* has no form in double precision"):
             widening.double_text(b"float x; " + hinders)
     assert double_symbol("_Z5scalePKfPfif") == "_Z5scalePKdPdid"

@@ -14,7 +14,8 @@ from aaco.optimize.kernels import lexing
 from aaco.replay.documents import ArgumentPlace, KernelLaunch
 
 # What means something else in double precision, or nothing.
-HINDERS = re.compile(rb"\b(?:asm|__asm__|half2|\w*_(?:fp16|bf16|bfloat16|fp8)|__half\w*|_Float16|__nv_bfloat\w*|__hip_bfloat\w*"
+HINDERS = re.compile(rb"\b(?:asm|__asm__|half2"
+                     rb"|\w*_(?:fp16|bf16|bfloat16|fp8)|__half\w*|_Float16|__nv_bfloat\w*|__hip_bfloat\w*"
                      rb"|\w*_as_(?:u?int|float)\w*|reinterpret_cast|union|memcpy|__fdiv\w*|__float2\w+|__int2float\w*|__uint2float\w*|wmma|texture"
                      rb"|tex\w*|long\s+double)\b")
 SINGLE = {b"__expf": b"exp", b"__exp10f": b"exp10", b"__logf": b"log", b"__log2f": b"log2", b"__log10f": b"log10",
