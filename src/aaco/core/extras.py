@@ -23,6 +23,8 @@ EXTRAS = {
     "textual": "top",
     "opentelemetry": "otlp",
     "sympy": "optimize",
+    "tree_sitter": "kernels",
+    "tree_sitter_cpp": "kernels",
 }
 NAMED = re.compile(r"aaco\[(\w+)\]")
 
