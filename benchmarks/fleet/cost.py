@@ -13,6 +13,7 @@ from pathlib import Path
 from aaco.fleet.catalog import Catalog
 from aaco.fleet.compaction import compact, read_manifest
 from aaco.fleet.ingest import bundles, ingest
+from aaco.fleet.store import FolderStore
 from benchmarks.claims import Claim
 from benchmarks.fleet._bundles import FleetPlan, write
 
@@ -46,7 +47,7 @@ def claims(captures: Path) -> Iterator[Claim]:
 
 def _most_files(lake: Path) -> Claim:
     with Catalog.open(lake) as catalog:
-        manifest = read_manifest(lake, catalog.state().manifest)
+        manifest = read_manifest(FolderStore(lake), catalog.state().manifest)
     months = [file.month for file in manifest.files]
     most = max(map(months.count, months))
     return Claim("files that a question reads of a month", "<= 64", str(most), most <= 64)

@@ -471,7 +471,7 @@ def test_a_reader_whose_files_are_compacted_meanwhile_looks_again(folder: Path, 
         pending = catalog.state().pending
 
     def question(opened: scan.Scan) -> int:
-        if landing_file(tmp_path, pending[0][1]).exists():
+        if (tmp_path / landing_file(pending[0][1])).exists():
             compaction.compact(tmp_path)
             raise OSError("a file is gone")
         return int(opened.run("residuals").num_rows)

@@ -22,7 +22,7 @@ Command = Callable[..., Any]
 SMALL_FILES = 64  # from so many files in landing on, questions are slower than they need be
 
 lake_option = click.option("--lake", type=click.Path(path_type=Path, file_okay=False),
-                           help="The folder of the lake.  [default: storage.fleet_dir]")
+                           help="The lake: a folder, or s3://BUCKET/PREFIX.  [default: storage.fleet_dir]")
 metric_option = click.option("--metric", default="latency_ms", show_default=True, help="Which metric is judged.")
 
 
@@ -100,7 +100,7 @@ def retire(sessions: tuple[str, ...], before: datetime | None, author: str, reas
 
     if not sessions and before is None:
         raise UsageError("no session is named", "aaco fleet retire SESSION..., or --before YYYY-MM-DD")
-    with Catalog.open(_lake(lake, config_file)) as catalog:
+    with Catalog.open(_lake(lake, config_file), write=True) as catalog:
         limit_ns = int(before.replace(tzinfo=UTC).timestamp() * 1e9) if before else None
         old = [row["session_id"] for row in catalog.sessions() if limit_ns is not None and row["time_ns"] < limit_ns]
         count = catalog.retire([*sessions, *old], author, reason)

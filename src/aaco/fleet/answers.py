@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from aaco.core.readings import Absent
 from aaco.fleet.catalog import Catalog
 from aaco.fleet.compaction import read_manifest
 from aaco.fleet.scan import FleetFilter, Scan, ask
+from aaco.fleet.store import Place, open_store
 from aaco.governance import fleet
 from aaco.tracelake.history.replicates import LATENCY, MEASURES
 
@@ -29,22 +29,23 @@ BANDS = ((0.05, "excellent"), (0.15, "good"), (0.30, "degraded"))  # shares of s
 WORST_BAND = "critical"
 
 
-def status(lake: Path) -> dict[str, Any]:
+def status(place: Place) -> dict[str, Any]:
     """Return what the lake holds: sessions, files, models, devices, nodes, and clocks that are ahead."""
+    lake = open_store(place)
     with Catalog.open(lake) as catalog:
         state, rows = catalog.state(), catalog.sessions()
         manifest = read_manifest(lake, state.manifest)
     ahead = Counter(row["node"] for row in rows if row["time_ns"] > row["ingested_ns"] + AHEAD_NS)
     times = [row["time_ns"] for row in rows]
     return document({
-        "lake": str(lake), "sessions": len(rows), "landing": len(state.pending), "retired": len(state.retired),
+        "lake": lake.name, "sessions": len(rows), "landing": len(state.pending), "retired": len(state.retired),
         "files": len(manifest.files), "manifest": state.number, "models": _distinct(rows, "model"),
         "devices": _distinct(rows, "device"), "nodes": len({row["node"] for row in rows} - {None}),
         "first_ns": min(times, default=None), "last_ns": max(times, default=None),
         "clocks_ahead": [{"node": node, "sessions": count} for node, count in sorted(ahead.items(), key=str)]})
 
 
-def regressions(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None,
+def regressions(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = None,
                 fdr: float = FDR) -> dict[str, Any]:
     """Return the sessions with a level off that of comparable ones, for the worse and for the better.
 
@@ -64,7 +65,7 @@ def regressions_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
         "better": [row for row in reversed(rows) if row["change_pct"] < 0], "not_judged": _not_judged(table, q)})
 
 
-def top(lake: Path, choice: FleetFilter | None = None, fdr: float = FDR, most: int = 20) -> dict[str, Any]:
+def top(lake: Place, choice: FleetFilter | None = None, fdr: float = FDR, most: int = 20) -> dict[str, Any]:
     """Return what to look at first: slow nodes, processes that lag in their session, the longest kernels."""
     def question(scan: Scan) -> tuple[pa.Table, pa.Table, pa.Table]:
         return scan.run("residuals"), scan.run("processes"), scan.run("kernels")
@@ -80,7 +81,7 @@ def top_of(residuals: pa.Table, processes: pa.Table, kernels: pa.Table, fdr: flo
         "kernels": kernels.slice(0, most).to_pylist()})
 
 
-def trend(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
+def trend(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
     """Return where each group of comparable sessions is heading: Theil and Sen's slope, Mann and Kendall's test, their
     false discoveries kept to a share `fdr` over the fleet."""
     return trend_of(_residuals(lake, metric, choice), metric, fdr)
@@ -96,7 +97,7 @@ def trend_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
     return document({"metric": metric, "fdr": fdr, "groups": groups})
 
 
-def heatmap(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
+def heatmap(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
     """Return for each model and device the share of judged sessions that are worse than comparable ones.
 
     A session is compared within its fingerprint only; a cell says how many fingerprints it puts together. A cell
@@ -123,7 +124,7 @@ def _distinct(rows: list[dict[str, Any]], name: str) -> list[str]:
     return sorted({row[name] for row in rows} - {None})
 
 
-def _residuals(lake: Path, metric: str, choice: FleetFilter | None) -> pa.Table:
+def _residuals(lake: Place, metric: str, choice: FleetFilter | None) -> pa.Table:
     """Return each session's distance from its base. Raise UsageError for a metric that none of the sessions has."""
     def question(scan: Scan) -> tuple[pa.Table, list[str]]:
         table = scan.run("residuals")

@@ -16,12 +16,13 @@ from aaco.core.show import SILENT, Show
 from aaco.fleet import answers
 from aaco.fleet.ingest import bundles, ingest
 from aaco.fleet.scan import FleetFilter, Scan, ask
+from aaco.fleet.store import Place
 from aaco.tracelake.history.replicates import LATENCY
 
 MOST = 20  # rows of each list of `top`
 
 
-def overview(lake: Path, choice: FleetFilter | None = None, fdr: float = answers.FDR) -> dict[str, Any]:
+def overview(lake: Place, choice: FleetFilter | None = None, fdr: float = answers.FDR) -> dict[str, Any]:
     """Return status, regressions, slow nodes, stragglers, kernels, heat map and trends of a lake, by latency."""
     return _overview(lake, choice or FleetFilter(), fdr, MOST)[0]
 
@@ -40,7 +41,7 @@ def card(paths: Sequence[Path], fdr: float = answers.FDR, most: int = MOST, show
                              "listed": sorted(listed, key=lambda row: (row["time_ns"], row["session_id"]))})
 
 
-def _overview(lake: Path, choice: FleetFilter, fdr: float, most: int) -> tuple[dict[str, Any], pa.Table, pa.Table,
+def _overview(lake: Place, choice: FleetFilter, fdr: float, most: int) -> tuple[dict[str, Any], pa.Table, pa.Table,
                                                                                pa.Table]:
     """Return the overview, and the tables of residuals, processes and sessions without a level."""
     def question(scan: Scan) -> tuple[pa.Table, ...]:

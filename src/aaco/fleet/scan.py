@@ -6,18 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files as resources
-from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from aaco.core import files
-from aaco.core.errors import BadBundle, StorageError, first_line
+from aaco.core.errors import BadBundle, StorageError
 from aaco.fleet import facts
 from aaco.fleet.catalog import Catalog, LakeState, landing_file
-from aaco.fleet.compaction import FIX, LakeManifest, read_manifest
+from aaco.fleet.compaction import LakeManifest, read_manifest
+from aaco.fleet.store import FIX, Place, Store, each, open_store
 from aaco.tracelake.history.replicates import LATENCY
 
 MEMORY = "500MB"
@@ -48,30 +47,36 @@ class Scan:
         return self._connection.sql(_text(name)).to_arrow_table()
 
 
-def ask(lake: Path, question: Callable[[Scan], Answer], choice: FleetFilter, metric: str = LATENCY) -> Answer:
+def ask(place: Place, question: Callable[[Scan], Answer], choice: FleetFilter, metric: str = LATENCY) -> Answer:
     """Return what a question about a metric finds in the present state of a lake.
 
     If a compaction removes files during the query, the new state is read. Raise AacoError.
     """
+    lake = open_store(place)
+    state = state_of(lake)
+    try:
+        return _ask(lake, state, question, choice, metric)
+    except (BadBundle, StorageError):
+        after = state_of(lake)
+        if after == state:
+            raise
+        return _ask(lake, after, question, choice, metric)
+
+
+def state_of(lake: Store) -> LakeState:
+    """Return what a reader sees now. Raise AacoError."""
     with Catalog.open(lake) as catalog:
-        state = catalog.state()
-        try:
-            return _ask(lake, state, question, choice, metric)
-        except (BadBundle, StorageError):
-            after = catalog.state()
-            if after == state:
-                raise
-            return _ask(lake, after, question, choice, metric)
+        return catalog.state()
 
 
-def _ask(lake: Path, state: LakeState, question: Callable[[Scan], Answer], choice: FleetFilter,
+def _ask(lake: Store, state: LakeState, question: Callable[[Scan], Answer], choice: FleetFilter,
          metric: str) -> Answer:
     manifest = read_manifest(lake, state.manifest)
     try:
         with _opened(_dataset(lake, state, manifest, choice), state, choice, metric) as connection:
             return question(Scan(connection))
     except (OSError, pa.ArrowException, duckdb.IOException, duckdb.InvalidInputException) as error:
-        raise BadBundle(f"{lake}: {first_line(error)}", FIX) from error
+        raise lake.failure(error) from error
 
 
 @contextmanager
@@ -93,23 +98,22 @@ def _opened(lake: ds.Dataset, state: LakeState, choice: FleetFilter, metric: str
         connection.close()
 
 
-def _dataset(lake: Path, state: LakeState, manifest: LakeManifest, choice: FleetFilter) -> ds.Dataset:
+def _dataset(lake: Store, state: LakeState, manifest: LakeManifest, choice: FleetFilter) -> ds.Dataset:
     """Return the files that may hold matching sessions. Raise BadBundle where one is missing rows, or is newer."""
     data = [file for file in manifest.files
             if all(getattr(file, name) == value for name, value in choice.terms.items())]
-    paths = [lake / file.path for file in data] + [landing_file(lake, sha256) for _, sha256 in state.pending]
-    for path in paths:
-        if not files.is_file(path):
-            raise BadBundle(f"{path}: missing", FIX)
-    dataset = ds.dataset([str(path) for path in paths], schema=facts.FACTS.schema, format="parquet")
-    rows = 0
-    for fragment in dataset.get_fragments():
-        facts.require_version(fragment.metadata.schema.to_arrow_schema(), fragment.path)
-        rows += fragment.metadata.num_rows
+    paths = [file.path for file in data] + [landing_file(sha256) for _, sha256 in state.pending]
+    dataset = lake.dataset(paths, facts.FACTS.schema)
+    rows = sum(each(_rows, dataset.get_fragments()))
     expected = sum(file.rows for file in data) + len(state.pending)
     if rows != expected:
-        raise BadBundle(f"{lake}: {rows:,} sessions in files that were written with {expected:,}", FIX)
+        raise BadBundle(f"{lake.name}: {rows:,} sessions in files that were written with {expected:,}", FIX)
     return dataset
+
+
+def _rows(fragment: ds.ParquetFileFragment) -> int:
+    facts.require_version(fragment.metadata.schema.to_arrow_schema(), fragment.path)
+    return int(fragment.metadata.num_rows)
 
 
 def _text(name: str) -> str:
