@@ -18,8 +18,9 @@ from aaco.fleet.catalog import Catalog
 from aaco.fleet.ingest import bundles, ingest
 from aaco.fleet.s3 import S3Store
 from aaco.fleet.store import open_store
-from benchmarks.fleet._bundles import FleetPlan, sessions, write
+from benchmarks.fleet._bundles import FleetPlan, sessions
 from tests import object_store
+from tests.fleets import bundles_of
 from tests.object_store import BUCKET, KEY, SECRET, FakeS3
 
 PLAN = FleetPlan(24, models=2, devices=1, nodes=4, days=40, iterations=20, regressions=1, regression=1.3, seed=3)
@@ -27,12 +28,7 @@ LAKE = Path(f"s3://{BUCKET}/fleets/one")
 STORES = ("with conditions", "without conditions", "rclone", "moto")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundles of PLAN."""
-    path = tmp_path_factory.mktemp("fleet") / "bundles"
-    list(write(path, PLAN))
-    return path
+folder = bundles_of(PLAN)
 
 
 @pytest.fixture(autouse=True)

@@ -62,10 +62,8 @@ def ingest(paths: tuple[Path, ...], workers: int | None, lake: Path | None, conf
                                    workers or os.cpu_count() or 1, show)
     for path, why in done.refused.items():
         say.aside(f"refused: {path}: {why}", "warning")
-    if as_json:
-        say.document({"schema_version": 1, "added": done.added, "present": done.present, "refused": done.refused})
-    else:
-        say.line(f"{len(done.added)} added, {done.present} already there, {len(done.refused)} refused")
+    _answer({"schema_version": 1, "added": done.added, "present": done.present, "refused": done.refused}, as_json,
+            lambda _: say.line(f"{len(done.added)} added, {done.present} already there, {len(done.refused)} refused"))
     sys.exit(Exit.USAGE if done.refused else Exit.FINE)
 
 
@@ -78,11 +76,9 @@ def compact(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
     from aaco.fleet import compaction
 
     done = compaction.compact(_lake(lake, config_file))
-    if as_json:
-        say.document({"schema_version": 1, **vars(done)})
-        return
-    say.line(f"{done.sessions} sessions compacted, {done.dropped} dropped; {done.files} files, {done.written} of them "
-             f"new, {done.removed} old ones removed")
+    _answer({"schema_version": 1, **vars(done)}, as_json, lambda _: say.line(
+        f"{done.sessions} sessions compacted, {done.dropped} dropped; {done.files} files, {done.written} of them new, "
+        f"{done.removed} old ones removed"))
 
 
 @fleet.command()
@@ -104,10 +100,7 @@ def retire(sessions: tuple[str, ...], before: datetime | None, author: str, reas
         limit_ns = int(before.replace(tzinfo=UTC).timestamp() * 1e9) if before else None
         old = [row["session_id"] for row in catalog.sessions() if limit_ns is not None and row["time_ns"] < limit_ns]
         count = catalog.retire([*sessions, *old], author, reason)
-    if as_json:
-        say.document({"schema_version": 1, "retired": count})
-    else:
-        say.line(f"{count} retired")
+    _answer({"schema_version": 1, "retired": count}, as_json, lambda _: say.line(f"{count} retired"))
 
 
 @fleet.command()
@@ -118,10 +111,10 @@ def status(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
     """What the lake holds: sessions, files, models, devices, nodes, and nodes with a clock ahead."""
     from aaco.fleet import answers
 
-    document = answers.status(_lake(lake, config_file))
-    if as_json:
-        say.document(document)
-        return
+    _answer(answers.status(_lake(lake, config_file)), as_json, _print_status)
+
+
+def _print_status(document: dict[str, Any]) -> None:
     say.line(f"{document['sessions']} sessions of {len(document['models'])} models on {len(document['devices'])} "
              f"devices and {document['nodes']} nodes; {document['retired']} retired")
     say.line(f"{document['files']} compacted files, {document['landing']} sessions not compacted")
@@ -144,16 +137,17 @@ def regressions(metric: str, lake: Path | None, config_file: Path | None, model:
     from aaco.fleet import answers
 
     document = answers.regressions(_lake(lake, config_file), metric, _filter(model, device), fdr)
-    if as_json:
-        say.document(document)
-    else:
-        for kind in ("worse", "better"):
-            for row in document[kind]:
-                say.line(_shifted(kind, row))
-        say.line(f"{len(document['worse'])} worse, {len(document['better'])} better of {document['judged']} judged "
-                 f"sessions (false discovery rate {fdr:g})")
-        _absent(document["not_judged"])
+    _answer(document, as_json, _print_regressions)
     sys.exit(Exit.REGRESSION if document["worse"] else Exit.FINE)
+
+
+def _print_regressions(document: dict[str, Any]) -> None:
+    for kind in ("worse", "better"):
+        for row in document[kind]:
+            say.line(_shifted(kind, row))
+    say.line(f"{len(document['worse'])} worse, {len(document['better'])} better of {document['judged']} judged "
+             f"sessions (false discovery rate {document['fdr']:g})")
+    _absent(document["not_judged"])
 
 
 @fleet.command()
@@ -164,11 +158,7 @@ def top(most: int, lake: Path | None, config_file: Path | None, model: str | Non
     """What to look at first: slow nodes, processes that lag in their session, the longest kernels."""
     from aaco.fleet import answers
 
-    document = answers.top(_lake(lake, config_file), _filter(model, device), fdr, most)
-    if as_json:
-        say.document(document)
-        return
-    _print_top(document)
+    _answer(answers.top(_lake(lake, config_file), _filter(model, device), fdr, most), as_json, _print_top)
 
 
 @fleet.command()
@@ -179,10 +169,10 @@ def trend(metric: str, lake: Path | None, config_file: Path | None, model: str |
     """Where each group of comparable sessions is heading, degrading first."""
     from aaco.fleet import answers
 
-    document = answers.trend(_lake(lake, config_file), metric, _filter(model, device), fdr)
-    if as_json:
-        say.document(document)
-        return
+    _answer(answers.trend(_lake(lake, config_file), metric, _filter(model, device), fdr), as_json, _print_trend)
+
+
+def _print_trend(document: dict[str, Any]) -> None:
     order = {"degrading": 0, "improving": 1, "none": 2, None: 3}
     for row in sorted(document["groups"], key=lambda row: order[row["trend"]]):
         moved = row["why_absent"] if row["trend"] is None else (
@@ -202,10 +192,10 @@ def heatmap(metric: str, lake: Path | None, config_file: Path | None, model: str
     """
     from aaco.fleet import answers
 
-    document = answers.heatmap(_lake(lake, config_file), metric, _filter(model, device), fdr)
-    if as_json:
-        say.document(document)
-        return
+    _answer(answers.heatmap(_lake(lake, config_file), metric, _filter(model, device), fdr), as_json, _print_heatmap)
+
+
+def _print_heatmap(document: dict[str, Any]) -> None:
     for cell in document["cells"]:
         pooled = f", {cell['fingerprints']} fingerprints, each against its own" if cell["fingerprints"] > 1 else ""
         say.line(say.row([(cell["model"] or "n/a", 24), (cell["device"] or "n/a", 24), (cell["band"], 11)])
@@ -223,14 +213,10 @@ def report(output: Path | None, lake: Path | None, config_file: Path | None, mod
     from aaco.fleet.overview import overview
     from aaco.report.renderers import fleet_page
 
-    folder = _lake(lake, config_file)
-    document = overview(folder, _filter(model, device), fdr)
-    if as_json:
-        say.document(document)
-        return
     if output is None and sys.stdout.isatty():
         output = Path("fleet.html")
-    _write_page(fleet_page.render(document, "Fleet"), output)
+    _answer(overview(_lake(lake, config_file), _filter(model, device), fdr), as_json,
+            lambda document: _write_page(fleet_page.render(document, "Fleet"), output))
 
 
 @fleet.command()
@@ -252,13 +238,16 @@ def card(paths: tuple[Path, ...], fdr: float, most: int, output: Path | None, as
         document = overview.card(paths, fdr, most, show)
     for path, why in document["refused"].items():
         say.aside(f"refused: {path}: {why}", "warning")
+    _answer(document, as_json, lambda _: _print_card(document, most) if output is None
+            else _write_page(fleet_page.render(document, "Report card"), output))
+    sys.exit(Exit.USAGE if document["refused"] else Exit.FINE)
+
+
+def _answer(document: dict[str, Any], as_json: bool, print_it: Callable[[dict[str, Any]], None]) -> None:
     if as_json:
         say.document(document)
-    elif output is not None:
-        _write_page(fleet_page.render(document, "Report card"), output)
     else:
-        _print_card(document, most)
-    sys.exit(Exit.USAGE if document["refused"] else Exit.FINE)
+        print_it(document)
 
 
 def _write_page(page: str, output: Path | None) -> None:
