@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from aaco.cli.talk import talk
 from aaco.core.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from aaco.fleet.scan import FleetFilter
+    from aaco.fleet.scan import Engine, FleetFilter
 
 Command = Callable[..., Any]
 SMALL_FILES = 64  # from so many files in landing on, questions are slower than they need be
@@ -26,15 +28,36 @@ lake_option = click.option("--lake", type=click.Path(path_type=Path, file_okay=F
 metric_option = click.option("--metric", default="latency_ms", show_default=True, help="Which metric is judged.")
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The options of all questions: which lake, which sessions, how many false discoveries, where it runs, JSON."""
+
+    lake: Path
+    choice: FleetFilter
+    fdr: float
+    engine: Engine
+    as_json: bool
+
+
 def question(function: Command) -> Command:
-    """Give a verb the options of all questions: which lake, which sessions, how many false discoveries, JSON."""
+    """Give a verb the options of all questions, as its first argument."""
+    @wraps(function)
+    def asked(*, lake: Path | None, config_file: Path | None, model: str | None, device: str | None, fdr: float,
+              engine: str, address: str | None, as_json: bool, **own: Any) -> None:
+        function(Asked(_lake(lake, config_file), _filter(model, device), fdr, _engine(engine, address), as_json), **own)
+
+    command: Command = asked
     for option in (options.as_json, options.config_file, lake_option,
+                   click.option("--address", help="With --engine ray: HOST:PORT or ray://HOST:PORT of a cluster, or "
+                                "local, which starts one on this machine."),
+                   click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+                                help="Where files are read: in this process, or by tasks of Ray."),
                    click.option("--fdr", type=options.Real(0, 0.5, min_open=True), default=0.05, show_default=True,
                                 help="Share of false discoveries among what is listed."),
                    click.option("--device", help="Only sessions on this device."),
                    click.option("--model", help="Only sessions of this model.")):
-        function = option(function)
-    return function
+        command = option(command)
+    return command
 
 
 @manual.group()
@@ -128,16 +151,15 @@ def _print_status(document: dict[str, Any]) -> None:
 @fleet.command()
 @metric_option
 @question
-def regressions(metric: str, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
-                fdr: float, as_json: bool) -> None:
+def regressions(asked: Asked, metric: str) -> None:
     """Sessions with a level off that of comparable ones, for the worse and for the better.
 
     Comparable: the same model, device, backend, machine, configuration and batch. Exits with 3 if any is worse.
     """
     from aaco.fleet import answers
 
-    document = answers.regressions(_lake(lake, config_file), metric, _filter(model, device), fdr)
-    _answer(document, as_json, _print_regressions)
+    document = answers.regressions(asked.lake, metric, asked.choice, asked.fdr, asked.engine)
+    _answer(document, asked.as_json, _print_regressions)
     sys.exit(Exit.REGRESSION if document["worse"] else Exit.FINE)
 
 
@@ -153,23 +175,22 @@ def _print_regressions(document: dict[str, Any]) -> None:
 @fleet.command()
 @click.option("--most", type=options.COUNT, default=20, show_default=True, help="Rows of each list.")
 @question
-def top(most: int, lake: Path | None, config_file: Path | None, model: str | None, device: str | None, fdr: float,
-        as_json: bool) -> None:
+def top(asked: Asked, most: int) -> None:
     """What to look at first: slow nodes, processes that lag in their session, the longest kernels."""
     from aaco.fleet import answers
 
-    _answer(answers.top(_lake(lake, config_file), _filter(model, device), fdr, most), as_json, _print_top)
+    _answer(answers.top(asked.lake, asked.choice, asked.fdr, most, asked.engine), asked.as_json, _print_top)
 
 
 @fleet.command()
 @metric_option
 @question
-def trend(metric: str, lake: Path | None, config_file: Path | None, model: str | None, device: str | None, fdr: float,
-          as_json: bool) -> None:
+def trend(asked: Asked, metric: str) -> None:
     """Where each group of comparable sessions is heading, degrading first."""
     from aaco.fleet import answers
 
-    _answer(answers.trend(_lake(lake, config_file), metric, _filter(model, device), fdr), as_json, _print_trend)
+    document = answers.trend(asked.lake, metric, asked.choice, asked.fdr, asked.engine)
+    _answer(document, asked.as_json, _print_trend)
 
 
 def _print_trend(document: dict[str, Any]) -> None:
@@ -184,15 +205,15 @@ def _print_trend(document: dict[str, Any]) -> None:
 @fleet.command()
 @metric_option
 @question
-def heatmap(metric: str, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
-            fdr: float, as_json: bool) -> None:
+def heatmap(asked: Asked, metric: str) -> None:
     """Share of sessions that are worse than comparable ones, for each model and device.
 
     Below 5 % excellent, below 15 % good, below 30 % degraded, else critical.
     """
     from aaco.fleet import answers
 
-    _answer(answers.heatmap(_lake(lake, config_file), metric, _filter(model, device), fdr), as_json, _print_heatmap)
+    document = answers.heatmap(asked.lake, metric, asked.choice, asked.fdr, asked.engine)
+    _answer(document, asked.as_json, _print_heatmap)
 
 
 def _print_heatmap(document: dict[str, Any]) -> None:
@@ -207,15 +228,14 @@ def _print_heatmap(document: dict[str, Any]) -> None:
 @click.option("--output", "-o", type=click.Path(path_type=Path),
               help="Write to this file; - is standard output. On a terminal it goes to fleet.html.")
 @question
-def report(output: Path | None, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
-           fdr: float, as_json: bool) -> None:
+def report(asked: Asked, output: Path | None) -> None:
     """All of it as an HTML page of one file: regressions, slow nodes, stragglers, heat map, trends, kernels."""
     from aaco.fleet.overview import overview
     from aaco.report.renderers import fleet_page
 
     if output is None and sys.stdout.isatty():
         output = Path("fleet.html")
-    _answer(overview(_lake(lake, config_file), _filter(model, device), fdr), as_json,
+    _answer(overview(asked.lake, asked.choice, asked.fdr, asked.engine), asked.as_json,
             lambda document: _write_page(fleet_page.render(document, "Fleet"), output))
 
 
@@ -268,6 +288,22 @@ def _filter(model: str | None, device: str | None) -> FleetFilter:
     from aaco.fleet.scan import FleetFilter
 
     return FleetFilter(model, device)
+
+
+def _engine(name: str, address: str | None) -> Engine:
+    """Return where maps run. Raise UsageError: a cluster is never looked for."""
+    from aaco.fleet.scan import LOCAL
+
+    if name == "local":
+        if address is not None:
+            raise UsageError("--address without --engine ray", "--engine ray")
+        return LOCAL
+    from aaco.fleet.ray_engine import RayEngine
+
+    if address is None:
+        raise UsageError("--engine ray needs --address: no cluster is looked for",
+                         "--address HOST:PORT, ray://HOST:PORT or local")
+    return RayEngine(address)
 
 
 def _group(row: dict[str, Any]) -> str:

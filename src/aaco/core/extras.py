@@ -22,6 +22,7 @@ EXTRAS = {
     "typst": "pdf",
     "textual": "top",
     "opentelemetry": "otlp",
+    "ray": "ray",
     "sympy": "optimize",
 }
 NAMED = re.compile(r"aaco\[(\w+)\]")

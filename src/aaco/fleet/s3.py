@@ -89,6 +89,11 @@ class S3Store:
         return f"s3://{self._place}"
 
     @property
+    def reached(self) -> str:
+        """Return the same: it is everywhere the same."""
+        return self.name
+
+    @property
     def _place(self) -> str:
         return "/".join(part for part in (self.bucket.name, self._prefix) if part)
 

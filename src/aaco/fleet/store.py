@@ -47,6 +47,10 @@ class Store(Protocol):
     def name(self) -> str:
         """Return the lake as a person names it."""
 
+    @property
+    def reached(self) -> str:
+        """Return the lake's name for other processes, whatever folder they run in."""
+
     def read(self, path: str) -> bytes:
         """Return a file's bytes. Raise BadBundle where it is missing."""
 
@@ -107,6 +111,11 @@ class FolderStore:
     def name(self) -> str:
         """Return the folder's path."""
         return str(self.folder)
+
+    @property
+    def reached(self) -> str:
+        """Return the folder's absolute path."""
+        return str(self.folder.absolute())
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes. Raise BadBundle where it is missing, StorageError."""
