@@ -66,16 +66,17 @@ class Ask:
 def made(count: int, prompt: Lengths, answer: Lengths, shared_pct: float, seed: int) -> list[Ask]:
     """Return prompts of random words; the first shared_pct of each is the same in all."""
     generator = np.random.default_rng(seed)
-    shared = _words(generator, prompt.most)
+    shared = random_words(generator, prompt.most)
     return [_made(generator, prompt.draw(generator), answer.draw(generator), shared, shared_pct) for _ in range(count)]
 
 
 def _made(generator: np.random.Generator, words: int, tokens: int, shared: list[str], shared_pct: float) -> Ask:
     common = round(words * shared_pct / 100)
-    return Ask(" ".join(shared[:common] + _words(generator, words - common)), None, tokens)
+    return Ask(" ".join(shared[:common] + random_words(generator, words - common)), None, tokens)
 
 
-def _words(generator: np.random.Generator, count: int) -> list[str]:
+def random_words(generator: np.random.Generator, count: int) -> list[str]:
+    """Return words drawn evenly."""
     return [WORDS[index] for index in generator.integers(0, len(WORDS), count)]
 
 
@@ -89,14 +90,14 @@ def read(path: Path, count: int | None, prompt: Lengths, answer: Lengths, seed: 
     """
     generator = np.random.default_rng(seed)
     asks = [_ask(entry, f"{path}: entry {number}", generator, prompt, answer)
-            for number, entry in enumerate(_entries(path), 1)]
+            for number, entry in enumerate(entries(path), 1)]
     if not asks:
         raise UsageError(f"{path}: no prompt in it", EXAMPLE)
     total = len(asks) if count is None else count
     return [asks[index % len(asks)] for index in range(total)]
 
 
-def _entries(path: Path) -> Iterator[Any]:
+def entries(path: Path) -> Iterator[Any]:
     """Yield the entries of a file: objects, or lines of plain text."""
     with files.storage(path):
         if path.stat().st_size > MOST_FILE:
@@ -122,8 +123,8 @@ def _ask(entry: Any, where: str, generator: np.random.Generator, prompt: Lengths
         return Ask(entry, None, answer.draw(generator))
     if not isinstance(entry, dict):
         raise UsageError(f"{where}: neither text nor an object", '{"prompt": "..."}')
-    tokens = _number(entry, ("max_tokens", "output_length"), where) or answer.draw(generator)
-    at_ms, messages = _number(entry, ("timestamp",), where), entry.get("messages")
+    tokens = number_of(entry, ("max_tokens", "output_length"), where) or answer.draw(generator)
+    at_ms, messages = number_of(entry, ("timestamp",), where), entry.get("messages")
     if isinstance(messages, list) and messages:
         return Ask(json.dumps(messages), messages, int(tokens), at_ms)
     turns = entry.get("conversations")
@@ -132,12 +133,12 @@ def _ask(entry: Any, where: str, generator: np.random.Generator, prompt: Lengths
     if not isinstance(text, str):
         if text is not None:
             raise UsageError(f"{where}: its prompt is no text", '{"prompt": "..."}')
-        length = _number(entry, ("input_length",), where)
-        text = " ".join(_words(generator, int(length) if length else prompt.draw(generator)))
+        length = number_of(entry, ("input_length",), where)
+        text = " ".join(random_words(generator, int(length) if length else prompt.draw(generator)))
     return Ask(text, None, int(tokens), at_ms)
 
 
-def _number(entry: dict[str, Any], names: tuple[str, ...], where: str) -> float | None:
+def number_of(entry: dict[str, Any], names: tuple[str, ...], where: str) -> float | None:
     """Return the first of these that the entry has. Raise UsageError for one that is no number."""
     for name in names:
         if (number := entry.get(name)) is not None:
