@@ -30,6 +30,7 @@ from aaco.llm import client, own_thread, packets, record, server_metrics
 from aaco.llm.prompts import Ask
 from aaco.llm.target import Target, parse, reach
 from aaco.pipeline import Run
+from aaco.report.exporters import histograms
 from aaco.report.sections.findings.endpoint import failures, sections
 from aaco.tracelake import documents, layout, store
 from aaco.tracelake.queries import QueryableSession
@@ -119,6 +120,8 @@ def test_metrics_are_those_of_the_schedule(server: Running, settings: Settings, 
     assert ttft_ms.min() >= (50 if "reasoning" in schedule else 25) and gaps_ms.mean() > 4
     assert_holds(metrics["ttft_dispatched_p50_ms"], np.median(ttft_ms))
     assert_holds(metrics["icl_p50_ms"], np.median(gaps_ms))
+    spreads = {histogram.name: histogram for histogram in histograms.of_session(run.explanation)}
+    assert spreads["gen_ai.client.operation.duration"].count == 24
     if tokens is None:
         assert metrics["tpot_p50_ms"].value is None
     else:
