@@ -65,8 +65,10 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @click.option("--turns", metavar="N|A:B", help="Hold conversations of so many turns, each with the answers before it; "
               "-n, --rate and -c are of conversations.")
 @click.option("--conversations", type=FILE, help='Conversations: JSON lines with "turns" or "messages", or ShareGPT.')
-@click.option("--prompt-tokens", default="128", show_default=True, metavar="N|A:B", help="Words of a made prompt.")
-@click.option("--max-tokens", default="64", show_default=True, metavar="N|A:B", help="Most tokens of an answer.")
+@click.option("--prompt-tokens", default="128", show_default=True, metavar="N|A:B|SHAPE", help="Words of a made "
+              "prompt: a number, an even range, normal:MEAN:SD or lognormal:MEDIAN:SIGMA.")
+@click.option("--max-tokens", default="64", show_default=True, metavar="N|A:B|SHAPE", help="Most tokens of an "
+              "answer, likewise.")
 @click.option("--shared-prefix", "shared_prefix_pct", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
               help="Share of each made prompt that is the same in all.")
 @click.option("--count-chunks", is_flag=True, help="Ask vLLM and llama.cpp for the tokens of each chunk, which ITL "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,29 +23,59 @@ TEXT = ("the of and to in is that it was for on are as with his they at be this 
 WORDS = TEXT.split()
 EXAMPLE = 'a JSON object in each line: {"prompt": "..."}'
 MOST_FILE = 1 << 30  # bytes
+LONGEST = 1 << 24  # tokens
+SHAPES, SPREADS = ("normal", "lognormal"), 4.0
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """A range of numbers, drawn from evenly."""
+    """Numbers from least to most, drawn evenly, or from a distribution and cut to that range.
+
+    shape: even, normal (centre: mean, spread: standard deviation) or lognormal (centre: median, spread: standard
+    deviation of the logarithm).
+    """
 
     least: int
     most: int
+    shape: str = "even"
+    centre: float = 0.0
+    spread: float = 0.0
 
     @classmethod
     def parse(cls, text: str, option: str) -> Lengths:
-        """Return the range of "64" or "16:128". Raise UsageError."""
+        """Return the lengths of "64", "16:128", "normal:128:32" or "lognormal:128:0.5". Raise UsageError."""
+        shape, _, numbers = text.partition(":")
+        if shape in SHAPES:
+            return cls._drawn(shape, numbers, f"{option} {text}", option)
         ends = text.split(":")
-        if len(ends) > 2 or not all(end.isascii() and end.isdecimal() and 0 < int(end) < 1 << 24 for end in ends):
-            raise UsageError(f"{option} {text}: neither a number nor a range", f"{option} 64, or {option} 16:128")
+        if len(ends) > 2 or not all(end.isascii() and end.isdecimal() and 0 < int(end) < LONGEST for end in ends):
+            raise UsageError(f"{option} {text}: neither a number, a range nor a distribution",
+                             f"{option} 64, {option} 16:128, or {option} lognormal:128:0.5")
         least, most = int(ends[0]), int(ends[-1])
         if least > most:
             raise UsageError(f"{option} {text}: the range ends before it begins", f"{option} {most}:{least}")
         return cls(least, most)
 
+    @classmethod
+    def _drawn(cls, shape: str, numbers: str, where: str, option: str) -> Lengths:
+        """Return lengths of a distribution, which end four spreads above its centre. Raise UsageError."""
+        try:
+            centre, spread = map(float, numbers.split(":"))
+        except ValueError:
+            centre = spread = math.nan
+        if not (1 <= centre < LONGEST and 0 < spread < LONGEST):
+            raise UsageError(f"{where}: not two numbers above 0, the first at least 1", f"{option} {shape}:128:"
+                             f"{'32' if shape == 'normal' else '0.5'}")
+        most = centre + SPREADS * spread if shape == "normal" else centre * math.exp(min(SPREADS * spread, 50.0))
+        return cls(1, int(min(most, LONGEST - 1)), shape, centre, spread)
+
     def draw(self, generator: np.random.Generator) -> int:
-        """Return a number of the range."""
-        return int(generator.integers(self.least, self.most + 1))
+        """Return one of them."""
+        if self.shape == "even":
+            return int(generator.integers(self.least, self.most + 1))
+        drawn = generator.normal(self.centre, self.spread) if self.shape == "normal" else \
+            generator.lognormal(math.log(self.centre), self.spread)
+        return int(min(max(round(drawn), self.least), self.most))
 
 
 @dataclass(frozen=True)
