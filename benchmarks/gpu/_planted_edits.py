@@ -61,7 +61,8 @@ def wrong(shape: Shape) -> Iterator[PlantedEdit]:
     yield planted("less exact", {"less_exact"}, "out[at] = value * 1.0001f;")
     yield planted("rounded to fewer bits", {"less_exact"},
                   "out[at] = __uint_as_float(__float_as_uint(value) & 0xfffff000u);")
-    yield planted("kept from the first run", {"wrong_on_inputs", "less_exact"}, f"{END} kept[at] = value; made[at] = 1;",
+    yield planted("kept from the first run", {"wrong_on_inputs", "less_exact"},
+                  f"{END} kept[at] = value; made[at] = 1;",
                   "\tif (made[at]) { out[at] = kept[at]; return; }",
                   f"__device__ float kept[{shape.n}]; __device__ unsigned char made[{shape.n}];\n")
     yield planted("leaves out work after some runs", {"wrong_when_timed", "not_repeatable"},
