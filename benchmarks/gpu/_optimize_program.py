@@ -22,27 +22,32 @@ LAUNCHES = 3
 
 
 class Shape(NamedTuple):
-    """A launch: outputs, the length of the loop, the stride, and how many numbers it reads."""
+    """A launch: outputs, the length of the loop, the stride, how many numbers it reads, and its block.
+
+    pragma: before the loops of a source that was written badly on purpose.
+    """
 
     kernel: str
     n: int
     k: int
     stride: int
     inputs: int
+    block: int = 256
+    pragma: str = ""
 
 
 K = 1024
 CASES = {"strided": Shape("strided", K * 128, 128, K * 128, K * 128 * 128),
          "strided, few threads": Shape("strided", K * 16, K, K * 16, K * K * 16),
+         "sine, unrolled by 2": Shape("sine", K * 128, 128, K * 128, K * 128 * 128, pragma="unroll 2"),
+         "gathered, small blocks": Shape("gathered", K * 128, 128, K * K * 8, K * K * 8, block=32),
+         "strided, not unrolled": Shape("strided", K * 128, 128, K * 128, K * 128 * 128, block=64, pragma="unroll 1"),
          "chain": Shape("chain", K * 512, 4096, 0, K * 512),
          "four_chains": Shape("four_chains", K * 512, 2048, 0, K * 512),
          "product": Shape("product", K * K, K, 0, K * K),
-         "sine": Shape("sine", K * 128, 128, K * 128, K * 128 * 128),
-         "gathered": Shape("gathered", K * 128, 128, K * K * 8, K * K * 8),
          "row_softmax": Shape("row_softmax", K * 64, 128, 0, K * 64 * 128),
-         "transposed": Shape("transposed", K * K * 4, K * 2, K * 2, K * K * 4),
          "stencil": Shape("stencil", K * K * 2, 32, 0, K * K * 2),
-         "polynomial": Shape("polynomial", K * K * 2, 256, 0, K * K * 2),
+         "polynomial, not unrolled": Shape("polynomial", K * K * 2, 256, 0, K * K * 2, pragma="unroll 1"),
          "root_mean_square": Shape("root_mean_square", K * 128, 128, K * 128, K * 128 * 128)}
 
 
@@ -81,7 +86,7 @@ def numbers(count: int) -> np.ndarray:
 
 def main(case: str, lock: str) -> None:
     """Launch the kernel LAUNCHES times."""
-    from aaco.calibration.driver import DriverGpu, address
+    from aaco.calibration.driver import DriverGpu, ReadyLaunch, address
     from benchmarks.gpu._kernels import compiled
 
     with Path(lock).open("w") as file:
@@ -97,8 +102,10 @@ def main(case: str, lock: str) -> None:
         a, out = gpu.allocate(4 * shape.inputs), gpu.allocate(4 * shape.n)
         gpu.call("to_device", a, content.ctypes.data_as(ctypes.c_void_p), content.nbytes)
         gpu.call("fill_async", out, 0, shape.n, gpu.stream)
-        launch = gpu.kernel(module, shape.kernel, -(-shape.n // 256), address(a), address(out), shape.n, shape.k,
-                            shape.stride)
+        values = [address(a), address(out), *map(ctypes.c_int, (shape.n, shape.k, shape.stride))]
+        pointers = (ctypes.c_void_p * 5)(*[ctypes.addressof(value) for value in values])
+        launch = ReadyLaunch((gpu._create("function", module, shape.kernel.encode()), shape.n // shape.block, 1, 1,
+                              shape.block, 1, 1, 0, gpu.stream, pointers, None), (values, pointers))
         for _ in range(LAUNCHES):
             gpu.launch(launch)
             gpu.wait()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from benchmarks.gpu._optimize_program import SOURCE, Shape, numbers
 
 END = "out[at] = value;"
+UNROLLS = ("nounroll", "unroll 1", "unroll 2", "unroll 3", "unroll 4", "unroll 6", "unroll 8")  # as the rule has them
+BLOCKS = (64, 128, 256, 512, 1024)
 
 
 class PlantedEdit(NamedTuple):
@@ -22,7 +25,8 @@ def kernel_text(shape: Shape) -> str:
     """Return the source with one kernel."""
     text = SOURCE.read_text()
     begin = text.index(f'extern "C" __global__ void {shape.kernel}(')
-    return text[begin:text.index("\n}\n", begin) + 3]
+    text = text[begin:text.index("\n}\n", begin) + 3]
+    return text.replace("\tfor (", f"#pragma {shape.pragma}\n\tfor (") if shape.pragma else text
 
 
 def edited(shape: Shape, end: str, begin: str = "", outside: str = "") -> str:
@@ -58,10 +62,10 @@ def wrong(shape: Shape) -> Iterator[PlantedEdit]:
     yield planted("reads before the begin", bounds, f"{END} if (at == 0 && a[-1] == 12345.678f) out[0] = 1.0f;")
     yield planted("right on the captured inputs only", {"wrong_on_inputs"},
                   f"out[at] = {first} ? value : value + 1.0f;")
-    yield planted("less exact", {"less_exact"}, "out[at] = value * 1.0001f;")
-    yield planted("rounded to fewer bits", {"less_exact"},
-                  "out[at] = __uint_as_float(__float_as_uint(value) & 0xfffff000u);")
-    yield planted("kept from the first run", {"wrong_on_inputs", "less_exact"},
+    yield planted("less exact", {"less_exact", "wrong_on_capture"}, "out[at] = value * 1.000004f;")
+    yield planted("rounded to fewer bits", {"less_exact", "wrong_on_capture"},
+                  "out[at] = __uint_as_float(__float_as_uint(value) & 0xffffffc0u);")
+    yield planted("kept from the first run", {"wrong_on_inputs"},
                   f"{END} kept[at] = value; made[at] = 1;",
                   "\tif (made[at]) { out[at] = kept[at]; return; }",
                   f"__device__ float kept[{shape.n}]; __device__ unsigned char made[{shape.n}];\n")
@@ -86,8 +90,15 @@ def equal_speed(shape: Shape, count: int) -> Iterator[PlantedEdit]:
 def unrolled(shape: Shape) -> Iterator[tuple[str, str]]:
     """Yield each choice of an unroll pragma before the kernel's loops, and its text."""
     text = kernel_text(shape)
-    for choice in ("nounroll", "unroll 1", "unroll 2", "unroll 4", "unroll 8", "unroll 16"):
+    text = re.sub(r"#pragma .*\n", "", text)
+    yield "no pragma", text
+    for choice in UNROLLS:
         yield choice, text.replace("\tfor (", f"#pragma {choice}\n\tfor (")
+
+
+def blocks(shape: Shape) -> Iterator[tuple[int, int]]:
+    """Yield each other block, threads, with its grid: the same threads."""
+    yield from ((block, shape.n // block) for block in BLOCKS if block != shape.block)
 
 
 def slowed(shape: Shape, percent: float) -> str:

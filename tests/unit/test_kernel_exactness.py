@@ -25,10 +25,18 @@ def floats(*numbers: float) -> bytes:
     ((1.0, INFINITY), (1.0, 3.0), "wrong"), ((INFINITY, 1.0), (-INFINITY, 1.0), "wrong"),
     ((1.0, 2.0), (1.0000001, 2.0), "as exact"), ((1.0, 2.0), (1.0000004, 2.0), "less exact"),
     ((1.0, 2.0), (1.1, 2.0), "wrong"), ((0.0, 2.0), (1e-45, 2.0), "as exact"),
-    ((0.0, 2.0), (1e-20, 2.0), "less exact")])
+    ((0.0, 2.0, 3.0), (1e-20, 2.0, 3.0), "less exact")])
 def test_numbers_without_a_reference(before: tuple[float, ...], after: tuple[float, ...], outcome: str) -> None:
     """Mutation: NaN anywhere equals anything."""
     assert exactness.compare(floats(*before), floats(*after), "float32").outcome == outcome
+
+
+def test_numbers_that_most_differ_far_are_another_result() -> None:
+    numbers = np.linspace(1, 2, 100)
+    far, few = floats(*(numbers * (1 + 3e-5))), floats(*numbers[:-1], 2.00005)
+    for reference in (None, numbers):
+        assert exactness.compare(floats(*numbers), far, "float32", reference).outcome == "wrong"
+        assert exactness.compare(floats(*numbers), few, "float32", reference).outcome == "less exact"
 
 
 def test_nan_of_another_payload_at_the_same_place_is_equal() -> None:
@@ -101,10 +109,12 @@ def test_a_variation_is_a_permutation(count: int) -> None:
 def test_a_kernel_in_double_precision() -> None:
     text = b"""#define HALF(x) (0.5f * (x))
 /* float */ extern "C" __global__ void k(const float4 *a, float *out, int n) // float
-{ out[0] = expf(a[0].x) + 1e-3f + 2.f * __expf(1.0F) + fmaxf(1.0f, 0x1p3f) + n * 3; }"""
-    assert double_text(text) == b"""#define HALF(x) (0.5 * (x))
+{ out[0] = expf(a[0].x) + 1e-3f + 2.f * __expf(1.0F) + fmaxf(1.0f, \
+0x1p3f) + n * 3; }"""
+    assert double_text(text) == b"""#define HALF(x) (((double)0.5f) * (x))
 /* float */ extern "C" __global__ void k(const double4 *a, double *out, int n) // float
-{ out[0] = exp(a[0].x) + 1e-3 + 2. * exp(1.0) + fmax(1.0, 0x1p3) + n * 3; }"""
+{ out[0] = exp(a[0].x) + ((double)1e-3f) + ((double)2.f) * exp(((double)1.0F)) + fmax(((double)1.0f), \
+((double)0x1p3f)) + n * 3; }"""
     for hinders in (b"__float_as_int(x)", b"asm(\"\")", b"half2 y;", b"1;\n#include <cuda_fp16.h>\n",
                     b"*reinterpret_cast<int *>(&x)"):
         with pytest.raises(NotWidened, match=r"line [12]: .* has no form in double precision"):

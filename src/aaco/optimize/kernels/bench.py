@@ -56,6 +56,16 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class BenchFacts:
+    """What the memory of a capture holds. ranges: of numbers that can be varied. addressed: regions, by number, that
+    hold, at a multiple of 8, an address of a region.
+    """
+
+    ranges: tuple[NumberRange, ...]
+    addressed: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class _Ready:
     function: c_void_p
     launched: KernelLaunch
@@ -70,8 +80,11 @@ class Bench(CudaReplay):
     """
 
     def __init__(self, capture: KernelCapture, programs: dict[str, Program], parameters: Sequence[str],
-                 any_driver: bool = False) -> None:
-        """Raise as CudaReplay does; BadCapture if a program does not fit the launch."""
+                 any_driver: bool = False, known: BenchFacts | None = None) -> None:
+        """known: what another process found in the same capture's memory.
+
+        Raise as CudaReplay does; BadCapture if a program does not fit the launch.
+        """
         super().__init__(capture, any_driver=any_driver)
         self._parameters = tuple(parameters)
         self._reference = programs.get("reference")
@@ -81,9 +94,12 @@ class Bench(CudaReplay):
         self._own, self._captured = self._live, list(self._before)
         self._results = {name: [self.gpu.allocate(_padded(region.size)) for region in self.regions]
                          for name in ("baseline", "candidate", "expected", "varied", "left")}
-        self.ranges = self._find_ranges(parameters)
+        self.number_ranges = inputs.ranges(capture.launch, self.regions, parameters)
+        self.facts = known or self._read_facts()
+        self.ranges = list(self.facts.ranges)
         self._shift: dict[int, int] = {}
         self._mappings: dict[int, tuple[int, int]] = {}
+        self._filled: dict[int, int] = {}  # memory like a mapping's before a run
 
     def _prepare(self, program: Program) -> _Ready:
         """Return a program ready to launch."""
@@ -107,7 +123,7 @@ class Bench(CudaReplay):
         """
         if self._reference is None or self.unwritten_bytes or any(region.role == "global" for region in self.regions):
             return {}
-        if self.regions_with_addresses() or any(place.number_type not in ("float32", "float64")
+        if self.facts.addressed or any(place.number_type not in ("float32", "float64")
                                                 for place in self.number_ranges):
             return {}
         if (launched := widening.wide_launch(self.capture.launch, self._launch_of(self._reference),
@@ -160,11 +176,10 @@ class Bench(CudaReplay):
         return captured.model_copy(update={"block": program.block or captured.block,
                                            "grid": program.grid or captured.grid})
 
-    def _find_ranges(self, parameters: Sequence[str]) -> list[NumberRange]:
-        """Return the ranges of numbers whose memory can be varied: it holds no addresses, and normal numbers."""
+    def _read_facts(self) -> BenchFacts:
+        """Return which ranges can be varied: their memory holds no addresses, and normal numbers."""
         varied: list[NumberRange] = []
-        self.number_ranges = inputs.ranges(self.capture.launch, self.regions, parameters)
-        addressed = self.regions_with_addresses()
+        addressed = tuple(number for number, region in enumerate(self.regions) if self._holds_address(region))
         for place in self.number_ranges:
             region = self.regions[place.number]
             if place.number in addressed or region.role == "global":
@@ -173,13 +188,7 @@ class Bench(CudaReplay):
             low = inputs.lowest(content, place.number_type)
             if low is not None:
                 varied.append(dataclasses.replace(place, low=low))
-        return varied
-
-    def regions_with_addresses(self) -> set[int]:
-        """Return the numbers of the regions whose memory holds, at a multiple of 8, an address of a region."""
-        if not hasattr(self, "_addressed"):
-            self._addressed = {number for number, region in enumerate(self.regions) if self._holds_address(region)}
-        return self._addressed
+        return BenchFacts(tuple(varied), addressed)
 
     def _holds_address(self, region: CapturedRegion) -> bool:
         spans = [(other.base, other.end) for other in self.regions if other.role != "global"]
@@ -322,7 +331,7 @@ class Bench(CudaReplay):
 
     def movable(self) -> list[int]:
         """Return the numbers of the regions that an argument points to; empty where memory holds addresses."""
-        if self.regions_with_addresses():
+        if self.facts.addressed:
             return []
         return [number for number, region in enumerate(self.regions)
                 if region.role in ("device", "managed") and self._pointers_into(region)]
@@ -380,16 +389,15 @@ class Bench(CudaReplay):
         return sum(self._stray_bytes(number) for number in self._mappings)
 
     def _stray_bytes(self, number: int) -> int:
-        """Count by the host what differs outside of the region: the mapping is that and less than a granule."""
+        """Count what differs, outside of the region, from what the mapping was filled with."""
         begin, size = self._mappings[number]
-        buffers = []
-        for _ in range(2):
-            buffer = ctypes.create_string_buffer(size)
-            self.gpu.call("to_host", buffer, begin, size)
-            buffers.append(np.frombuffer(buffer.raw[:size], np.uint8))
-            self._tool("scramble", size, begin, 0, size, c_uint64(CANARY_SEED), c_uint(0))
-            self.wait()
-        inside = self.regions[number].base + self._shift[number] - begin
-        differs = buffers[0] != buffers[1]
-        differs[inside:inside + self.regions[number].size] = False
-        return int(differs.sum())
+        if number not in self._filled:
+            self._filled[number] = self.gpu.allocate(size)
+        filled = self._filled[number]
+        self._tool("scramble", size, filled, 0, size, c_uint64(CANARY_SEED), c_uint(0))
+        region = self.regions[number]
+        inside = region.base + self._shift[number] - begin
+        self.gpu.call("copy_async", filled + inside, begin + inside, region.size, self.gpu.stream)
+        self._clear_counts()
+        self._tool("differing", size, begin, filled, size, self._counts + 8 * number)
+        return self._read_counts()[number]

@@ -33,7 +33,7 @@ RunTrial = Callable[[Path, TrialRequest, float], Iterator[dict[str, Any]]]
 
 @dataclass
 class TrialResult:
-    """What a trial answered. pairs: times of the baseline and the candidate. facts: of the captured stage."""
+    """What a trial answered. pairs: times of the baseline and the candidate. facts: what the capture's memory holds."""
 
     pairs: list[Pair] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -60,6 +60,7 @@ class Trials:
     def __init__(self, baseline: Variant, parameters: Sequence[str], any_driver: bool = False,
                  limit_s: float = LIMIT_S, run: RunTrial = run_process, reference: Variant | None = None) -> None:
         self.baseline, self._reference = baseline, reference
+        self._known: dict[Path, dict[str, Any]] = {}  # by capture: it is read once
         self._parameters, self._any_driver, self._limit_s, self._run = tuple(parameters), any_driver, limit_s, run
 
     def check(self, candidate: Variant, paths: Sequence[Path], seed: int, pairs: int) -> TrialResult:
@@ -82,13 +83,15 @@ class Trials:
         """Return what one process answers. Raise Refused."""
         with tempfile.TemporaryDirectory(prefix="aaco-trial-") as folder:
             request = TrialRequest(str(path), self._programs(candidate, Path(folder)), self._parameters, stages,
-                                   pairs=pairs, seed=seed, any_driver=self._any_driver)
+                                   pairs=pairs, seed=seed, any_driver=self._any_driver, known=self._known.get(path))
             for left in reversed(range(MOST_PROCESSES)):
                 result, stage, taken = TrialResult(), "load", False
                 try:
                     for line in self._run(path, request, self._limit_s):
                         stage, taken = line.get("stage", stage), taken or "taken" in line
                         _take(result, line)
+                    if result.facts:
+                        self._known[path] = result.facts
                     return result
                 except Refused:
                     raise
@@ -121,8 +124,8 @@ def _take(result: TrialResult, line: dict[str, Any]) -> None:
         raise Refused(line["refused"], line["detail"])
     if "pair" in line:
         result.pairs.append(tuple(line["pair"]))
-    elif "written_bytes" in line:
-        result.facts = line
+    elif "facts" in line:
+        result.facts = line["facts"]
 
 
 def _reason(stage: str, error: AacoError) -> str:

@@ -20,6 +20,7 @@ ROUNDED = 0.5  # distances of adjacent numbers: what rounding the exact result l
 FRACTION_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 LEAST_EXPONENT = {"float64": -1022, "float32": -126, "float16": -14, "bfloat16": -126}
 # Of the largest number: what rounding may do. Beyond, it is another result.
+FAR = 30.0  # distances of adjacent numbers, or times the baseline's own error: no rounding, in most of the numbers
 NEAR = {"float64": 1e-9, "float32": 1e-3, "float16": 3e-2, "bfloat16": 3e-2}
 Outcome = Literal["equal", "as exact", "less exact", "wrong"]
 
@@ -50,6 +51,8 @@ def compare(baseline: bytes, candidate: bytes, kind: str, reference: NDArray[np.
     if reference is not None and _is_near(reference, before, odd, NEAR[kind] * largest):
         return _against(reference[~odd], before, after, kind)
     steps = float((gap / spacing(before, kind)).max(initial=0.0))
+    if steps > FAR and float(np.median(gap / spacing(before, kind))) > FAR:
+        return Exactness("wrong", f"numbers differ by {steps:.3g} times the distance of adjacent ones")
     if steps > 1:
         return Exactness("less exact", f"a number differs by {steps:.3g} times the distance of adjacent numbers, 1 is "
                                        "allowed without a reference in float64", steps, 1.0)
@@ -70,6 +73,8 @@ def _against(reference: NDArray[np.float64], before: NDArray[np.float64], after:
     """
     unit = spacing(reference, kind)
     own, error = (_errors(np.abs(numbers - reference) / unit) for numbers in (before, after))
+    if error["median"] > FAR * max(1.0, own["median"]):
+        return Exactness("wrong", f"the median number is off by {error['median']:.3g} distances of adjacent ones")
     for name in own:
         allowed = max(MOST_TIMES * own[name], ROUNDED)
         if error[name] > allowed:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from aaco.calibration.child import answer
 from aaco.core.errors import AacoError
 from aaco.optimize.kernels import exactness
-from aaco.optimize.kernels.bench import Bench, Difference, NotRepeatable, Program
+from aaco.optimize.kernels.bench import Bench, BenchFacts, Difference, NotRepeatable, Program
 from aaco.optimize.kernels.inputs import NumberRange
 from aaco.replay import capture as captures
 from aaco.replay import engine
@@ -47,6 +47,7 @@ class TrialRequest:
     pairs: int = 20
     seed: int = 0
     any_driver: bool = False
+    known: Mapping[str, Any] | None = None  # the facts that another process answered
 
 
 @dataclass
@@ -83,7 +84,9 @@ def main(request: Mapping[str, Any], tell: Tell) -> None:
 def _open(capture: KernelCapture, how: TrialRequest) -> Bench:
     programs = {name: Program(Path(given["code"]).read_bytes(), given["entry"], _triple(given.get("block")),
                               _triple(given.get("grid"))) for name, given in how.programs.items()}
-    bench = Bench(capture, programs, how.parameters, how.any_driver)
+    known = how.known and BenchFacts(tuple(NumberRange(**place) for place in how.known["ranges"]),
+                                     tuple(how.known["addressed"]))
+    bench = Bench(capture, programs, how.parameters, how.any_driver, known or None)
     measured = {use.base: use for use in capture.roles.regions} if capture.roles else {}
     for _ in engine.measure_roles(bench, measured, lambda base: None):
         pass
@@ -97,7 +100,7 @@ def _triple(values: Any) -> tuple[int, int, int] | None:
 
 def _captured(bench: Bench, how: TrialRequest) -> Iterator[dict[str, Any]]:
     bench.vary(None)
-    yield {"written_bytes": sum(bench.mask_bytes.values()), "ranges": [asdict(place) for place in bench.ranges]}
+    yield {"facts": asdict(bench.facts)}
     if not bench.mask_bytes and not any(bench.changed()):
         raise _Refusal("nothing_to_compare", "it changes nothing, and no byte that it writes could be inverted before")
     yield _checked(bench, bench.turn(how.seed)[2], "wrong_on_capture", "on the captured inputs")

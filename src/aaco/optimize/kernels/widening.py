@@ -72,7 +72,7 @@ def _widened(token: lexing.CodeToken) -> bytes:
     if token.kind == lexing.WORD:
         return _word(token.text)
     if token.kind == lexing.NUMBER and LITERAL.fullmatch(token.text):
-        return token.text[:-1] + (b"" if re.search(rb"[.eEpP]", token.text) else b".0")
+        return b"((double)%s)" % token.text  # the number that the kernel has, not the one that was meant
     if token.kind == lexing.DIRECTIVE and token.text.split(b"define")[0].strip() == b"#":
         return _directive(token.text)
     return token.text
