@@ -146,9 +146,8 @@ def of_device(kernel: PlantedKernel) -> Iterator[WrongVariant]:
     yield planted("changes its input", "a byte",
                   f"{right} if ({index} == 0) ((volatile unsigned char *){kernel.read})[4] ^= 64;", CAPTURE)
     yield planted("fails", "traps", f"{right} if ({index} == 1) __trap();", frozenset({"fails"}))
-    yield planted("fails", "never ends",
-                  f"{right} while (((const volatile unsigned *){kernel.read})[0] != 0x7fedcba9u) ;",
-                  frozenset({"hangs"}))
+    waits = f"while (((const volatile unsigned *){kernel.read})[0] != 0x7fedcba9u) ;"
+    yield planted("fails", "never ends", f"{right} {waits}", frozenset({"hangs"}))
     arguments = ", ".join(_parameters(kernel))
     yield planted("second stream", "a launch of its own", f"{kernel.name}<<<1, 128>>>({arguments});",
                   frozenset({"compile_error"}), COMPILER)

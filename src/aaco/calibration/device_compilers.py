@@ -1,6 +1,6 @@
 """The compilers of device code: programs on PATH, and the vendors' libraries, which need no program.
 
-Each is asked in a way that bounds what a source can make it do: time, memory, bytes of output and of files.
+Each is run in a way that bounds what a source can make it do: time, memory, bytes of output and of files.
 """
 
 from __future__ import annotations

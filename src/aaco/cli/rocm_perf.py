@@ -9,7 +9,7 @@ from aaco.cli import LazyGroup, call
 
 VERBS = {"Kernels": {
     "profile": ("aaco.cli.rocm_perf_kernels:rocm_perf_profile", "What is known of one kernel of a session, as JSON."),
-    "prompt": ("aaco.cli.rocm_perf_kernels:rocm_perf_prompt", "A kernel as a task for whoever rewrites it."),
+    "prompt": ("aaco.cli.rocm_perf_kernels:rocm_perf_prompt", "A kernel as a task for a proposer of changes."),
     "replay": ("aaco.cli.replay:rocm_perf_replay", "A captured launch: run it again; are its addresses free?"),
 }, "Shared with aaco": {
     "doctor": ("aaco.cli.doctor:doctor", "What works on this machine, and what to fix first."),

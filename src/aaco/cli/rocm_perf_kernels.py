@@ -1,4 +1,4 @@
-"""`rocm-perf profile` and `rocm-perf prompt`: one kernel as a document, and as a task for whoever rewrites it."""
+"""`rocm-perf profile` and `rocm-perf prompt`: one kernel as a document, and as a task for a proposer of changes."""
 
 from __future__ import annotations
 

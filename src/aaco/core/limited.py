@@ -1,7 +1,9 @@
-"""A program with limits of its own: `python -I -S limited.py LIMITS -- PROGRAM ARGUMENTS`. It imports nothing of ours.
+"""A program with limits of its own: `python -I -S limited.py LIMITS -- PROGRAM ARGUMENTS`.
 
-LIMITS are a JSON object: memory_bytes, file_bytes (of each file it writes), cpu_s, and `environment`, whose variables
-are added. The limits hold for what the program starts too.
+It imports only the standard library.
+
+LIMITS are a JSON object: memory_bytes, file_bytes (of each file it writes), cpu_s, and `environment`: variables to
+add. The limits hold for what the program starts too.
 """
 
 from __future__ import annotations

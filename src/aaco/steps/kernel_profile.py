@@ -32,7 +32,10 @@ Parts = dict[str, Any]
 
 
 def profile(session: Session, name: str) -> Parts:
-    """Return the profile of the kernel whose name is, or alone contains, NAME. Raise UsageError, BadBundle."""
+    """Return the profile of the kernel that NAME names, in full or by a part which no other name has.
+
+    Raise UsageError, BadBundle.
+    """
     if not store.holds(session, KERNELS):
         raise UsageError(f"session {session.id} has no kernels", "a trace with times of kernels: aaco trace -- COMMAND")
     full = _full_name(session, name)
@@ -53,7 +56,7 @@ def profile(session: Session, name: str) -> Parts:
 
 def _full_name(session: Session, name: str) -> str:
     names = queries.names(session, KERNELS, "kernel_name")
-    matching = [name] if name in names else [one for one in names if name in one]
+    matching = [name] if name in names else [entry for entry in names if name in entry]
     if len(matching) != 1:
         listed = ", ".join(sorted(matching)[:4]) or "aaco kernels lists them"
         raise UsageError(f"session {session.id} has {len(matching) or 'no'} kernels with {name!r} in their name",
@@ -109,12 +112,13 @@ def _gpu(session: Session, rows: pa.Table, why: dict[str, str]) -> Parts:
     """Return the device that ran it, from the roofline's document."""
     ran_on = next(iter(rows["device_id"].drop_null().to_pylist()), None)
     devices = documents.read(session, layout.finding("roofline")).get("devices", ())
-    device = next((one for one in devices if one["device_id"] == ran_on), None) or {}
+    device = next((entry for entry in devices if entry["device_id"] == ran_on), None) or {}
     arch = device.get("arch")
-    known = ARCHITECTURES.get(arch or "")
+    architecture = ARCHITECTURES.get(arch or "")
     peaks = (device.get("theoretical") or {}).get("flops_per_s") or {}
-    gpu = {"architecture": arch, "wave_size": known.registers[0].wave if known and known.registers else None,
-           "compute_units": device.get("compute_units"), "theoretical_peak_flops": peaks.get("vector_f32")}
+    wave_size = architecture.registers[0].wave if architecture and architecture.registers else None
+    gpu = {"architecture": arch, "wave_size": wave_size, "compute_units": device.get("compute_units"),
+           "theoretical_peak_flops": peaks.get("vector_f32")}
     why |= {f"gpu.{key}": "the session does not say on which device it ran" if not device else
             "nothing of the kind is known of the device" for key, fact in gpu.items() if fact is None}
     return gpu
@@ -173,11 +177,13 @@ def _path(session: Session, name: str, why: dict[str, str]) -> Parts:
     except UsageError as error:
         why["critical_path"] = why["headroom_fraction"] = error.what
         return {"critical_path": None, "headroom": None}
-    kernel = max((one for one in on_paths if one.kernel_name == name), key=lambda one: one.path_ns, default=None)
+    of_name = [candidate for candidate in on_paths if candidate.kernel_name == name]
+    kernel = max(of_name, key=lambda candidate: candidate.path_ns, default=None)
     if kernel is None:
         why["critical_path"] = why["headroom_fraction"] = "it is on no critical path"
         return {"critical_path": None, "headroom": None}
-    longest = max((other for other in on_paths if other.path == kernel.path), key=lambda other: other.path_ns)
+    longest = max((candidate for candidate in on_paths if candidate.path == kernel.path),
+                  key=lambda candidate: candidate.path_ns)
     if kernel.headroom is None:
         why["headroom_fraction"] = kernel.refused["headroom"]
     return {"critical_path": {"critical_path_ns": kernel.path_ns, "dominant_symbol": longest.kernel_name,
@@ -191,6 +197,6 @@ def _bottleneck(session: Session, name: str, why: dict[str, str]) -> Parts:
         why["bottleneck"] = "what limits it was not looked for, or no evidence decides it"
         return {"bottleneck": None}
     why["bottleneck.confidence"] = "probabilities are calibrated for sessions, not for single kernels"
-    because = [f"{one['because']} ({one['signal']} {one['value']:.3g}, {one['direction']} {one['threshold']:g})"
-               for one in facts["evidence"] if one["holds"] and one["value"] is not None]
+    because = [f"{sign['because']} ({sign['signal']} {sign['value']:.3g}, {sign['direction']} {sign['threshold']:g})"
+               for sign in facts["evidence"] if sign["holds"] and sign["value"] is not None]
     return {"bottleneck": {"primary": facts["class"], "confidence": None, "reasoning": because}}

@@ -44,7 +44,7 @@ _REGISTERS, _SHARED = re.compile(r"Used (\d+) registers"), re.compile(r"(\d+) by
 @dataclass(frozen=True)
 class Toolchain:
     """How a kernel's file is compiled. compiler: nvcc, NVRTC, hipcc, hipRTC, clang or host; program: its path, empty
-    for libraries. options: of the build, or our own. arch: sm_90, gfx942. folder: from which relative paths begin.
+    for libraries. options: of the build, or the default. arch: sm_90, gfx942. folder: from which relative paths begin.
     """
 
     compiler: str
@@ -56,7 +56,7 @@ class Toolchain:
 
 
 def choose(source: Path, arch: str, database: Path | None = None, compiler: str | None = None) -> Toolchain:
-    """Return how to compile a file for a device. The flags of its compile database win over ours.
+    """Return how to compile a file for a device. The flags of its compile database win over the default.
 
     database: compile_commands.json; by default the first in the file's folder, its parents, and their `build`.
     compiler: one by name, instead of the first that is there. Raise Missing, UsageError.
@@ -130,7 +130,7 @@ def _compile(chain: Toolchain, text: bytes, name: str, timeout_s: float) -> Devi
 
 
 def _shim() -> list[str]:
-    """Return the folder with the hip_runtime.h under which CUDA compiles HIP sources, behind those of the build."""
+    """Return the folder with the hip_runtime.h under which CUDA compiles HIP sources; those of the build come first."""
     return [f"-I{calibration_sources.sources()}"]
 
 
@@ -271,7 +271,7 @@ def _absolute(options: Sequence[str], folder: Path) -> list[str]:
 
 
 def _kind(program: str) -> str:
-    """Return which compiler a program is by its name; empty if none of ours."""
+    """Return which compiler a program is by its name; empty if it is of no known kind."""
     stem = Path(program).name
     if stem in ("nvcc", "hipcc"):
         return stem
@@ -286,8 +286,8 @@ def _program(name: str, preferred: str) -> str:
     """Return the program of a compiler; empty for a library. Raise Missing, UsageError."""
     programs = {"nvcc": compilers.NVCC, "hipcc": compilers.HIPCC, "clang": compilers.CLANG, "host": compilers.HOST}
     if name in programs:
-        if found := compilers.find([*([preferred] if preferred else []), *programs[name]]):
-            return found
+        if path := compilers.find([*([preferred] if preferred else []), *programs[name]]):
+            return path
         raise Missing(f"{programs[name][0]} is not on PATH")
     library = {"NVRTC": compilers.NVRTC, "hipRTC": compilers.HIPRTC}.get(name)
     if library is None:

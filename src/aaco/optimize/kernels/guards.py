@@ -1,4 +1,4 @@
-"""What stands against an edit: words that a kernel holds, or that its macros and functions of the file hold.
+"""The reasons against an edit: words that a kernel holds, or that its macros and functions of the file hold.
 
 An edit asks only for what matters to it; each reason says why it does.
 """
@@ -39,21 +39,21 @@ def lanes(words: Iterable[bytes]) -> bytes | None:
     return next((word for word in sorted(words) if word.startswith(LANES)), None)
 
 
-def any_of(words: Iterable[bytes], wanted: frozenset[bytes]) -> bytes | None:
-    """Return the first of the words that is wanted."""
-    return next((word for word in sorted(words) if word in wanted), None)
+def any_of(words: Iterable[bytes], accepted: frozenset[bytes]) -> bytes | None:
+    """Return the first of the words that is in the set."""
+    return next((word for word in sorted(words) if word in accepted), None)
 
 
 def reached(kernel: KernelSource, words: Iterable[bytes] | None = None) -> frozenset[bytes]:
     """Return the words, by default those of the body, and those of macros and functions which they name, and so on."""
     meaning = _meanings(kernel)
-    waiting, found = list(kernel.words if words is None else words), set[bytes]()
+    waiting, collected = list(kernel.words if words is None else words), set[bytes]()
     while waiting:
         word = waiting.pop()
-        if word not in found:
-            found.add(word)
+        if word not in collected:
+            collected.add(word)
             waiting += meaning.get(word, ())
-    return frozenset(found)
+    return frozenset(collected)
 
 
 def behind_names(kernel: KernelSource) -> frozenset[bytes]:
@@ -90,12 +90,12 @@ def _meanings(kernel: KernelSource) -> Mapping[bytes, frozenset[bytes]]:
 @lru_cache(maxsize=4)
 def _functions(kernel: KernelSource) -> dict[bytes, frozenset[bytes]]:
     """Return the words in the bodies of functions of the file and its headers, by the functions' names."""
-    found: dict[bytes, frozenset[bytes]] = {}
+    collected: dict[bytes, frozenset[bytes]] = {}
     for text in (kernel.text, *kernel.headers.values()):
         read = lexing.code(list(lexing.tokens(text)))
         for name, words in _bodies(read):
-            found[name] = found.get(name, frozenset()) | words
-    return found
+            collected[name] = collected.get(name, frozenset()) | words
+    return collected
 
 
 def _bodies(read: Sequence[CodeToken]) -> Iterable[tuple[bytes, frozenset[bytes]]]:
@@ -110,4 +110,4 @@ def _bodies(read: Sequence[CodeToken]) -> Iterable[tuple[bytes, frozenset[bytes]
             after += 1
         if after < len(read) and read[after].text == b"{" and read[after].kind == MARK:
             end = closings.get(after, len(read))
-            yield token.text, frozenset(one.text for one in read[after:end] if one.kind == WORD)
+            yield token.text, frozenset(part.text for part in read[after:end] if part.kind == WORD)

@@ -1,6 +1,6 @@
 """The tokens of C++ and CUDA text, by byte position: what a compiler's first phase sees, without a macro expanded.
 
-It is independent of tree-sitter, whose view of a function it checks. Source: ISO C++17 5.2 and 5.4; comments and lines
+It is independent of tree-sitter, and checks its view of a function. Source: ISO C++17 5.2 and 5.4; comments and lines
 that are spliced by a backslash as in 5.2, raw strings as in 5.13.5.
 """
 
@@ -54,13 +54,13 @@ def tokens(text: bytes) -> Iterator[CodeToken]:
         match = directive or _TOKEN.match(text, at)
         assert match  # the last alternative takes any byte
         kind = DIRECTIVE if directive else match.lastgroup or ""
-        found = match.group()
+        content = match.group()
         if kind == "space":
-            starts_line = starts_line or b"\n" in found
+            starts_line = starts_line or b"\n" in content
         else:
             kind = KINDS.get(kind, kind)
-            found = found.removesuffix(b"\r")  # it ends the line with the newline that follows
-            yield CodeToken(kind, at, at + len(found), found)
+            content = content.removesuffix(b"\r")  # it ends the line with the newline that follows
+            yield CodeToken(kind, at, at + len(content), content)
             starts_line = starts_line and kind == COMMENT
         at = match.end()
 
@@ -73,14 +73,14 @@ def code(read: Sequence[CodeToken]) -> list[CodeToken]:
 def closings(read: Sequence[CodeToken]) -> dict[int, int]:
     """Return for the index of each opening bracket that of the one which closes it, of those that are closed."""
     opened: dict[bytes, list[int]] = {b"(": [], b"{": [], b"[": []}
-    found = {}
+    content = {}
     for at, token in enumerate(read):
         if token.kind == MARK:
             if token.text in opened:
                 opened[token.text].append(at)
             elif (opening := CLOSES.get(token.text)) and opened[opening]:
-                found[opened[opening].pop()] = at
-    return found
+                content[opened[opening].pop()] = at
+    return content
 
 
 def line_of(text: bytes, position: int) -> int:

@@ -68,7 +68,7 @@ def _apply(kernel: KernelSource, text: bytes) -> bytes:
 
 
 def _with_ends(hunk: PatchHunk, replaced: Sequence[bytes], ends: bytes) -> list[bytes]:
-    """Return the new lines of a hunk; those which it leaves alone stay byte for byte."""
+    """Return the new lines of a hunk; those which it does not change stay byte for byte."""
     first = next((at for at, (old, new) in enumerate(zip(hunk.old, hunk.new, strict=False)) if old != new),
                  min(len(hunk.old), len(hunk.new)))
     most = min(len(hunk.old), len(hunk.new)) - first
@@ -108,7 +108,7 @@ def _hunks(text: bytes) -> Iterator[PatchHunk]:
 
 
 def _place(lines: Sequence[bytes], hunk: PatchHunk, at: int, least: int) -> int:
-    """Return the index at which a hunk's old lines stand: where it says, or the only other place. Raise Refused."""
+    """Return the index at which a hunk's old lines: where it says, or the only other place. Raise Refused."""
     size = len(hunk.old)
     if at >= least and tuple(lines[at:at + size]) == hunk.old and size:
         return at

@@ -1,6 +1,6 @@
-"""What a proposer is given to read: the kernel, what it stands on, and what limits it. Credentials and paths are not.
+"""What a proposer is given to read: the kernel, its launch, and what limits it, without credentials and paths.
 
-The text of the kernel goes out as it is but for credentials, whatever a person wrote in comments; a proposer is the
+The text of the kernel goes out as it is but for credentials, comments included; a proposer is the
 user's own choice.
 """
 
@@ -49,7 +49,7 @@ class KernelPrompt:
         facts = [f"- {name}: {value}" for name, value in document["facts"].items() if value is not None]
         absent = [f"- {name}: not known, {why}" for name, why in document["why_absent"].items()]
         macros = [f"#define {name}{replacement}" for name, replacement in document["macros"].items()]
-        refused = [f"- refused before: {one['reason']}: {one['detail']}" for one in document["refused"]]
+        refused = [f"- refused before: {refusal['reason']}: {refusal['detail']}" for refusal in document["refused"]]
         code = ["```cpp", *macros, document["source"], "```"]
         title = f"# {document['name']} in {document['file']}, line {document['line']}"
         return "\n".join([title, "", ASK, "", *code, "", *facts, *absent, *refused]) + "\n"

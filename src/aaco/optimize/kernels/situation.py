@@ -14,7 +14,7 @@ from aaco.replay.documents import CaptureDocument, MeasuredRoles
 
 @dataclass(frozen=True)
 class PointerTarget:
-    """Where a pointer argument points: its address, and the allocation it lies in. written: None if not measured."""
+    """Where a pointer argument points: its address, and the allocation that holds it. written: None if not measured."""
 
     address: int
     base: int
@@ -46,7 +46,7 @@ class KernelSituation:
         return self.blocks[0]
 
     def constant(self, text: bytes) -> int | None:
-        """Return the number that a word or literal of the kernel stands for; None if it is not known."""
+        """Return the number that a word or literal of the kernel means; None if it is not known."""
         for _ in range(8):
             text = text.strip()
             if text.rstrip(b"uUlL").isdigit():
@@ -73,7 +73,8 @@ def read_situation(kernel: KernelSource, document: CaptureDocument, roles: Measu
                 if size in (1, 2, 4, 8) and _is_integer(parameter):
                     integers[parameter.name] = value
                 continue
-            if (region := next((one for one in document.regions if one.base <= value < one.end), None)) and size == 8:
+            holders = (region for region in document.regions if region.base <= value < region.end)
+            if size == 8 and (region := next(holders, None)):
                 targets[parameter.name] = PointerTarget(value, region.base, region.size, written.get(region.base))
     except Absent as reason:
         why = str(reason)

@@ -158,10 +158,10 @@ def find_kernel(text: bytes, name: str, headers: Mapping[str, bytes] | None = No
     Raise Refused with the line; Missing if tree-sitter is not installed.
     """
     _check_text(text)
-    every = list(lexing.tokens(text))
-    read = lexing.code(every)
-    wanted = name.encode()
-    heads = [head for head in _heads(read) if head.name == wanted]
+    all_tokens = list(lexing.tokens(text))
+    read = lexing.code(all_tokens)
+    kernel_name = name.encode()
+    heads = [head for head in _heads(read) if head.name == kernel_name]
     if not heads:
         raise _not_found(name, read, headers or {})
     if len(heads) > 1:
@@ -170,20 +170,20 @@ def find_kernel(text: bytes, name: str, headers: Mapping[str, bytes] | None = No
     (head,) = heads
     inside = read[head.begin:head.end + 1]
     macros = _macros(read, headers or {})
-    _check_macros(text, inside, wanted, macros)
+    _check_macros(text, inside, kernel_name, macros)
     _check_tokens(text, inside, read[head.body].begin)
-    tree, node, body = _node(text, every, read[head.begin].begin, read[head.body].begin)
+    tree, node, body = _node(text, all_tokens, read[head.begin].begin, read[head.body].begin)
     if body.end_byte != read[head.end].end:
         raise Refused("syntax", f"{name}: where it ends, in line {line_of(text, read[head.end].begin)} or "
                                 f"{line_of(text, body.end_byte)}, is not clear")
-    return KernelSource(text, wanted, read[head.begin].begin, read[head.end].end, (body.start_byte, body.end_byte),
+    return KernelSource(text, kernel_name, read[head.begin].begin, read[head.end].end, (body.start_byte, body.end_byte),
                         tuple(inside), tuple(read[head.begin:head.body]), macros, headers or {}, node, tree)
 
 
 def read_source(path: Path) -> tuple[bytes, dict[str, bytes]]:
     """Return a source file, and the files that it and they include in quotes, by the names in the directives.
 
-    Those that are not found are left out: they may lie in folders of the build. Raise UsageError if the file itself
+    Those that are not found are left out: the build may know their folders. Raise UsageError if the file itself
     cannot be read.
     """
     try:
@@ -227,11 +227,11 @@ def check_edited(old: KernelSource, after: bytes, permitted: frozenset[bytes] = 
                                    f"{_shown(old.signature, new.signature)}")
     kept, directives = _directives(old), _directives(new)
     if [text for _, text in kept] != [text for _, text in directives]:
-        changed = next((position for position, text in directives if text not in {one for _, one in kept}), new.begin)
+        changed = next((position for position, text in directives if text not in {part for _, part in kept}), new.begin)
         raise Refused("directive", f"line {line_of(after, changed)}: a directive acts on what follows the kernel; only "
                                    "unroll pragmas may be changed")
-    known = {text for _, text in _assembly(old)}
-    if added := next((at for at, text in _assembly(new) if text not in known), 0):
+    old_statements = {text for _, text in _assembly(old)}
+    if added := next((at for at, text in _assembly(new) if text not in old_statements), 0):
         raise Refused("assembly", f"line {line_of(after, added)}: inline assembly is added, which can read files where "
                                   "it is compiled")
     return new
@@ -240,7 +240,7 @@ def check_edited(old: KernelSource, after: bytes, permitted: frozenset[bytes] = 
 def _directives(kernel: KernelSource) -> list[tuple[int, bytes]]:
     """Return position and text of each directive in a body that is no plain unroll pragma."""
     read = kernel.body_tokens
-    return [(token.begin, b"".join(one.text for one in read[at:at + (1 if token.kind == DIRECTIVE else 4)]))
+    return [(token.begin, b"".join(part.text for part in read[at:at + (1 if token.kind == DIRECTIVE else 4)]))
             for at, token in enumerate(read) if token.text in PRAGMAS
             or (token.kind == DIRECTIVE and not is_unroll(token.text))]
 
@@ -248,12 +248,12 @@ def _directives(kernel: KernelSource) -> list[tuple[int, bytes]]:
 def _assembly(kernel: KernelSource) -> list[tuple[int, bytes]]:
     """Return position and text of each statement of inline assembly in a body."""
     read = kernel.body_tokens
-    found = []
+    collected = []
     for at, token in enumerate(read):
         if token.text in ASM:
             end = next((index for index in range(at, len(read)) if read[index].text == b";"), len(read))
-            found.append((token.begin, b" ".join(part.text for part in read[at:end])))
-    return found
+            collected.append((token.begin, b" ".join(part.text for part in read[at:end])))
+    return collected
 
 
 def is_unroll(directive: bytes) -> bool:
@@ -341,7 +341,7 @@ def _macros(read: Sequence[CodeToken], headers: Mapping[str, bytes]) -> dict[byt
         if match := _DEFINE.match(re.sub(rb"\\\r?\n", b"", directive)):
             name, arguments, replacement = match.groups()
             meaning = lexing.code(list(lexing.tokens(replacement)))
-            replacements.setdefault(name, []).append(b" ".join([arguments or b"", *(one.text for one in meaning)]))
+            replacements.setdefault(name, []).append(b" ".join([arguments or b"", *(part.text for part in meaning)]))
     return {name: b" ".join(several) for name, several in replacements.items()}
 
 
@@ -363,7 +363,7 @@ def _check_macros(text: bytes, inside: Sequence[CodeToken], name: bytes, macros:
 
 
 def _that_reach(macros: Mapping[bytes, bytes], marks: frozenset[bytes]) -> frozenset[bytes]:
-    """Return the macros whose expansion holds one of the marks, by themselves or by other macros."""
+    """Return the macros that expand to one of the marks, by themselves or by other macros."""
     users: dict[bytes, list[bytes]] = {}
     for name, replacement in macros.items():
         for token in lexing.tokens(replacement):
@@ -404,9 +404,9 @@ def _misleading(token: CodeToken, body: int) -> tuple[str, str] | None:
     return None
 
 
-def _node(text: bytes, every: Sequence[CodeToken], begin: int, body: int) -> tuple[Tree, Node, Node]:
+def _node(text: bytes, all_tokens: Sequence[CodeToken], begin: int, body: int) -> tuple[Tree, Node, Node]:
     """Return the tree, and the nodes of the definition and its body, which begin at these bytes. Raise Refused."""
-    tree = _parse(_for_grammar(text, every))
+    tree = _parse(_for_grammar(text, all_tokens))
     for node in _nodes(tree.root_node, frozenset(("function_definition",))):
         inner = node.child_by_field_name("body")
         if inner is not None and inner.start_byte == body:
@@ -431,12 +431,12 @@ def _parse(text: bytes) -> Tree:
         raise Refused("syntax", f"the file is not understood in {PARSE_S:g} s") from error
 
 
-def _for_grammar(text: bytes, every: Sequence[CodeToken]) -> bytes:
+def _for_grammar(text: bytes, all_tokens: Sequence[CodeToken]) -> bytes:
     """Return a text of the same length without the words that are not C++; launches become calls."""
     blank, open_launch = bytearray(text), False
     if text.startswith(lexing.BOM):
         blank[:3] = b"   "
-    read = lexing.code(every)
+    read = lexing.code(all_tokens)
     closings = lexing.closings(read)
     for at, token in enumerate(read):
         if token.kind == WORD and token.text in _PLAIN:

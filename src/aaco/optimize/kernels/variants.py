@@ -50,7 +50,7 @@ class RefusedOffer:
 class Resources:
     """What a compiled kernel needs; None where the compiler did not report it, and why.
 
-    spill_bytes: stores and loads to local memory that lack of registers causes, per thread.
+    spill_bytes: stores and loads to local memory that too few registers cause, per thread.
     """
 
     registers: int | None

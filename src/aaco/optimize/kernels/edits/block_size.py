@@ -1,6 +1,6 @@
 """Launch the same threads in blocks of another size. Only the launch changes, so the text stays.
 
-It holds for kernels whose threads know their place as blockIdx.x * blockDim.x + threadIdx.x and work alone.
+It holds for kernels in which a thread knows its place as blockIdx.x * blockDim.x + threadIdx.x and waits for no other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Promise the compiler the size of a block, and how many blocks of it a multiprocessor is to hold.
 
-It then uses registers for that occupancy. This edit alone may add `__launch_bounds__` to a signature.
+It then uses registers for that occupancy. Only this edit may add `__launch_bounds__` to a signature.
 """
 
 from __future__ import annotations

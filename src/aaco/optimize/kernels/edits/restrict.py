@@ -1,6 +1,6 @@
 """Promise the compiler that pointer parameters do not reach the same memory: it may then keep and reorder loads.
 
-The capture proves it of this launch: each pointer lies in an allocation of its own. Other launches of the program are
+The capture proves it of this launch: each pointer has an allocation of its own. Other launches of the program are
 not proved by it; the replays of all captured shapes compare what they compute.
 """
 
@@ -38,14 +38,14 @@ def _against(situation: KernelSituation, pointers: list[KernelParameter]) -> str
         return "every pointer has it already" if pointers else "it has no pointers"
     if situation.no_arguments:
         return situation.no_arguments
-    if strange := next((one for one in pointers if not NUMBERS.issuperset(_pointee(one))), None):
+    if strange := next((parameter for parameter in pointers if not NUMBERS.issuperset(_pointee(parameter))), None):
         return (f"{guards.shown(strange.name)} points to {guards.shown(b' '.join(_pointee(strange)))}, in which there "
                 "may be further pointers")
-    if b"volatile" in situation.kernel.words or any(b"volatile" in one.kind for one in pointers):
+    if b"volatile" in situation.kernel.words or any(b"volatile" in parameter.kind for parameter in pointers):
         return "volatile says that others write this memory"
     if word := guards.any_of(guards.reached(situation.kernel), ASM):
         return f"{guards.shown(word)} may reach memory that the compiler does not see"
-    if lost := next((one for one in pointers if one.name not in situation.targets), None):
+    if lost := next((parameter for parameter in pointers if parameter.name not in situation.targets), None):
         return f"{guards.shown(lost.name)} points into no captured allocation"
     owners: dict[int, bytes] = {}
     for pointer in pointers:

@@ -1,4 +1,4 @@
-"""A column more in a two-dimensional array in shared memory, so that a column's elements lie in different banks.
+"""A column more in a two-dimensional array in shared memory, so that a column's elements are in different banks.
 
 There are 32 banks of 4 bytes (CUDA C++ Programming Guide, shared memory; the same on AMD's LDS up to gfx942).
 """
@@ -97,7 +97,7 @@ def _arrays(kernel: KernelSource) -> Iterator[SharedArray]:
         while at < len(body) and body[at].kind == WORD:
             words.append(body[at])
             at += 1
-        texts = [one.text for one in body[at:at + 7]]
+        texts = [part.text for part in body[at:at + 7]]
         if len(words) >= 2 and len(texts) == 7 and texts[::3] == [b"[", b"[", b";"] and texts[2::3] == [b"]", b"]"]:
             yield SharedArray(words[-1].text, tuple(word.text for word in words[:-1]), texts[1], texts[4],
                               (body[at + 4].begin, body[at + 4].end), words[-1].begin)

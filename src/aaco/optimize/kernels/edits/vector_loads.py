@@ -123,7 +123,7 @@ def _access(statement: Sequence[CodeToken], at: int, variable: bytes) -> tuple[A
     close = next((index for index in range(at + 2, len(statement)) if statement[index].text == b"]"), None)
     inside = statement[at + 2:close]
     name = statement[at].text
-    if close is None or not inside or inside[-1].text != variable or any(one.text == variable for one in inside[:-1]):
+    if close is None or not inside or inside[-1].text != variable or any(part.text == variable for part in inside[:-1]):
         raise Absent(f"an index of {guards.shown(name)} is not {guards.shown(variable)}, nor a sum that ends in it")
     prefix = inside[:-1]
     plain = frozenset((b"(", b")", b"*", b"+", b"-", b"."))
@@ -179,13 +179,13 @@ def _check_capture(situation: KernelSituation, head: LoopHead, accesses: Sequenc
         raise Absent(f"its bound {guards.shown(head.bound)} is no number that the capture holds")
     uses = [at for at, token in enumerate(body) if token.text == head.bound]
     if kernel.declared[head.bound] > 1 or any(
-            {one.text for one in body[at + 1:at + 2]} & CHANGES or {one.text for one in body[max(0, at - 1):at]}
+            {part.text for part in body[at + 1:at + 2]} & CHANGES or {part.text for part in body[max(0, at - 1):at]}
             & {b"++", b"--", b"&"} for at in uses):
         raise Absent(f"its bound {guards.shown(head.bound)} may change")
     if (bound := situation.integers[head.bound]) % WIDTH:
         raise Absent(f"its bound {guards.shown(head.bound)} was {bound}, no multiple of {WIDTH}")
     for name in {access.name for access in accesses}:
-        origin = next((one for one in _origins(kernel, name) if one in situation.targets), None)
+        origin = next((part for part in _origins(kernel, name) if part in situation.targets), None)
         if origin is None:
             raise Absent(f"{guards.shown(name)} comes from no pointer that the capture holds")
         if (address := situation.targets[origin].address) % ALIGNMENT:
