@@ -58,10 +58,10 @@ def wrong(shape: Shape) -> Iterator[PlantedEdit]:
     yield planted("reads before the begin", bounds, f"{END} if (at == 0 && a[-1] == 12345.678f) out[0] = 1.0f;")
     yield planted("right on the captured inputs only", {"wrong_on_inputs"},
                   f"out[at] = {first} ? value : value + 1.0f;")
-    yield planted("less exact", {"less_exact"}, "out[at] = value * 1.0000007f;")
+    yield planted("less exact", {"less_exact"}, "out[at] = value * 1.0001f;")
     yield planted("rounded to fewer bits", {"less_exact"},
-                  "out[at] = __uint_as_float(__float_as_uint(value) & 0xffffff00u);")
-    yield planted("kept from the first run", {"wrong_on_inputs"}, f"{END} kept[at] = value; made[at] = 1;",
+                  "out[at] = __uint_as_float(__float_as_uint(value) & 0xfffff000u);")
+    yield planted("kept from the first run", {"wrong_on_inputs", "less_exact"}, f"{END} kept[at] = value; made[at] = 1;",
                   "\tif (made[at]) { out[at] = kept[at]; return; }",
                   f"__device__ float kept[{shape.n}]; __device__ unsigned char made[{shape.n}];\n")
     yield planted("leaves out work after some runs", {"wrong_when_timed", "not_repeatable"},

@@ -16,8 +16,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 
-from aaco.optimize.kernels import acceptance
+from aaco.calibration.device_compilers import CompileError
+from aaco.optimize.kernels import acceptance, widening
 from aaco.optimize.kernels.equivalence import Pair, Trials
 from aaco.optimize.kernels.log import SearchFiles
 from aaco.optimize.kernels.search import PAIRS, KernelDecision, KernelSearch, baseline_of
@@ -30,29 +32,35 @@ from aaco.tracelake.document_schemas.kernel_search import KernelOrigin
 from benchmarks.claims import Claim
 from benchmarks.gpu import _planted_edits
 from benchmarks.gpu._kernels import compiled
-from benchmarks.gpu._optimize_program import CASES, PARAMETERS
+from benchmarks.gpu._optimize_program import CASES, NATIVE, PARAMETERS, TESTBEDS, Shape, testbed_code
 from benchmarks.gpu._planted_edits import PlantedEdit
 from benchmarks.gpu._replays import say
+from benchmarks.gpu._wrong_variants import PLANTED, WrongVariant, of_device
 
 PROGRAM = Path(__file__).with_name("_optimize_program.py")
 ROOT = Path(__file__).parents[2]
 NAMES = tuple(CASES)
-WORKERS = 8
+BEDS = tuple(TESTBEDS)
+WORKERS = 12
+PLANTED_KERNELS = ("strided", "chain", "product", "gathered", "row_softmax", "root_mean_square")
 EQUAL_KERNELS, EQUAL_EACH = ("strided", "chain", "gathered", "polynomial"), 10
+CALIBRATED_PCT = 40.0  # more work, to learn what it costs
 GAINS, GAIN_SEARCHES, GAIN_KERNELS = {2.5: 80.0, 5.0: 99.0, 20.0: 100.0}, 4, ("chain", "four_chains")
 FAMILIES, FAMILY = 1000, 20
 FALSE_KEEPS_PCT = 5.0
 BUDGET_S = 600.0
-LIMIT_S = 30.0
-QUICK = {"NAMES": ("chain", "strided"), "EQUAL_KERNELS": ("chain",), "EQUAL_EACH": 3, "GAIN_SEARCHES": 1,
-         "GAIN_KERNELS": ("chain",)}
+LIMIT_S = 20.0
+QUICK = {"NAMES": ("chain", "strided"), "BEDS": ("softmax",), "EQUAL_KERNELS": ("chain",), "EQUAL_EACH": 3,
+         "GAIN_SEARCHES": 1, "GAIN_KERNELS": ("chain",)}
 
 
 class Case:
     """A captured kernel, and its builds."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self.name, self.shape, self.error = name, CASES[name], ""
+        self.name, self.error = name, ""
+        self.testbed = name in TESTBEDS
+        self.shape = Shape(name, 0, 0, 0, 0) if self.testbed else CASES[name]
         self.folder = folder / name.replace(" ", "_").replace(",", "")
         self.folder.mkdir()
         self.path = self.folder / "capture"
@@ -61,8 +69,6 @@ class Case:
     def capture(self, lock: Path) -> None:
         """Capture its first launch, and measure its regions' roles."""
         try:
-            environment = os.environ.get("PYTHONPATH", "")
-            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "src"), environment]))
             record(self.path, [sys.executable, str(PROGRAM), self.name, str(lock)], f"^{self.shape.kernel}$", 1)
             with captures.open(self.path) as opened:
                 self.arch = opened.document.captured_from.isa
@@ -76,11 +82,26 @@ class Case:
 
     def build(self, proposal: Proposal) -> Variant:
         """Return the variant of a proposal."""
-        return Variant(proposal, compiled(proposal.text.decode(), self.arch), self.shape.kernel, None)
+        if not self.testbed:
+            return Variant(proposal, compiled(proposal.text.decode(), self.arch), self.shape.kernel, None)
+        try:
+            return Variant(proposal, testbed_code(self.name, proposal.text, self.arch), self.name, None)
+        except CompileError as error:
+            raise Refused("compile_error", str(error)) from error
 
     def trials(self, text: str) -> Trials:
         """Return trials against this text as the baseline."""
-        return Trials(self.build(baseline_of(text.encode())), PARAMETERS, limit_s=LIMIT_S)
+        whole = widening.with_headers(text.encode(), {"testbed.h": (NATIVE / "testbed.h").read_bytes()}.get)
+        wide = self.build(Proposal("double precision", "none", widening.double_text(whole)))
+        return Trials(self.build(baseline_of(text.encode())), self.parameters, limit_s=LIMIT_S, reference=wide)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Return the C++ types of the kernel's parameters."""
+        if not self.testbed:
+            return PARAMETERS
+        kinds = {"floats": "float *", "indices": "const long long *", "int": "int", "float": "float"}
+        return tuple(kinds[kind] for kind, _ in TESTBEDS[self.name].arguments)
 
     def search(self, name: str, baseline: str, edits: Sequence[tuple[str, str]], seed: int) -> KernelDecision:
         """Search among edits, against this text."""
@@ -97,7 +118,9 @@ def claims(_: Path) -> Iterator[Claim]:
     """Every claim about the optimiser."""
     with tempfile.TemporaryDirectory(prefix="aaco-optimize-") as made:
         folder = Path(made)
-        cases = [Case(folder, name) for name in NAMES]
+        cases = [Case(folder, name) for name in (*NAMES, *BEDS)]
+        paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # of the programs that are captured
         begin = time.monotonic()
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(lambda case: case.capture(folder / "lock"), cases))
@@ -105,10 +128,12 @@ def claims(_: Path) -> Iterator[Claim]:
         whole = {case.name: case for case in cases if not case.error}
         yield Claim("kernels are captured and replayed exactly", f"{len(cases)}", f"{len(whole)}",
                     len(whole) == len(cases))
-        for part in (_searched, _planted, _equal, _gains):
+        own = {name: case for name, case in whole.items() if not case.testbed}
+        beds = {name: case for name, case in whole.items() if case.testbed}
+        for part, given in ((_searched, own), (_planted, own), (_planted_beds, beds), (_equal, own), (_gains, own)):
             begin = time.monotonic()
             try:
-                yield from part(whole)
+                yield from part(given)
             except Exception as error:  # noqa: BLE001  the other parts are worth having
                 traceback.print_exc(file=sys.stdout)
                 yield Claim(f"{part.__name__} runs to its end", "no error", f"{type(error).__name__}: {error}"[:200],
@@ -156,7 +181,7 @@ def _planted(cases: dict[str, Case]) -> Iterator[Claim]:
 
     turns = []
     with ThreadPoolExecutor(WORKERS) as pool:
-        for case in cases.values():
+        for case in (case for case in cases.values() if case.name in PLANTED_KERNELS):
             trials = case.trials(_planted_edits.kernel_text(case.shape))
             turns += [(case, edit, pool.submit(verdict, case, trials, edit))
                       for edit in _planted_edits.wrong(case.shape)]
@@ -179,6 +204,35 @@ def _planted(cases: dict[str, Case]) -> Iterator[Claim]:
         except Refused as refusal:
             say(f"a right edit of {case.name} is refused: {refusal}")
     yield Claim("right kernels pass the checks", f"all {len(cases)}", f"{len(right)}", len(right) == len(cases))
+
+
+def _planted_beds(cases: dict[str, Case]) -> Iterator[Claim]:
+    """Wrong variants of the testbeds that only a replay can tell: each refused, for one of its reasons."""
+    def verdict(case: Case, trials: Trials, variant: WrongVariant) -> tuple[str, str]:
+        try:
+            trials.check(case.build(Proposal(variant.name, "planted", variant.text)), [case.path], 7, 4)
+        except Refused as refused:
+            return refused.reason, refused.detail
+        return "PASSED", ""
+
+    kernels = {kernel.name: kernel for kernel in PLANTED if kernel.name in cases and kernel.path.parent == NATIVE}
+    variants = [variant for kernel in kernels.values() for variant in of_device(kernel)]
+    variants.sort(key=lambda variant: variant.reasons == {"hangs"})  # they keep the device from the others
+    with ThreadPoolExecutor(WORKERS) as pool:
+        trials = {name: cases[name].trials(kernel.text) for name, kernel in kernels.items()}
+        turns = [(variant, pool.submit(verdict, cases[variant.kernel.name], trials[variant.kernel.name], variant))
+                 for variant in variants]
+        verdicts = [(variant, *turn.result()) for variant, turn in turns]
+    for variant, reason, detail in verdicts:
+        if reason not in variant.reasons:
+            say(f"planted {variant.kernel.name} {variant.kind}, {variant.name}: {reason}, not "
+                f"{sorted(variant.reasons)}: {detail}")
+    refused = sum(reason != "PASSED" for _, reason, _ in verdicts)
+    named = sum(reason in variant.reasons for variant, reason, _ in verdicts)
+    yield Claim("wrong variants of testbeds are refused", f"all {len(verdicts)}", f"{refused}",
+                refused == len(verdicts) > 0)
+    yield Claim("each of them for one of its reasons", f"all {len(verdicts)}", f"{named}",
+                named == len(verdicts) > 0)
 
 
 def _equal(cases: dict[str, Case]) -> Iterator[Claim]:
@@ -216,15 +270,27 @@ def _false_keeps(effects: Sequence[float]) -> int:
 
 def _gains(cases: dict[str, Case]) -> Iterator[Claim]:
     """Baselines that were slowed by a known amount: the search must keep what it was."""
+    work = {name: _percent_of_work(cases[name]) for name in GAIN_KERNELS}
     for percent, bar in GAINS.items():
         kept, found = 0, []
+        slower = 100 * percent / (100 - percent)  # by how much, for the gain to be that
         for number in range(GAIN_SEARCHES):
             case = cases[GAIN_KERNELS[number % len(GAIN_KERNELS)]]
             edits = [(edit.name, edit.text) for edit in _planted_edits.equal_speed(case.shape, number + 1)][-1:]
-            decision = case.search(f"gain {percent} {number}", _planted_edits.slowed(case.shape, percent * 1.05), edits,
-                                   10 + number)
+            text = _planted_edits.slowed(case.shape, slower * work[case.name])
+            decision = case.search(f"gain {percent} {number}", text, edits, 10 + number)
             kept += decision.kept is not None
             found.append(decision.gain.percent if decision.gain else math.nan)
-            say(f"slowed {case.name} by about {percent:g} %: {decision.why}")
+            say(f"slowed {case.name} by {slower:.1f} %: {decision.why}")
         yield Claim(f"a gain of {percent:g} % is kept", f">= {bar:g} %", f"{kept} of {GAIN_SEARCHES}, "
                     f"{[round(gain, 1) for gain in found]} %", 100 * kept >= bar * GAIN_SEARCHES)
+
+
+def _percent_of_work(case: Case) -> float:
+    """Return how many per cent of more work of _planted_edits.slowed() make a kernel 1 % slower, by one trial."""
+    plain = case.build(baseline_of(_planted_edits.kernel_text(case.shape).encode()))
+    slowed = case.trials(_planted_edits.slowed(case.shape, CALIBRATED_PCT))
+    pairs = slowed.try_once(plain, case.path, 50, PAIRS).pairs
+    slower = 100 * (median(baseline / candidate for baseline, candidate in pairs) - 1)
+    say(f"{case.name}: {CALIBRATED_PCT:g} % more work make it {slower:.1f} % slower")
+    return CALIBRATED_PCT / slower

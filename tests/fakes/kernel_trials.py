@@ -47,7 +47,7 @@ def numbers(count: int, seed: int = 1) -> bytes:
 
 def capture(path: Path, gpu: compiled_gpu.CompiledGpu, source: str = SCALE, count: int = COUNT, base: int = BASE,
             content: bytes | None = None) -> Path:
-    """The capture of a launch of `scale`, whose memory after it is what the kernel makes of this."""
+    """The capture of a launch of `scale`, whose output held the answer before."""
     out = base + 64 * MIB
     before = content or numbers(count, count)
     blocks = -(-count // THREADS)
@@ -60,7 +60,7 @@ def capture(path: Path, gpu: compiled_gpu.CompiledGpu, source: str = SCALE, coun
     library.run_scale(pointers, (ctypes.c_uint * 3)(blocks, 1, 1), (ctypes.c_uint * 3)(THREADS, 1, 1))
     layout = [ArgumentPlace(offset=at, size=size) for at, size in ((0, 8), (8, 8), (16, 4))]
     with CaptureWriter(path, page_bytes=4096) as writer:
-        for at, was, after in ((base, before, before), (out, bytes(4 * count), values[1].raw)):
+        for at, was, after in ((base, before, before), (out, values[1].raw, values[1].raw)):
             writer.add_region(at, len(was), "device", was)
             writer.set_after(at, after)
         writer.finish(launch=kernel_captures.launch(symbol="scale", arguments=arguments.hex(), layout=layout,

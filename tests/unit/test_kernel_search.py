@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +129,24 @@ def test_a_search_that_was_cut_off_goes_on(searches: Searches) -> None:
     decision = searches.search(takes(8), takes(7), takes(6))
     assert decision.kept == takes(6) and decision.resumed == 2
     assert searches.processes - before == 1 + 1 + 3 * 6  # the baseline, the third, the confirmations
+
+
+def test_a_search_that_was_killed_leaves_the_source_and_goes_on(searches: Searches) -> None:
+    """By SIGKILL, as soon as its log has a proposal."""
+    process = os.fork()
+    if not process:
+        try:
+            searches.search(takes(8), takes(7), takes(6))
+        finally:
+            os._exit(1)
+    while not (searches.files.log.exists() and searches.files.log.read_bytes().count(b"\n") > 1):
+        if os.waitpid(process, os.WNOHANG)[0]:
+            pytest.fail("the search ended")
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    assert searches.source.read_text() == SCALE
+    decision = searches.search(takes(8), takes(7), takes(6))
+    assert decision.kept == takes(6) and decision.resumed
 
 
 def test_a_search_of_another_origin_begins_again(searches: Searches) -> None:

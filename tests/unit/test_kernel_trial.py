@@ -79,6 +79,17 @@ def test_a_read_outside_faults_next_to_unmapped_memory(trials: Trials, captured:
     assert trials.refusal(captured, edited(access), stages=("captured", "inputs", "repeats")) == ("", "")
 
 
+def test_a_kernel_that_remembers_its_inputs_gains_nothing(trials: Trials, captured: Path) -> None:
+    """Mutation: timed runs have the captured inputs. Its results are right: it computes only what it has not before."""
+    remembers = edited("", """static float seen[64]; static int held; int known = 0;
+        for (int i = 0; i < held; i++) known |= seen[i] == a[0];
+        if (!known && held < 64) seen[held++] = a[0], spent_us = 20;
+        else if (threadIdx.x + blockIdx.x == 0) spent_us = 1;
+        """)
+    lines = trials.lines(captured, remembers)
+    assert [line["pair"][1] for line in lines if "pair" in line] == [pytest.approx(20)] * 4
+
+
 def test_adjacent_numbers_pass(trials: Trials, captured: Path) -> None:
     next_one = SCALE.replace("out[t] =", "out[t] = nextafterf(").replace("0.25f;", "0.25f, 9);")
     assert trials.refusal(captured, next_one) == ("", "")

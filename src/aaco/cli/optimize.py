@@ -18,8 +18,9 @@ from aaco.core.errors import UsageError
                                                         "refuses each of the rest; change nothing.")
 @click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many kernels.")
 @click.option("--kernel", metavar="NAME", help="Search for a faster text of this kernel.")
-@click.option("--source", type=options.FILE, help="The file that defines it.")
-@click.option("--capture", "captured", type=click.Path(path_type=Path, exists=True), multiple=True,
+@click.option("--source", type=click.Path(path_type=Path),
+              help="The file that defines it.")
+@click.option("--capture", "captured", type=click.Path(path_type=Path), multiple=True,
               help="A captured launch of it; give one for each shape that matters, the most frequent first.")
 @click.option("--budget", "budget_s", type=options.SECONDS, default="10m", show_default=True, metavar="DURATION",
               help="Begin nothing that would end after so long: 90s, 10m, 1h.")
@@ -34,7 +35,7 @@ def optimize(session: str | None, named: str | None, only_list: bool, top: int, 
              source: Path | None, captured: tuple[Path, ...], budget_s: float, seed: int | None, proposer: str | None,
              apply: bool, any_driver: bool, config_file: Path | None, sessions_dir: Path | None,
              as_json: bool) -> None:
-    """Say which kernels of SESSION (by default the latest) are worth optimising; with --kernel, search for a faster one.
+    """Say which kernels of SESSION (by default the latest) are worth optimising, or search for a faster text of one.
 
     A kernel is if its roofline leaves time to gain, the critical path goes through it, and what limits it is of a kind
     that a change of its source can mend. The gates are settings of the section `optimize` (`aaco config` shows them).
@@ -54,7 +55,8 @@ def optimize(session: str | None, named: str | None, only_list: bool, top: int, 
 
     reference = options.one_session(session, named)
     if not only_list:
-        raise UsageError("optimize what? this version lists what is worth it", "aaco optimize --list [SESSION], or --kernel NAME --source FILE --capture DIR")
+        raise UsageError("optimize what? --list shows what is worth it, and --kernel searches for a faster text",
+                         "aaco optimize --list [SESSION], or --kernel NAME --source FILE --capture DIR")
     config = options.settings(config_file, sessions_dir).config
     session_judged = find(reference, config.storage.sessions_dir)
     judged = kernel_candidates.of(session_judged, config.optimize)

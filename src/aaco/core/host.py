@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import IO, ParamSpec, TypeVar
 
 from aaco.core.readings import Absent
 
@@ -84,8 +84,10 @@ def ask(command: Sequence[str], timeout_s: float = 5.0, most_bytes: int = OUTPUT
     return answer
 
 
-def run(command: Sequence[str], timeout_s: float, most_bytes: int = OUTPUT_LIMIT) -> tuple[int, str]:
-    """Return a tool's exit code and what it prints (both streams). A signal is a negative code.
+def run(command: Sequence[str], timeout_s: float, most_bytes: int = OUTPUT_LIMIT, stdin: IO[bytes] | None = None,
+        stderr: IO[bytes] | None = None) -> tuple[int, str]:
+    """Return a tool's exit code and what it prints: both streams, unless a file takes its errors. A signal is a
+    negative code.
 
     Raise Absent when it is not there, hangs or floods; it is then killed with all it started.
     """
@@ -94,8 +96,8 @@ def run(command: Sequence[str], timeout_s: float, most_bytes: int = OUTPUT_LIMIT
         raise Absent(f"{command[0]} is not on PATH")
     environment = os.environ | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
     try:
-        process = subprocess.Popen([path, *command[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, start_new_session=True, env=environment)
+        process = subprocess.Popen([path, *command[1:]], stdin=stdin or subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=stderr or subprocess.STDOUT, start_new_session=True, env=environment)
     except OSError as error:
         raise Absent(f"{path}: {error.strerror}") from error
     with process:

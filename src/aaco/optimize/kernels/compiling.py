@@ -10,6 +10,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Sequence
+from ctypes import byref, c_int
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,14 @@ def compile_proposal(proposal: Proposal, chain: Toolchain, symbol: str, name: st
         raise Refused("compiler_limit", str(reason)) from reason
     entry, resources = _described(made, chain, symbol, name)
     return Variant(proposal, made.code, entry, resources)
+
+
+def library_version(chain: Toolchain) -> str:
+    """Return the version of a compiler that is a library, as it says itself. Raise Missing if it is gone."""
+    library = compilers.NVRTC if chain.compiler == "NVRTC" else compilers.HIPRTC
+    major, minor = c_int(), c_int()
+    getattr(compilers.load(library), f"{library.prefix}Version")(byref(major), byref(minor))
+    return f"{major.value}.{minor.value}"
 
 
 def kernel_occupancy(resources: Resources, arch: str, block: Sequence[int], dynamic_bytes: int = 0) -> Occupancy:

@@ -19,6 +19,12 @@ from aaco.replay import steering
 LIMIT_S = 120.0
 MOST_PROCESSES = 8  # that a trial may lose to addresses that are taken
 CHECKS = tuple(stage for stage in STAGES if stage != "timed")
+# Everything that refuses a candidate, but for what its text and its compiler do: docs/guides/optimize-kernels.md.
+REASONS = frozenset((
+    "no_change", "same_code", "nothing_to_compare", "inputs_cannot_change", "bounds_not_checked",
+    "baseline_not_repeatable", "wrong_on_capture", "wrong_on_other_shape", "wrong_on_inputs", "not_repeatable",
+    "out_of_bounds", "late_work", "less_exact", "wrong_when_timed", "faster_than_roof", "fails", "hangs",
+    "not_launchable"))
 # What a candidate did whose process ended without an answer, by the stage that it was in.
 DIED = {"bounds": "out_of_bounds"}
 Pair = tuple[float, float]  # us: the baseline, the candidate

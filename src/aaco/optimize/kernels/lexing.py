@@ -59,7 +59,8 @@ def tokens(text: bytes) -> Iterator[CodeToken]:
             starts_line = starts_line or b"\n" in found
         else:
             kind = KINDS.get(kind, kind)
-            yield CodeToken(kind, at, match.end(), found)
+            found = found.removesuffix(b"\r")  # it ends the line with the newline that follows
+            yield CodeToken(kind, at, at + len(found), found)
             starts_line = starts_line and kind == COMMENT
         at = match.end()
 

@@ -55,6 +55,12 @@ class SearchFiles:
             path.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomically(path, lambda file: file.write(proposal.text))
 
+    def read_text(self, key: str) -> bytes:
+        """Return a proposal's text. Raise StorageError."""
+        path = self.text_path(key)
+        with files.storage(path):
+            return path.read_bytes()
+
     def unfinished(self, origin: KernelOrigin) -> tuple[Any, ...]:
         """Return the lines of the last search if it is of this origin and was not decided; else nothing."""
         last = self._last()

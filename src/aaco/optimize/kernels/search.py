@@ -16,7 +16,7 @@ from typing import Any
 from aaco.optimize.kernels import acceptance
 from aaco.optimize.kernels.equivalence import Pair, Trials
 from aaco.optimize.kernels.log import SearchFiles, key_of
-from aaco.optimize.kernels.variants import Proposal, Refused, Variant
+from aaco.optimize.kernels.variants import Proposal, Refused, RefusedOffer, Variant
 from aaco.tracelake.document_schemas.kernel_search import (
     KernelOrigin,
     KernelSearchBegun,
@@ -60,14 +60,17 @@ class KernelSearch:
             self._append(KernelSearchBegun(search=self._name, origin=origin, budget_s=budget_s,
                                            baseline_sha256=_sha256(trials.baseline.code)))
 
-    def run(self, proposals: Iterable[Proposal]) -> KernelDecision:
-        """Judge the proposals, confirm the best, and decide. Raise Refused if the baseline itself cannot be judged."""
+    def run(self, proposals: Iterable[Proposal | RefusedOffer]) -> KernelDecision:
+        """Judge the proposals, confirm the best, and decide. A baseline that cannot be judged ends it: no change."""
         try:
             self._check_baseline()
         except Refused as refused:
             return self._decide(None, f"the kernel cannot be judged: {refused.reason}: {refused.detail}")
         offered: dict[str, Proposal] = {}
         for proposal in proposals:
+            if isinstance(proposal, RefusedOffer):
+                self._keep_refused(proposal)
+                continue
             if key_of(proposal) in offered:
                 continue
             offered[key_of(proposal)] = proposal
@@ -77,8 +80,20 @@ class KernelSearch:
                 self._judge(proposal)
         for key in self._finalists():
             if key not in self.confirmed:
-                self._confirm(offered[key])
+                self._confirm(offered.setdefault(key, self._offered_before(self.judged[key])))
         return self._decide(*self._best(offered))
+
+    def _keep_refused(self, offer: RefusedOffer) -> None:
+        key = _sha256(f"{offer.name} {offer.refused}".encode())
+        if key not in self.judged:
+            self._keep(self.judged, VariantJudged(search=self._name, key=key, name=offer.name, proposer=offer.proposer,
+                                                  text_sha256="", refused=offer.refused.reason,
+                                                  detail=offer.refused.detail))
+
+    def _offered_before(self, line: VariantJudged) -> Proposal:
+        """Return a proposal that this search timed before it was cut off: a command may offer another text now."""
+        return Proposal(line.name, line.proposer, self._files.read_text(line.key), tuple(line.options), line.block,
+                        line.grid)
 
     def _check_baseline(self) -> None:
         """Try the baseline against itself on each capture: what refuses it would refuse any candidate."""
@@ -155,10 +170,10 @@ class KernelSearch:
         return self._origin.seed * 1_000_003 + turn * 10_007
 
     def _best(self, offered: dict[str, Proposal]) -> tuple[Proposal | None, str]:
-        kept = [line for line in self.confirmed.values() if line.kept and line.key in offered]
+        kept = [line for line in self.confirmed.values() if line.kept]
         if kept:
             best = max(kept, key=lambda line: (line.low_pct or -math.inf, line.name))
-            return offered[best.key], best.why
+            return offered.get(best.key) or self._offered_before(self.judged[best.key]), best.why
         if self.confirmed:
             line = max(self.confirmed.values(), key=lambda line: line.gain_pct or -math.inf)
             return None, f"none was confirmed; the best, {line.name}: {line.why}"

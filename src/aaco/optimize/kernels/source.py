@@ -7,16 +7,19 @@ for byte, so that all positions hold.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aaco.core import extras
-from aaco.core.errors import Missing
+from aaco.core.errors import Missing, UsageError
 from aaco.optimize.kernels import lexing
 from aaco.optimize.kernels.lexing import DIRECTIVE, MARK, SPLICE, WORD, CodeToken, line_of
 from aaco.optimize.kernels.variants import Refused
@@ -24,13 +27,14 @@ from aaco.optimize.kernels.variants import Refused
 if TYPE_CHECKING:
     from tree_sitter import Node, Tree
 
-MOST_BYTES = 8 << 20  # of a source file
+MOST_BYTES, MOST_HEADERS = 8 << 20, 256  # bytes of a source file, files that it includes
 MOST_ARGUMENTS = 4096  # tokens of a template's
 PARSE_S, PIECE = 10.0, 1 << 16
 BEFORE = (b";", b"}", b"{", b"%>", b"<%")  # what ends the declaration before
 LAUNCH_BOUNDS, RESTRICT = b"__launch_bounds__", b"__restrict__"  # what an edit may be permitted to add to a signature
 RESTRICTS = (RESTRICT, b"__restrict", b"restrict")
 KERNEL = b"__global__"
+ASM = frozenset((b"asm", b"__asm", b"__asm__"))
 PRAGMAS = (b"_Pragma", b"__pragma")
 # Blanked for the grammar: words of CUDA and HIP, and those which take arguments with them.
 _PLAIN = frozenset((KERNEL, b"__device__", b"__host__", b"__forceinline__", b"__noinline__", b"__shared__",
@@ -39,9 +43,13 @@ _WITH_ARGUMENTS = frozenset((LAUNCH_BOUNDS, b"__maxnreg__", b"__cluster_dims__",
                              b"__attribute__", b"__declspec", b"alignas", *PRAGMAS))
 _NO_NAME = _WITH_ARGUMENTS | {b"noexcept", b"decltype", b"explicit"}
 _DEFINE = re.compile(rb"#\s*define\s+([A-Za-z_]\w*)(\([^)]*\))?(.*)", re.DOTALL)
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\r\n\0]{1,400})"', re.MULTILINE)
+_PRAGMA = re.compile(rb"#\s*pragma\b")
 _UNROLL = re.compile(rb"#\s*pragma\s+(?:(?:unroll|nounroll)\b|clang\s+loop\b)")
 _BRACES = frozenset((b"{", b"}", b"<%", b"%>"))
 _INVISIBLE = re.compile(rb"\xe2\x80[\x8b-\x8f\xaa-\xae]|\xe2\x81[\xa6-\xa9]")  # marks that reorder or hide text
+_DECLARES = ("array_declarator", "init_declarator", "pointer_declarator", "parameter_declaration",
+             "optional_parameter_declaration", "for_range_loop")
 _LOOPS = {"for_statement": "for", "while_statement": "while", "do_statement": "do", "for_range_loop": "for range"}
 
 
@@ -74,7 +82,7 @@ class KernelParameter:
         return self.kind.count(b"*") == 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelSource:
     """A kernel in a file. begin, end: of its definition, from its template head on; body: of its braces."""
 
@@ -114,6 +122,14 @@ class KernelSource:
     def parameters(self) -> tuple[KernelParameter, ...]:
         """Its parameters in order."""
         return tuple(_parameters(self.signature))
+
+    @cached_property
+    def declared(self) -> Counter[bytes]:
+        """How often each name is declared in it, as a parameter or variable."""
+        named = (node.child_by_field_name("declarator") for node in self.nodes(*_DECLARES))
+        several = (child for node in self.nodes("declaration") for child in node.children_by_field_name("declarator"))
+        return Counter(self.text[node.start_byte:node.end_byte] for node in (*named, *several)
+                       if node is not None and node.type == "identifier")
 
     def line(self, position: int) -> int:
         """Return the line number of a byte position, from 1."""
@@ -164,6 +180,28 @@ def find_kernel(text: bytes, name: str, headers: Mapping[str, bytes] | None = No
                         tuple(inside), tuple(read[head.begin:head.body]), macros, headers or {}, node, tree)
 
 
+def read_source(path: Path) -> tuple[bytes, dict[str, bytes]]:
+    """Return a source file, and the files that it and they include in quotes, by the names in the directives.
+
+    Those that are not found are left out: they may lie in folders of the build. Raise UsageError if the file itself
+    cannot be read.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", "name the file that defines the kernel") from error
+    headers: dict[str, bytes] = {}
+    waiting = [(path.parent, text)]
+    while waiting and len(headers) < MOST_HEADERS:
+        folder, includer = waiting.pop()
+        for name in _INCLUDE.findall(includer[:MOST_BYTES]):
+            header = folder / os.fsdecode(name)
+            if os.fsdecode(name) not in headers and header.is_file() and header.stat().st_size <= MOST_BYTES:
+                headers[os.fsdecode(name)] = header.read_bytes()
+                waiting.append((header.parent, headers[os.fsdecode(name)]))
+    return text, headers
+
+
 def check_edit(before: bytes, after: bytes, name: str, permitted: frozenset[bytes] = frozenset(),
                headers: Mapping[str, bytes] | None = None) -> KernelSource:
     """Return the edited kernel if nothing but its body changed. Raise Refused.
@@ -192,6 +230,10 @@ def check_edited(old: KernelSource, after: bytes, permitted: frozenset[bytes] = 
         changed = next((position for position, text in directives if text not in {one for _, one in kept}), new.begin)
         raise Refused("directive", f"line {line_of(after, changed)}: a directive acts on what follows the kernel; only "
                                    "unroll pragmas may be changed")
+    known = {text for _, text in _assembly(old)}
+    if added := next((at for at, text in _assembly(new) if text not in known), 0):
+        raise Refused("assembly", f"line {line_of(after, added)}: inline assembly is added, which can read files where "
+                                  "it is compiled")
     return new
 
 
@@ -201,6 +243,17 @@ def _directives(kernel: KernelSource) -> list[tuple[int, bytes]]:
     return [(token.begin, b"".join(one.text for one in read[at:at + (1 if token.kind == DIRECTIVE else 4)]))
             for at, token in enumerate(read) if token.text in PRAGMAS
             or (token.kind == DIRECTIVE and not is_unroll(token.text))]
+
+
+def _assembly(kernel: KernelSource) -> list[tuple[int, bytes]]:
+    """Return position and text of each statement of inline assembly in a body."""
+    read = kernel.body_tokens
+    found = []
+    for at, token in enumerate(read):
+        if token.text in ASM:
+            end = next((index for index in range(at, len(read)) if read[index].text == b";"), len(read))
+            found.append((token.begin, b" ".join(part.text for part in read[at:end])))
+    return found
 
 
 def is_unroll(directive: bytes) -> bool:
@@ -391,6 +444,8 @@ def _for_grammar(text: bytes, every: Sequence[CodeToken]) -> bytes:
         elif token.kind == WORD and token.text in _WITH_ARGUMENTS and at + 1 < len(read) and read[at + 1].text == b"(":
             end = read[closings.get(at + 1, at)].end
             blank[token.begin:end] = re.sub(rb"[^\r\n]", b" ", text[token.begin:end])
+        elif token.kind == DIRECTIVE and _PRAGMA.match(token.text):  # it may stand where the grammar has no place
+            blank[token.begin:token.end] = re.sub(rb"[^\r\n]", b" ", token.text)
         elif token.text == b"<<<":
             blank[token.begin:token.end], open_launch = b"(  ", True
         elif token.text == b">>>" and open_launch:

@@ -38,6 +38,15 @@ class Proposal:
 
 
 @dataclass(frozen=True)
+class RefusedOffer:
+    """What a proposer offered that was refused before it could be compiled."""
+
+    name: str
+    proposer: str
+    refused: Refused
+
+
+@dataclass(frozen=True)
 class Resources:
     """What a compiled kernel needs; None where the compiler did not report it, and why.
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aaco.optimize.kernels import lexing
 from aaco.replay.documents import ArgumentPlace, KernelLaunch
 
 # What means something else in double precision, or nothing.
-HINDERS = re.compile(rb"\b(?:asm|__asm__|half\w*|__half\w*|_Float16|__nv_bfloat\w*|__hip_bfloat\w*"
+HINDERS = re.compile(rb"\b(?:asm|__asm__|half2"
+                     rb"|\w*_(?:fp16|bf16|bfloat16|fp8)|__half\w*|_Float16|__nv_bfloat\w*|__hip_bfloat\w*"
                      rb"|\w*_as_(?:u?int|float)\w*|reinterpret_cast|union|memcpy|__fdiv\w*|__float2\w+|__int2float\w*|__uint2float\w*|wmma|texture"
                      rb"|tex\w*|long\s+double)\b")
 SINGLE = {b"__expf": b"exp", b"__exp10f": b"exp10", b"__logf": b"log", b"__log2f": b"log2", b"__log10f": b"log10",
@@ -26,11 +27,32 @@ MATH = frozenset((b"acos acosh asin asinh atan atan2 atanh cbrt ceil copysign co
                   b"erfinv exp exp10 exp2 expm1 fabs fdim floor fma fmax fmin fmod hypot ldexp lgamma log log10 log1p "
                   b"log2 logb modf nearbyint nextafter pow rcbrt remainder rhypot rint round rsqrt scalbn sin sincos "
                   b"sinh sinpi sqrt tan tanh tgamma trunc").split())
+INCLUDE = re.compile(rb'#\s*include\s*"([^"\n]+)"')
 LITERAL = re.compile(rb"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]|0[xX][0-9a-fA-F.]+[pP][+-]?[0-9]+[fF]")
 
 
 class NotWidened(ValueError):
     """The text has no form in double precision; the message says why."""
+
+
+def with_headers(text: bytes, read: Callable[[str], bytes | None], seen: set[str] | None = None) -> bytes:
+    """Return the text with the headers that it includes by quotes in their places, each once.
+
+    read: returns a header by its name, None for one that stays to be included, as the compiler's own do.
+    """
+    seen, pieces, last = set() if seen is None else seen, [], 0
+    for token in lexing.tokens(text):
+        match = INCLUDE.match(token.text) if token.kind == lexing.DIRECTIVE else None
+        if match is None:
+            continue
+        name = match[1].decode(errors="replace")
+        header = None if name in seen else read(name)
+        if header is None and name not in seen:
+            continue
+        seen.add(name)
+        pieces += [text[last:token.begin], with_headers(header, read, seen) if header else b""]
+        last = token.end
+    return b"".join((*pieces, text[last:]))
 
 
 def double_text(text: bytes) -> bytes:
@@ -50,7 +72,7 @@ def _widened(token: lexing.CodeToken) -> bytes:
     if token.kind == lexing.WORD:
         return _word(token.text)
     if token.kind == lexing.NUMBER and LITERAL.fullmatch(token.text):
-        return token.text[:-1] if b"." in token.text or b"e" in token.text.lower() else token.text[:-1] + b".0"
+        return token.text[:-1] + (b"" if re.search(rb"[.eEpP]", token.text) else b".0")
     if token.kind == lexing.DIRECTIVE and token.text.split(b"define")[0].strip() == b"#":
         return _directive(token.text)
     return token.text

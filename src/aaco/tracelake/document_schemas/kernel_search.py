@@ -40,7 +40,7 @@ class VariantJudged(LedgerLine):
     key: str = Field(description="SHA-256 of the text, the options and the launch")
     name: str
     proposer: str
-    text_sha256: str
+    text_sha256: str = Field(description="empty: the proposer's answer was no text of the kernel")
     code_sha256: str | None = Field(default=None, description="null: it was not compiled")
     options: list[str] = Field(default=[])
     block: tuple[int, int, int] | None = None
