@@ -200,7 +200,8 @@ def _searched(cases: dict[str, Case]) -> Iterator[Claim]:
         shutil.copy(TABLE, RECORD)
     yield Claim("kernels are searched to a decision", f"{len(cases)}", f"{decided}", decided == len(cases))
     yield Claim("a slower kernel is kept", "0", f"{worse}", not worse)
-    yield from _against_table(shares, evaluated)
+    if any(case.is_bad for case in cases.values()):
+        yield from _against_table(shares, evaluated)
 
 
 def _against_table(shares: dict[str, float | None], evaluated: dict[str, float]) -> Iterator[Claim]:

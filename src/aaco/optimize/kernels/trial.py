@@ -69,6 +69,7 @@ def main(request: Mapping[str, Any], tell: Tell) -> None:
         except RegionTaken as error:
             tell(taken=error.what)
             raise
+        tell(facts=asdict(bench.facts))
         try:
             for stage in how.stages:
                 tell(stage=stage)
@@ -100,7 +101,6 @@ def _triple(values: Any) -> tuple[int, int, int] | None:
 
 def _captured(bench: Bench, how: TrialRequest) -> Iterator[dict[str, Any]]:
     bench.vary(None)
-    yield {"facts": asdict(bench.facts)}
     if not bench.mask_bytes and not any(bench.changed()):
         raise _Refusal("nothing_to_compare", "it changes nothing, and no byte that it writes could be inverted before")
     yield _checked(bench, bench.turn(how.seed)[2], "wrong_on_capture", "on the captured inputs")
