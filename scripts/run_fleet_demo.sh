@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
 # 200 generated bundles, that no machine ran, with one slow node and one regression: both must be found.
+# --s3: the lake is in a bucket of rclone's S3 store, which is started and ended here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/env demo
 
 place=build/fleet-demo
-rm -rf "$place"
-export AACO_FLEET_DIR=$place/lake
+if [ "${1:-}" = --s3 ]; then
+    rm -rf "$place"
+    exec python -m benchmarks.fleet._rclone "$place/store" scripts/run_fleet_demo.sh --lake s3://lake/demo
+fi
+lake=$place/lake
+if [ "${1:-}" = --lake ]; then lake=$2; else rm -rf "$place"; fi
+export AACO_FLEET_DIR=$lake
 planted=$(python -m benchmarks.fleet._demo "$place/bundles")
 read -r node session <<<"$planted"
 aaco fleet ingest "$place/bundles"

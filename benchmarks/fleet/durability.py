@@ -18,7 +18,8 @@ from benchmarks.fleet._bundles import FleetPlan, write
 SESSIONS, KILLS = 200, 50
 QUICK = {"SESSIONS": 40, "KILLS": 6}
 # Small batches: there are more moments at which something is half done.
-BOTH = ("import sys; from pathlib import Path; from aaco.fleet import ingest, compaction; ingest.BATCH = 7; "
+BOTH = ("import sys; from pathlib import Path; from aaco.fleet import ingest, compaction, store; "
+        "store.FolderStore.batch = 7; "
         "print('ready', flush=True); ingest.ingest(Path(sys.argv[1]), ingest.bundles([Path(sys.argv[2])])); "
         "compaction.compact(Path(sys.argv[1]))")
 

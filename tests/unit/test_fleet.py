@@ -27,17 +27,13 @@ from aaco.fleet.scan import FleetFilter
 from aaco.governance import fleet
 from benchmarks.fleet import durability
 from benchmarks.fleet._bundles import FleetPlan, sessions, write, write_session
+from tests.fleets import bundles_of
 
 PLAN = FleetPlan(60, models=2, devices=1, nodes=4, days=100, iterations=20, regressions=2, regression=1.25,
                  stragglers=2, straggler=1.2, seed=3)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundles of PLAN, in the order of their sessions."""
-    path = tmp_path_factory.mktemp("fleet") / "bundles"
-    list(write(path, PLAN))
-    return path
+folder = bundles_of(PLAN)
 
 
 @pytest.fixture(scope="module")
@@ -471,7 +467,7 @@ def test_a_reader_whose_files_are_compacted_meanwhile_looks_again(folder: Path, 
         pending = catalog.state().pending
 
     def question(opened: scan.Scan) -> int:
-        if landing_file(tmp_path, pending[0][1]).exists():
+        if (tmp_path / landing_file(pending[0][1])).exists():
             compaction.compact(tmp_path)
             raise OSError("a file is gone")
         return int(opened.run("residuals").num_rows)

@@ -22,7 +22,8 @@ from aaco.fleet.overview import card, overview
 from aaco.fleet.scan import FleetFilter
 from aaco.report.renderers import fleet_page
 from aaco.report.sections import fleet as tables_of
-from benchmarks.fleet._bundles import FleetPlan, SessionPlan, sessions, write, write_session
+from benchmarks.fleet._bundles import FleetPlan, SessionPlan, sessions, write_session
+from tests.fleets import bundles_of
 from tests.unit.test_dashboard_pages import HOSTILE, Tags, text
 
 PLAN = FleetPlan(48, models=2, devices=1, nodes=4, iterations=20, regressions=1, regression=1.25, stragglers=1,
@@ -30,12 +31,7 @@ PLAN = FleetPlan(48, models=2, devices=1, nodes=4, iterations=20, regressions=1,
 FOLDER = "/home/ann/secret/device"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundles of PLAN."""
-    path = tmp_path_factory.mktemp("fleet") / "bundles"
-    list(write(path, PLAN))
-    return path
+folder = bundles_of(PLAN)
 
 
 @pytest.fixture(scope="module")

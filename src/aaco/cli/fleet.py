@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,25 +18,46 @@ from aaco.cli.talk import talk
 from aaco.core.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from aaco.fleet.scan import FleetFilter
+    from aaco.fleet.scan import Engine, FleetFilter
 
 Command = Callable[..., Any]
 SMALL_FILES = 64  # from so many files in landing on, questions are slower than they need be
 
 lake_option = click.option("--lake", type=click.Path(path_type=Path, file_okay=False),
-                           help="The folder of the lake.  [default: storage.fleet_dir]")
+                           help="The lake: a folder, or s3://BUCKET/PREFIX.  [default: storage.fleet_dir]")
 metric_option = click.option("--metric", default="latency_ms", show_default=True, help="Which metric is judged.")
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The options of all questions: which lake, which sessions, how many false discoveries, where it runs, JSON."""
+
+    lake: Path
+    choice: FleetFilter
+    fdr: float
+    engine: Engine
+    as_json: bool
+
+
 def question(function: Command) -> Command:
-    """Give a verb the options of all questions: which lake, which sessions, how many false discoveries, JSON."""
+    """Give a verb the options of all questions, as its first argument."""
+    @wraps(function)
+    def asked(*, lake: Path | None, config_file: Path | None, model: str | None, device: str | None, fdr: float,
+              engine: str, address: str | None, as_json: bool, **own: Any) -> None:
+        function(Asked(_lake(lake, config_file), _filter(model, device), fdr, _engine(engine, address), as_json), **own)
+
+    command: Command = asked
     for option in (options.as_json, options.config_file, lake_option,
+                   click.option("--address", help="With --engine ray: HOST:PORT or ray://HOST:PORT of a cluster, or "
+                                "local, which starts one on this machine."),
+                   click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+                                help="Where files are read: in this process, or by tasks of Ray."),
                    click.option("--fdr", type=options.Real(0, 0.5, min_open=True), default=0.05, show_default=True,
                                 help="Share of false discoveries among what is listed."),
                    click.option("--device", help="Only sessions on this device."),
                    click.option("--model", help="Only sessions of this model.")):
-        function = option(function)
-    return function
+        command = option(command)
+    return command
 
 
 @manual.group()
@@ -62,10 +85,8 @@ def ingest(paths: tuple[Path, ...], workers: int | None, lake: Path | None, conf
                                    workers or os.cpu_count() or 1, show)
     for path, why in done.refused.items():
         say.aside(f"refused: {path}: {why}", "warning")
-    if as_json:
-        say.document({"schema_version": 1, "added": done.added, "present": done.present, "refused": done.refused})
-    else:
-        say.line(f"{len(done.added)} added, {done.present} already there, {len(done.refused)} refused")
+    _answer({"schema_version": 1, "added": done.added, "present": done.present, "refused": done.refused}, as_json,
+            lambda _: say.line(f"{len(done.added)} added, {done.present} already there, {len(done.refused)} refused"))
     sys.exit(Exit.USAGE if done.refused else Exit.FINE)
 
 
@@ -78,11 +99,9 @@ def compact(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
     from aaco.fleet import compaction
 
     done = compaction.compact(_lake(lake, config_file))
-    if as_json:
-        say.document({"schema_version": 1, **vars(done)})
-        return
-    say.line(f"{done.sessions} sessions compacted, {done.dropped} dropped; {done.files} files, {done.written} of them "
-             f"new, {done.removed} old ones removed")
+    _answer({"schema_version": 1, **vars(done)}, as_json, lambda _: say.line(
+        f"{done.sessions} sessions compacted, {done.dropped} dropped; {done.files} files, {done.written} of them new, "
+        f"{done.removed} old ones removed"))
 
 
 @fleet.command()
@@ -100,14 +119,11 @@ def retire(sessions: tuple[str, ...], before: datetime | None, author: str, reas
 
     if not sessions and before is None:
         raise UsageError("no session is named", "aaco fleet retire SESSION..., or --before YYYY-MM-DD")
-    with Catalog.open(_lake(lake, config_file)) as catalog:
+    with Catalog.open(_lake(lake, config_file), write=True) as catalog:
         limit_ns = int(before.replace(tzinfo=UTC).timestamp() * 1e9) if before else None
         old = [row["session_id"] for row in catalog.sessions() if limit_ns is not None and row["time_ns"] < limit_ns]
         count = catalog.retire([*sessions, *old], author, reason)
-    if as_json:
-        say.document({"schema_version": 1, "retired": count})
-    else:
-        say.line(f"{count} retired")
+    _answer({"schema_version": 1, "retired": count}, as_json, lambda _: say.line(f"{count} retired"))
 
 
 @fleet.command()
@@ -118,10 +134,10 @@ def status(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
     """What the lake holds: sessions, files, models, devices, nodes, and nodes with a clock ahead."""
     from aaco.fleet import answers
 
-    document = answers.status(_lake(lake, config_file))
-    if as_json:
-        say.document(document)
-        return
+    _answer(answers.status(_lake(lake, config_file)), as_json, _print_status)
+
+
+def _print_status(document: dict[str, Any]) -> None:
     say.line(f"{document['sessions']} sessions of {len(document['models'])} models on {len(document['devices'])} "
              f"devices and {document['nodes']} nodes; {document['retired']} retired")
     say.line(f"{document['files']} compacted files, {document['landing']} sessions not compacted")
@@ -135,54 +151,49 @@ def status(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
 @fleet.command()
 @metric_option
 @question
-def regressions(metric: str, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
-                fdr: float, as_json: bool) -> None:
+def regressions(asked: Asked, metric: str) -> None:
     """Sessions with a level off that of comparable ones, for the worse and for the better.
 
     Comparable: the same model, device, backend, machine, configuration and batch. Exits with 3 if any is worse.
     """
     from aaco.fleet import answers
 
-    document = answers.regressions(_lake(lake, config_file), metric, _filter(model, device), fdr)
-    if as_json:
-        say.document(document)
-    else:
-        for kind in ("worse", "better"):
-            for row in document[kind]:
-                say.line(_shifted(kind, row))
-        say.line(f"{len(document['worse'])} worse, {len(document['better'])} better of {document['judged']} judged "
-                 f"sessions (false discovery rate {fdr:g})")
-        _absent(document["not_judged"])
+    document = answers.regressions(asked.lake, metric, asked.choice, asked.fdr, asked.engine)
+    _answer(document, asked.as_json, _print_regressions)
     sys.exit(Exit.REGRESSION if document["worse"] else Exit.FINE)
+
+
+def _print_regressions(document: dict[str, Any]) -> None:
+    for kind in ("worse", "better"):
+        for row in document[kind]:
+            say.line(_shifted(kind, row))
+    say.line(f"{len(document['worse'])} worse, {len(document['better'])} better of {document['judged']} judged "
+             f"sessions (false discovery rate {document['fdr']:g})")
+    _absent(document["not_judged"])
 
 
 @fleet.command()
 @click.option("--most", type=options.COUNT, default=20, show_default=True, help="Rows of each list.")
 @question
-def top(most: int, lake: Path | None, config_file: Path | None, model: str | None, device: str | None, fdr: float,
-        as_json: bool) -> None:
+def top(asked: Asked, most: int) -> None:
     """What to look at first: slow nodes, processes that lag in their session, the longest kernels."""
     from aaco.fleet import answers
 
-    document = answers.top(_lake(lake, config_file), _filter(model, device), fdr, most)
-    if as_json:
-        say.document(document)
-        return
-    _print_top(document)
+    _answer(answers.top(asked.lake, asked.choice, asked.fdr, most, asked.engine), asked.as_json, _print_top)
 
 
 @fleet.command()
 @metric_option
 @question
-def trend(metric: str, lake: Path | None, config_file: Path | None, model: str | None, device: str | None, fdr: float,
-          as_json: bool) -> None:
+def trend(asked: Asked, metric: str) -> None:
     """Where each group of comparable sessions is heading, degrading first."""
     from aaco.fleet import answers
 
-    document = answers.trend(_lake(lake, config_file), metric, _filter(model, device), fdr)
-    if as_json:
-        say.document(document)
-        return
+    document = answers.trend(asked.lake, metric, asked.choice, asked.fdr, asked.engine)
+    _answer(document, asked.as_json, _print_trend)
+
+
+def _print_trend(document: dict[str, Any]) -> None:
     order = {"degrading": 0, "improving": 1, "none": 2, None: 3}
     for row in sorted(document["groups"], key=lambda row: order[row["trend"]]):
         moved = row["why_absent"] if row["trend"] is None else (
@@ -194,18 +205,18 @@ def trend(metric: str, lake: Path | None, config_file: Path | None, model: str |
 @fleet.command()
 @metric_option
 @question
-def heatmap(metric: str, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
-            fdr: float, as_json: bool) -> None:
+def heatmap(asked: Asked, metric: str) -> None:
     """Share of sessions that are worse than comparable ones, for each model and device.
 
     Below 5 % excellent, below 15 % good, below 30 % degraded, else critical.
     """
     from aaco.fleet import answers
 
-    document = answers.heatmap(_lake(lake, config_file), metric, _filter(model, device), fdr)
-    if as_json:
-        say.document(document)
-        return
+    document = answers.heatmap(asked.lake, metric, asked.choice, asked.fdr, asked.engine)
+    _answer(document, asked.as_json, _print_heatmap)
+
+
+def _print_heatmap(document: dict[str, Any]) -> None:
     for cell in document["cells"]:
         pooled = f", {cell['fingerprints']} fingerprints, each against its own" if cell["fingerprints"] > 1 else ""
         say.line(say.row([(cell["model"] or "n/a", 24), (cell["device"] or "n/a", 24), (cell["band"], 11)])
@@ -217,20 +228,15 @@ def heatmap(metric: str, lake: Path | None, config_file: Path | None, model: str
 @click.option("--output", "-o", type=click.Path(path_type=Path),
               help="Write to this file; - is standard output. On a terminal it goes to fleet.html.")
 @question
-def report(output: Path | None, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
-           fdr: float, as_json: bool) -> None:
+def report(asked: Asked, output: Path | None) -> None:
     """All of it as an HTML page of one file: regressions, slow nodes, stragglers, heat map, trends, kernels."""
     from aaco.fleet.overview import overview
     from aaco.report.renderers import fleet_page
 
-    folder = _lake(lake, config_file)
-    document = overview(folder, _filter(model, device), fdr)
-    if as_json:
-        say.document(document)
-        return
     if output is None and sys.stdout.isatty():
         output = Path("fleet.html")
-    _write_page(fleet_page.render(document, "Fleet"), output)
+    _answer(overview(asked.lake, asked.choice, asked.fdr, asked.engine), asked.as_json,
+            lambda document: _write_page(fleet_page.render(document, "Fleet"), output))
 
 
 @fleet.command()
@@ -252,13 +258,16 @@ def card(paths: tuple[Path, ...], fdr: float, most: int, output: Path | None, as
         document = overview.card(paths, fdr, most, show)
     for path, why in document["refused"].items():
         say.aside(f"refused: {path}: {why}", "warning")
+    _answer(document, as_json, lambda _: _print_card(document, most) if output is None
+            else _write_page(fleet_page.render(document, "Report card"), output))
+    sys.exit(Exit.USAGE if document["refused"] else Exit.FINE)
+
+
+def _answer(document: dict[str, Any], as_json: bool, print_it: Callable[[dict[str, Any]], None]) -> None:
     if as_json:
         say.document(document)
-    elif output is not None:
-        _write_page(fleet_page.render(document, "Report card"), output)
     else:
-        _print_card(document, most)
-    sys.exit(Exit.USAGE if document["refused"] else Exit.FINE)
+        print_it(document)
 
 
 def _write_page(page: str, output: Path | None) -> None:
@@ -279,6 +288,22 @@ def _filter(model: str | None, device: str | None) -> FleetFilter:
     from aaco.fleet.scan import FleetFilter
 
     return FleetFilter(model, device)
+
+
+def _engine(name: str, address: str | None) -> Engine:
+    """Return where maps run. Raise UsageError: a cluster is never looked for."""
+    from aaco.fleet.scan import LOCAL
+
+    if name == "local":
+        if address is not None:
+            raise UsageError("--address without --engine ray", "--engine ray")
+        return LOCAL
+    from aaco.fleet.ray_engine import RayEngine
+
+    if address is None:
+        raise UsageError("--engine ray needs --address: no cluster is looked for",
+                         "--address HOST:PORT, ray://HOST:PORT or local")
+    return RayEngine(address)
 
 
 def _group(row: dict[str, Any]) -> str:

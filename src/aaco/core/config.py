@@ -94,7 +94,8 @@ class Storage(_Section):
 
     sessions_dir: Path = Field(default=Path("sessions"), description="session bundles")
     baselines_dir: Path = Field(default=Path("baselines"), description="saved baselines")
-    fleet_dir: Path = Field(default=Path("fleet"), description="the lake of `aaco fleet`")
+    fleet_dir: Path = Field(default=Path("fleet"), description="the lake of `aaco fleet`: a folder, or "
+                           "s3://BUCKET/PREFIX")
     cache_dir: Path = Field(default=Path("~/.cache/aaco"), description="built zoo models, measured ceilings")
     lab_dir: Path | None = Field(default=None, description="journals of laboratories; empty: /run/aaco/lab for root, "
                                  "else lab in cache_dir")

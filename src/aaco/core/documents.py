@@ -137,7 +137,12 @@ def load(path: Path, form: type[Form], what: str, fix: str = CHECK) -> Form:
 
     form: a model; its default `schema_version` is the newest that this version reads. what: the document in a word.
     """
-    return _load(path, form, what, fix)[1]
+    return _checked(files.read_json(path), str(path), form, what, fix)[1]
+
+
+def parse(content: bytes, where: str, form: type[Form], what: str, fix: str) -> Form:
+    """Return the document of a file's bytes as a model of its form. Raise BadBundle."""
+    return _checked(files.parse_json(content, where), where, form, what, fix)[1]
 
 
 def check(path: Path, form: type[Part], what: str, fix: str = CHECK) -> dict[str, Any]:
@@ -145,23 +150,22 @@ def check(path: Path, form: type[Part], what: str, fix: str = CHECK) -> dict[str
 
     Credentials are redacted: what an older version wrote may hold one.
     """
-    return dict(redact_json(_load(path, form, what, fix)[0]))
+    return dict(redact_json(_checked(files.read_json(path), str(path), form, what, fix)[0]))
 
 
-def _load(path: Path, form: type[Form], what: str, fix: str) -> tuple[Any, Form]:
-    document = files.read_json(path)
+def _checked(document: Any, where: str, form: type[Form], what: str, fix: str) -> tuple[Any, Form]:
     newest = form.model_fields["schema_version"].default
     version = document.get("schema_version") if isinstance(document, dict) else None
     if isinstance(version, int) and version > newest:
-        raise BadBundle(f"{path}: {what} format {version}, this version of aaco reads up to {newest}",
+        raise BadBundle(f"{where}: {what} format {version}, this version of aaco reads up to {newest}",
                         "upgrade aaco on this machine")
     try:
         _walk(document)
         return document, form.model_validate(document, context=STORED)
     except ValidationError as error:
-        raise BadBundle(f"{path}: not a {what}: {first_problem(error)}", fix) from error
+        raise BadBundle(f"{where}: not a {what}: {first_problem(error)}", fix) from error
     except ValueError as error:
-        raise BadBundle(f"{path}: not a {what}: {error}", fix) from error
+        raise BadBundle(f"{where}: not a {what}: {error}", fix) from error
 
 
 def _walk(document: Any) -> None:

@@ -22,6 +22,7 @@ EXTRAS = {
     "typst": "pdf",
     "textual": "top",
     "opentelemetry": "otlp",
+    "ray": "ray",
     "sympy": "optimize",
     "tree_sitter": "kernels",
     "tree_sitter_cpp": "kernels",

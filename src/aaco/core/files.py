@@ -115,13 +115,21 @@ def finite(value: Any) -> Any:
 def read_json(path: Path) -> Any:
     """The document, or BadBundle when the file is missing or is not JSON; NaN and infinities are not."""
     try:
-        return json.loads(path.read_bytes(), parse_constant=_finite, parse_float=_finite)
+        return parse_json(path.read_bytes(), str(path))
     except FileNotFoundError as error:
         raise BadBundle(f"{path}: missing", "aaco ls  # which sessions are complete") from error
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise BadBundle(f"{path}: not valid JSON: {error}", "aaco info SESSION  # checks every file's hash") from error
+    except ValueError as error:  # a null character in the path
+        raise BadBundle(f"{path}: {error}", "aaco ls  # which sessions are complete") from error
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", "check the file's permissions") from error
+
+
+def parse_json(content: bytes, where: str) -> Any:
+    """Return the document of a file's bytes. Raise BadBundle where they are not JSON; NaN and infinities are not."""
+    try:
+        return json.loads(content, parse_constant=_finite, parse_float=_finite)
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise BadBundle(f"{where}: not valid JSON: {error}", "aaco info SESSION  # checks every file's hash") from error
 
 
 def is_file(path: Path) -> bool:

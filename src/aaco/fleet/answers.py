@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,8 @@ from aaco.core.files import finite
 from aaco.core.readings import Absent
 from aaco.fleet.catalog import Catalog
 from aaco.fleet.compaction import read_manifest
-from aaco.fleet.scan import FleetFilter, Scan, ask
+from aaco.fleet.scan import LOCAL, Engine, FleetFilter, Scan, ask
+from aaco.fleet.store import Place, open_store
 from aaco.governance import fleet
 from aaco.tracelake.history.replicates import LATENCY, MEASURES
 
@@ -29,32 +29,33 @@ BANDS = ((0.05, "excellent"), (0.15, "good"), (0.30, "degraded"))  # shares of s
 WORST_BAND = "critical"
 
 
-def status(lake: Path) -> dict[str, Any]:
+def status(place: Place) -> dict[str, Any]:
     """Return what the lake holds: sessions, files, models, devices, nodes, and clocks that are ahead."""
+    lake = open_store(place)
     with Catalog.open(lake) as catalog:
         state, rows = catalog.state(), catalog.sessions()
         manifest = read_manifest(lake, state.manifest)
     ahead = Counter(row["node"] for row in rows if row["time_ns"] > row["ingested_ns"] + AHEAD_NS)
     times = [row["time_ns"] for row in rows]
     return document({
-        "lake": str(lake), "sessions": len(rows), "landing": len(state.pending), "retired": len(state.retired),
+        "lake": lake.name, "sessions": len(rows), "landing": len(state.pending), "retired": len(state.retired),
         "files": len(manifest.files), "manifest": state.number, "models": _distinct(rows, "model"),
         "devices": _distinct(rows, "device"), "nodes": len({row["node"] for row in rows} - {None}),
         "first_ns": min(times, default=None), "last_ns": max(times, default=None),
         "clocks_ahead": [{"node": node, "sessions": count} for node, count in sorted(ahead.items(), key=str)]})
 
 
-def regressions(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None,
-                fdr: float = FDR) -> dict[str, Any]:
+def regressions(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR,
+                engine: Engine = LOCAL) -> dict[str, Any]:
     """Return the sessions with a level off that of comparable ones, for the worse and for the better.
 
     Of those that are listed at most a share `fdr` is expected to be no change (Benjamini and Hochberg over the fleet).
     """
-    return regressions_of(_residuals(lake, metric, choice), metric, fdr)
+    return regressions_of(_residuals(lake, metric, choice, engine), metric, fdr)
 
 
 def regressions_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
-    """Return the same of the residuals of queries/residuals.sql."""
+    """Return the same of the residuals of queries/reduce/residuals.sql."""
     q = q_values_of(table, "sessions")
     rows = [_session(row, value) for row, value in zip(table.to_pylist(), q, strict=True) if value <= fdr]
     rows.sort(key=lambda row: (-row["change_pct"], row["session_id"]))
@@ -64,12 +65,13 @@ def regressions_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
         "better": [row for row in reversed(rows) if row["change_pct"] < 0], "not_judged": _not_judged(table, q)})
 
 
-def top(lake: Path, choice: FleetFilter | None = None, fdr: float = FDR, most: int = 20) -> dict[str, Any]:
+def top(lake: Place, choice: FleetFilter | None = None, fdr: float = FDR, most: int = 20,
+        engine: Engine = LOCAL) -> dict[str, Any]:
     """Return what to look at first: slow nodes, processes that lag in their session, the longest kernels."""
     def question(scan: Scan) -> tuple[pa.Table, pa.Table, pa.Table]:
         return scan.run("residuals"), scan.run("processes"), scan.run("kernels")
 
-    return top_of(*ask(lake, question, choice or FleetFilter()), fdr, most)
+    return top_of(*ask(lake, question, choice or FleetFilter(), engine=engine), fdr, most)
 
 
 def top_of(residuals: pa.Table, processes: pa.Table, kernels: pa.Table, fdr: float, most: int) -> dict[str, Any]:
@@ -80,14 +82,15 @@ def top_of(residuals: pa.Table, processes: pa.Table, kernels: pa.Table, fdr: flo
         "kernels": kernels.slice(0, most).to_pylist()})
 
 
-def trend(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
+def trend(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR,
+          engine: Engine = LOCAL) -> dict[str, Any]:
     """Return where each group of comparable sessions is heading: Theil and Sen's slope, Mann and Kendall's test, their
     false discoveries kept to a share `fdr` over the fleet."""
-    return trend_of(_residuals(lake, metric, choice), metric, fdr)
+    return trend_of(_residuals(lake, metric, choice, engine), metric, fdr)
 
 
 def trend_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
-    """Return the same of the residuals of queries/residuals.sql."""
+    """Return the same of the residuals of queries/reduce/residuals.sql."""
     groups = [_group_trend(rows) for rows in _groups(table)]
     q = fleet.q_values(np.array([np.nan if row["p_value"] is None else row["p_value"] for row in groups], np.float64))
     for row, value in zip(groups, q, strict=True):
@@ -96,17 +99,18 @@ def trend_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
     return document({"metric": metric, "fdr": fdr, "groups": groups})
 
 
-def heatmap(lake: Path, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR) -> dict[str, Any]:
+def heatmap(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR,
+            engine: Engine = LOCAL) -> dict[str, Any]:
     """Return for each model and device the share of judged sessions that are worse than comparable ones.
 
     A session is compared within its fingerprint only; a cell says how many fingerprints it puts together. A cell
     without a judged session is absent.
     """
-    return heatmap_of(_residuals(lake, metric, choice), metric, fdr)
+    return heatmap_of(_residuals(lake, metric, choice, engine), metric, fdr)
 
 
 def heatmap_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
-    """Return the same of the residuals of queries/residuals.sql."""
+    """Return the same of the residuals of queries/reduce/residuals.sql."""
     table = table.append_column("q", pa.array(q_values_of(table, "sessions"), from_pandas=False))
     cells = [_cell(model, device, rows, fdr) for (model, device), rows in _by(table, ("model", "device"))]
     return document({"metric": metric, "fdr": fdr, "cells": [cell for cell in cells if cell["judged"]],
@@ -123,13 +127,13 @@ def _distinct(rows: list[dict[str, Any]], name: str) -> list[str]:
     return sorted({row[name] for row in rows} - {None})
 
 
-def _residuals(lake: Path, metric: str, choice: FleetFilter | None) -> pa.Table:
+def _residuals(lake: Place, metric: str, choice: FleetFilter | None, engine: Engine) -> pa.Table:
     """Return each session's distance from its base. Raise UsageError for a metric that none of the sessions has."""
     def question(scan: Scan) -> tuple[pa.Table, list[str]]:
         table = scan.run("residuals")
         return table, [] if table.num_rows else scan.run("metrics")["metric"].to_pylist()
 
-    table, present = ask(lake, question, choice or FleetFilter(), metric)
+    table, present = ask(lake, question, choice or FleetFilter(), metric, engine)
     if present or (not table.num_rows and metric not in MEASURES):
         raise UsageError(f"no session of the lake has values of {metric!r}, so there is no base",
                          f"one of {', '.join(present or MEASURES)}")

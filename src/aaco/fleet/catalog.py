@@ -11,20 +11,20 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from aaco.core import files, transactions
-from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError
+from aaco.core import transactions
+from aaco.core.errors import BadBundle, UsageError
+from aaco.fleet.store import CatalogFile, Place, open_store
 
 if TYPE_CHECKING:
     from aaco.fleet.facts import BundleFacts
 
-NAME = "catalog.db"
 LANDING = "landing"
 FORMAT = 1
 APPLICATION = 0x41434654  # "ACFT"
 PATIENCE_S = 60.0
+RESTORE = "restore the catalog, or ingest the bundles into another --lake"
 SCHEMA = (
     "CREATE TABLE sources (sha256 TEXT PRIMARY KEY, session_id TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE sessions (session_id TEXT PRIMARY KEY, facts TEXT NOT NULL, month TEXT NOT NULL, model TEXT, "
@@ -36,9 +36,9 @@ SCHEMA = (
 )
 
 
-def landing_file(lake: Path, sha256: str) -> Path:
-    """Return where the facts of this digest are until the next compaction."""
-    return lake / LANDING / f"{sha256}.parquet"
+def landing_file(sha256: str) -> str:
+    """Return where in a lake the facts of this digest are until the next compaction."""
+    return f"{LANDING}/{sha256}.parquet"
 
 
 @dataclass(frozen=True)
@@ -55,26 +55,26 @@ class LakeState:
 class Catalog:
     """An open catalog. Raise BadBundle for a damaged or newer file, StorageError where the disk refuses."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self.path, self._connection = path, connection
+    def __init__(self, file: CatalogFile, connection: sqlite3.Connection) -> None:
+        self._file, self._connection = file, connection
 
     @classmethod
     @contextmanager
-    def open(cls, lake: Path, create: bool = False) -> Iterator[Self]:
-        """Open the catalog of a lake. Raise NoBaseline where there is none and none may be made."""
-        path = lake / NAME
-        if not files.is_file(path) and not create:
-            raise NoBaseline(f"{lake}: no lake of a fleet", "aaco fleet ingest BUNDLES")
-        with files.storage(lake):
-            lake.mkdir(parents=True, exist_ok=True)
-        with _explained(path), closing(_connect(path, create)) as connection:
-            yield cls(path, connection)
+    def open(cls, lake: Place, create: bool = False, write: bool = False) -> Iterator[Self]:
+        """Open the catalog of a lake. Raise NoBaseline where there is none and none may be made, UsageError where
+        somebody else is to write it."""
+        with (open_store(lake).catalog(create, write) as file, transactions.explained(file.name, RESTORE),
+              closing(_connect(file, create)) as connection):
+            yield cls(file, connection)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write everything inside the block or nothing, as the only writer."""
+        """Write everything inside the block or nothing, as the only writer; then others see it."""
+        before = self._connection.total_changes
         with transactions.exclusive(self._connection):
             yield
+        if self._connection.total_changes > before:
+            self._file.publish(self._connection)
 
     def knows(self, source: str) -> bool:
         """Return whether a bundle of these very bytes was taken in."""
@@ -150,8 +150,8 @@ class Catalog:
         return len(fresh)
 
 
-def _connect(path: Path, create: bool) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
+def _connect(file: CatalogFile, create: bool) -> sqlite3.Connection:
+    connection = sqlite3.connect(file.path, timeout=PATIENCE_S, isolation_level=None)
     connection.execute("PRAGMA synchronous = FULL")
     if create:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -160,7 +160,7 @@ def _connect(path: Path, create: bool) -> sqlite3.Connection:
                             for name in ("application_id", "user_version"))
     if application != APPLICATION or version > FORMAT:
         connection.close()
-        raise BadBundle(f"{path}: " + (f"catalog format {version}; this version of aaco reads up to {FORMAT}"
+        raise BadBundle(f"{file.name}: " + (f"catalog format {version}; this version of aaco reads up to {FORMAT}"
                                        if application == APPLICATION else "no catalog of a fleet"),
                         "upgrade aaco on this machine, or name another --lake")
     return connection
@@ -174,14 +174,3 @@ def _make(connection: sqlite3.Connection) -> None:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise StorageError(f"{path}: {error}", "check its permissions and the disk's room; or another program "
-                               "holds it: try again when it has ended") from error
-        raise BadBundle(f"{path}: {error}", "restore the catalog, or ingest the bundles into another --lake") from error

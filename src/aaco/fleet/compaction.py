@@ -12,20 +12,19 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from aaco.core import documents, files
+from aaco.core import documents
 from aaco.core.errors import BadBundle
 from aaco.fleet import facts
 from aaco.fleet.catalog import LANDING, Catalog, LakeState, landing_file
+from aaco.fleet.store import FIX, Place, Store, each, open_store
 
 MOST_ROWS = 1 << 16  # of a compacted file: some 64 to 256 MB
 DATA, MANIFESTS = "data", "manifests"
-FIX = "restore the lake, or ingest the bundles into another --lake"
 Partition = tuple[str, str | None, str | None]
 
 
@@ -71,23 +70,22 @@ class Compacted:
     files: int
 
 
-def read_manifest(lake: Path, sha256: str | None) -> LakeManifest:
+def read_manifest(lake: Store, sha256: str | None) -> LakeManifest:
     """Return the manifest of this digest; the empty one for None. Raise BadBundle if it is not as it was written."""
     if sha256 is None:
         return LakeManifest()
-    path = lake / MANIFESTS / f"{sha256}.json"
-    manifest = documents.load(path, LakeManifest, "manifest of a fleet", FIX)
-    if files.sha256(path) != sha256:
-        raise BadBundle(f"{path}: changed since it was written", FIX)
-    return manifest
+    path = _manifest_file(sha256)
+    content = _checked(lake, path, sha256)
+    return documents.parse(content, f"{lake.name}/{path}", LakeManifest, "manifest of a fleet", FIX)
 
 
-def compact(lake: Path) -> Compacted:
+def compact(place: Place) -> Compacted:
     """Move everything in landing into large files, and drop what was retired. Raise AacoError.
 
-    Killed at any moment it leaves the lake as it was; what it wrote by then is removed by the next one.
+    Killed at any moment it leaves the lake as it was; what it wrote by then is removed by a later one.
     """
-    with Catalog.open(lake) as catalog, files.locked(lake):
+    lake = open_store(place)
+    with Catalog.open(lake, write=True) as catalog, lake.compacting():
         before = catalog.state()
         old = read_manifest(lake, before.manifest)
         new, dropped = _compacted(lake, old, before)
@@ -95,7 +93,7 @@ def compact(lake: Path) -> Compacted:
         if before.pending or new != old:
             _require_complete(old, new, before, dropped)
             catalog.commit(before, _write_manifest(lake, new))
-        removed = _remove_leftovers(lake, catalog, new)
+        removed = _remove_leftovers(lake, catalog, _files_of(before, old))
         return Compacted(len(before.pending), dropped, len(written), removed, len(new.files))
 
 
@@ -106,7 +104,7 @@ def _require_complete(old: LakeManifest, new: LakeManifest, before: LakeState, d
         raise BadBundle(f"a compaction would make {new.rows:,} sessions of {expected:,}: nothing was changed", FIX)
 
 
-def _compacted(lake: Path, old: LakeManifest, before: LakeState) -> tuple[LakeManifest, int]:
+def _compacted(lake: Store, old: LakeManifest, before: LakeState) -> tuple[LakeManifest, int]:
     """Write what has to be; return the new list of files, and how many retired sessions are in none of them."""
     landed = _landed(lake, before)
     held = defaultdict(list)
@@ -129,27 +127,30 @@ def _compacted(lake: Path, old: LakeManifest, before: LakeState) -> tuple[LakeMa
     return LakeManifest(files=sorted(listed, key=lambda file: file.path)), dropped
 
 
-def _landed(lake: Path, before: LakeState) -> dict[Partition, list[pa.Table]]:
+def _landed(lake: Store, before: LakeState) -> dict[Partition, list[pa.Table]]:
     """Return the facts in landing by partition, each verified by its name. Raise BadBundle."""
     landed: dict[Partition, list[pa.Table]] = defaultdict(list)
-    for _, sha256 in before.pending:
-        table = _read_checked(landing_file(lake, sha256), sha256)
+    for table in each(lambda sha256: _read_checked(lake, landing_file(sha256), sha256),
+                      [sha256 for _, sha256 in before.pending]):
         row = table.select(["month", "model", "device"]).to_pylist()[0]
         landed[row["month"], row["model"], row["device"]].append(table)
     return landed
 
 
-def read_file(lake: Path, file: DataFile) -> pa.Table:
+def read_file(lake: Store, file: DataFile) -> pa.Table:
     """Return the facts of a compacted file, its bytes verified. Raise BadBundle, StorageError."""
-    return _read_checked(lake / file.path, file.sha256)
+    return _read_checked(lake, file.path, file.sha256)
 
 
-def _read_checked(path: Path, sha256: str) -> pa.Table:
-    with files.storage(path):
-        content = path.read_bytes()
+def _read_checked(lake: Store, path: str, sha256: str) -> pa.Table:
+    return facts.parse(_checked(lake, path, sha256), f"{lake.name}/{path}")
+
+
+def _checked(lake: Store, path: str, sha256: str) -> bytes:
+    content = lake.read(path)
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise BadBundle(f"{path}: changed since it was written", FIX)
-    return facts.parse(content, str(path))
+        raise BadBundle(f"{lake.name}/{path}: changed since it was written", FIX)
+    return content
 
 
 def _holds(table: pa.Table, retired: Collection[str]) -> bool:
@@ -162,7 +163,7 @@ def _without(table: pa.Table, retired: Collection[str]) -> pa.Table:
     return table.filter(pa.array([name not in retired for name in table["session_id"].to_pylist()], pa.bool_()))
 
 
-def _write_partition(lake: Path, partition: Partition, table: pa.Table) -> Iterator[DataFile]:
+def _write_partition(lake: Store, partition: Partition, table: pa.Table) -> Iterator[DataFile]:
     """Write sessions in the order of time and id, in files of at most MOST_ROWS."""
     ordered = table.sort_by([("time_ns", "ascending"), ("session_id", "ascending")])
     for begin in range(0, ordered.num_rows, MOST_ROWS):
@@ -170,7 +171,7 @@ def _write_partition(lake: Path, partition: Partition, table: pa.Table) -> Itera
         content = facts.content(part)
         sha256 = hashlib.sha256(content).hexdigest()
         path = f"{DATA}/{_folder(partition)}/{sha256}.parquet"
-        files.write_atomically(lake / path, lambda file, content=content: file.write(content))  # type: ignore[misc]
+        lake.write(path, content)
         month, model, device = partition
         yield DataFile(path=path, sha256=sha256, rows=part.num_rows, month=month, model=model, device=device)
 
@@ -185,26 +186,34 @@ def _order(partition: Partition) -> tuple[str, ...]:
     return tuple(part or "" for part in partition)
 
 
-def _write_manifest(lake: Path, manifest: LakeManifest) -> str:
+def _write_manifest(lake: Store, manifest: LakeManifest) -> str:
     content = (json.dumps(manifest.model_dump(mode="json"), indent=1) + "\n").encode()
     sha256 = hashlib.sha256(content).hexdigest()
-    files.write_atomically(lake / MANIFESTS / f"{sha256}.json", lambda file: file.write(content))
+    lake.write(_manifest_file(sha256), content)
     return sha256
 
 
-def _remove_leftovers(lake: Path, catalog: Catalog, present: LakeManifest) -> int:
-    """Remove the files that the present manifest does not name, and those of landing that it replaces; return how many.
+def _manifest_file(sha256: str) -> str:
+    return f"{MANIFESTS}/{sha256}.json"
+
+
+def _files_of(state: LakeState, manifest: LakeManifest) -> set[str]:
+    """Return all files that a state of the lake names."""
+    return {file.path for file in manifest.files} | {landing_file(sha256) for _, sha256 in state.pending} | (
+        {_manifest_file(state.manifest)} if state.manifest else set())
+
+
+def _remove_leftovers(lake: Store, catalog: Catalog, before: Collection[str]) -> int:
+    """Remove the files of the state before that the present one does not name, and those of writers that were killed;
+    return how many.
 
     A file in landing that no row names may belong to an ingest that runs now: it stays. A reader that began before
     looks again at the present state.
     """
     state = catalog.state()
-    named = {file.path for file in present.files} | {f"{MANIFESTS}/{state.manifest}.json"}
-    leftovers = [path for folder in (DATA, MANIFESTS) for path in (lake / folder).rglob("*") if path.is_file()
-                 and path.relative_to(lake).as_posix() not in named]
-    landed = catalog.compacted() - {sha256 for _, sha256 in state.pending}
-    leftovers += [path for path in (lake / LANDING).glob("*.parquet") if path.stem in landed]
-    for path in leftovers:
-        with files.storage(path):
-            path.unlink(missing_ok=True)
+    named = _files_of(state, read_manifest(lake, state.manifest))
+    landed = {landing_file(sha256) for sha256 in catalog.compacted()}
+    leftovers = {*before, *lake.leftovers(DATA), *lake.leftovers(MANIFESTS),
+                 *landed.intersection(lake.leftovers(LANDING))} - named
+    each(lake.remove, sorted(leftovers))
     return len(leftovers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,12 +20,12 @@ from aaco.core.errors import AacoError, UsageError
 from aaco.core.session import RECORD
 from aaco.core.show import SILENT, Show
 from aaco.fleet import reading
-from aaco.fleet.catalog import LANDING, Catalog, landing_file
+from aaco.fleet.catalog import Catalog, landing_file
 from aaco.fleet.facts import BundleFacts
+from aaco.fleet.store import Place, Store, each, open_store
 from aaco.tracelake.share.archive import SUFFIXES
 
-BATCH = 256  # bundles that become visible together
-SYNCING = 16  # files that are flushed at once: the file system makes one commit of them
+MOST_AT_ONCE = 256  # bundles that one process reads
 
 
 @dataclass
@@ -66,28 +66,26 @@ def _bundles_in(path: Path) -> Iterator[Path]:
                         if name.endswith(tuple(SUFFIXES)) and not name.startswith("."))
 
 
-def ingest(lake: Path, paths: Sequence[Path], workers: int = 1, show: Show = SILENT) -> Ingested:
+def ingest(place: Place, paths: Sequence[Path], workers: int = 1, show: Show = SILENT) -> Ingested:
     """Take bundles into the lake. Raise AacoError where the lake itself cannot be used.
 
     A bundle that is damaged, incomplete, or has the id of another one is refused by itself.
     """
-    done = Ingested()
+    lake, done = open_store(place), Ingested()
     with ExitStack() as stack:
         catalog = stack.enter_context(Catalog.open(lake, create=True))
         run: Callable[..., Iterator[object]] = map
-        if workers > 1 and len(paths) > BATCH:
+        if workers > 1 and len(paths) > MOST_AT_ONCE:
             context = get_context("forkserver")
             context.set_forkserver_preload([__name__])
             run = partial(stack.enter_context(ProcessPoolExecutor(workers, context)).map, chunksize=16)
-        with files.storage(lake):
-            (lake / LANDING).mkdir(exist_ok=True)
-        for begin in range(0, len(paths), BATCH):
+        for begin in range(0, len(paths), lake.batch):
             show.progress(begin, len(paths))
-            _ingest_batch(lake, catalog, paths[begin:begin + BATCH], run, done)
+            _ingest_batch(lake, catalog, paths[begin:begin + lake.batch], run, done)
     return done
 
 
-def _ingest_batch(lake: Path, catalog: Catalog, paths: Sequence[Path], run: Callable[..., Iterator[object]],
+def _ingest_batch(lake: Store, catalog: Catalog, paths: Sequence[Path], run: Callable[..., Iterator[object]],
                   done: Ingested) -> None:
     digests = dict(_digests(paths, done))
     unknown = [path for path, digest in digests.items() if not catalog.knows(digest)]
@@ -126,12 +124,11 @@ def _digests(paths: Sequence[Path], done: Ingested) -> Iterator[tuple[Path, str]
             done.refused[str(path)] = error.what
 
 
-def _land(lake: Path, rows: Collection[BundleFacts]) -> None:
-    """Write facts under their digests, flushed to the disk; what is there already is the same. Raise StorageError."""
+def _land(lake: Store, rows: Collection[BundleFacts]) -> None:
+    """Write facts under their digests; what is there already is the same. Raise StorageError."""
     def write(row: BundleFacts) -> None:
-        path = landing_file(lake, row.sha256)
-        if not files.is_file(path):
-            files.write_atomically(path, lambda file: file.write(row.content))
+        path = landing_file(row.sha256)
+        if not lake.holds(path):
+            lake.write(path, row.content)
 
-    with ThreadPoolExecutor(SYNCING) as threads:
-        list(threads.map(write, rows))
+    each(write, rows)

@@ -15,15 +15,17 @@ import pyarrow as pa
 from aaco.core.show import SILENT, Show
 from aaco.fleet import answers
 from aaco.fleet.ingest import bundles, ingest
-from aaco.fleet.scan import FleetFilter, Scan, ask
+from aaco.fleet.scan import LOCAL, Engine, FleetFilter, Scan, ask
+from aaco.fleet.store import Place
 from aaco.tracelake.history.replicates import LATENCY
 
 MOST = 20  # rows of each list of `top`
 
 
-def overview(lake: Path, choice: FleetFilter | None = None, fdr: float = answers.FDR) -> dict[str, Any]:
+def overview(lake: Place, choice: FleetFilter | None = None, fdr: float = answers.FDR,
+             engine: Engine = LOCAL) -> dict[str, Any]:
     """Return status, regressions, slow nodes, stragglers, kernels, heat map and trends of a lake, by latency."""
-    return _overview(lake, choice or FleetFilter(), fdr, MOST)[0]
+    return _overview(lake, choice or FleetFilter(), fdr, MOST, engine)[0]
 
 
 def card(paths: Sequence[Path], fdr: float = answers.FDR, most: int = MOST, show: Show = SILENT) -> dict[str, Any]:
@@ -40,13 +42,13 @@ def card(paths: Sequence[Path], fdr: float = answers.FDR, most: int = MOST, show
                              "listed": sorted(listed, key=lambda row: (row["time_ns"], row["session_id"]))})
 
 
-def _overview(lake: Path, choice: FleetFilter, fdr: float, most: int) -> tuple[dict[str, Any], pa.Table, pa.Table,
-                                                                               pa.Table]:
+def _overview(lake: Place, choice: FleetFilter, fdr: float, most: int,
+              engine: Engine = LOCAL) -> tuple[dict[str, Any], pa.Table, pa.Table, pa.Table]:
     """Return the overview, and the tables of residuals, processes and sessions without a level."""
     def question(scan: Scan) -> tuple[pa.Table, ...]:
         return tuple(scan.run(name) for name in ("residuals", "processes", "kernels", "unmeasured"))
 
-    residuals, processes, kernels, unmeasured = ask(lake, question, choice)
+    residuals, processes, kernels, unmeasured = ask(lake, question, choice, engine=engine)
     reasons = Counter(unmeasured["why_absent"].to_pylist())
     return answers.document({
         "metric": LATENCY, "fdr": fdr, "status": answers.status(lake),

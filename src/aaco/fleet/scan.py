@@ -1,26 +1,36 @@
-"""Questions to a lake: the SQL of queries/ by DuckDB over the files of one state, and of no other."""
+"""Questions to a lake: the SQL of queries/ by DuckDB over the files of one state, and of no other.
+
+queries/map/*.sql run over files, all or some of them: the same rows come out, in some order. queries/reduce/*.sql run
+over all that the maps gave, in an order of their own, and have only exact medians and whole sums: an engine that
+spreads the maps gives the same bits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files as resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from aaco.core import files
-from aaco.core.errors import BadBundle, StorageError, first_line
+from aaco.core.errors import BadBundle, StorageError
 from aaco.fleet import facts
 from aaco.fleet.catalog import Catalog, LakeState, landing_file
-from aaco.fleet.compaction import FIX, LakeManifest, read_manifest
+from aaco.fleet.compaction import LakeManifest, read_manifest
+from aaco.fleet.store import FIX, Place, Store, each, open_store
 from aaco.tracelake.history.replicates import LATENCY
 
 MEMORY = "500MB"
+# What each question reduces, and what a map is made of itself.
+REDUCES = {"residuals": "levels", "processes": "measured", "kernels": "kernel_sums", "metrics": "metric_names",
+           "unmeasured": "unmeasured_sessions"}
+MADE_OF = {"levels": "measured", "unmeasured_sessions": "measured"}
 Answer = TypeVar("Answer")
 
 
@@ -37,79 +47,146 @@ class FleetFilter:
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
+@dataclass(frozen=True)
+class Shard:
+    """Files of a lake, with all that a map over them depends on. files: by path, how many sessions each holds."""
+
+    files: Mapping[str, int]
+    retired: Sequence[str]
+    choice: FleetFilter
+    metric: str
+
+
+class Maps(Protocol):
+    """The tables of maps, in one connection."""
+
+    connection: Any
+
+    def provide(self, name: str) -> None:
+        """Make the table of queries/map/NAME.sql there, if it is not."""
+
+
+class Engine(Protocol):
+    """Where maps run."""
+
+    def maps(self, lake: Store, shard: Shard) -> Any:
+        """Return a context manager that gives the maps over all files of a shard."""
+
+
 class Scan:
     """A state of a lake, open for questions."""
 
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
+    def __init__(self, maps: Maps) -> None:
+        self._maps = maps
 
     def run(self, name: str) -> pa.Table:
-        """Return the answer of queries/NAME.sql; `facts`, `measured` and `levels` are there."""
-        return self._connection.sql(_text(name)).to_arrow_table()
+        """Return the answer of queries/reduce/NAME.sql."""
+        self._maps.provide(REDUCES[name])
+        return self._maps.connection.sql(_text(f"reduce/{name}")).to_arrow_table()
 
 
-def ask(lake: Path, question: Callable[[Scan], Answer], choice: FleetFilter, metric: str = LATENCY) -> Answer:
+class LocalMaps:
+    """Maps over files that one connection reads."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self._there: set[str] = set()
+
+    def provide(self, name: str) -> None:
+        """Make the table of queries/map/NAME.sql, once: reading files is what takes the time."""
+        if name in self._there:
+            return
+        if name in MADE_OF:
+            self.provide(MADE_OF[name])
+        self.connection.execute(f"CREATE TEMP TABLE {name} AS {_text(f'map/{name}')}")
+        self._there.add(name)
+
+
+class LocalEngine:
+    """Everything in this process."""
+
+    @contextmanager
+    def maps(self, lake: Store, shard: Shard) -> Iterator[LocalMaps]:
+        """Open the files of a shard. Raise AacoError where one is missing, unreadable, or of a later version."""
+        try:
+            with connected() as connection:
+                connection.register("lake", _dataset(lake, shard))
+                connection.register("retired", pa.table({"session_id": pa.array(shard.retired, pa.string())}))
+                terms = "".join(f" AND {name} = {_quoted(value)}" for name, value in shard.choice.terms.items())
+                connection.execute(f"CREATE VIEW facts AS SELECT * FROM lake WHERE session_id NOT IN "
+                                   f"(SELECT session_id FROM retired){terms}")
+                connection.execute(f"SET VARIABLE metric = {_quoted(shard.metric)}")
+                yield LocalMaps(connection)
+        except (OSError, pa.ArrowException, duckdb.IOException, duckdb.InvalidInputException) as error:
+            raise lake.failure(error) from error
+
+
+LOCAL = LocalEngine()
+
+
+def ask(place: Place, question: Callable[[Scan], Answer], choice: FleetFilter, metric: str = LATENCY,
+        engine: Engine = LOCAL) -> Answer:
     """Return what a question about a metric finds in the present state of a lake.
 
     If a compaction removes files during the query, the new state is read. Raise AacoError.
     """
-    with Catalog.open(lake) as catalog:
-        state = catalog.state()
-        try:
-            return _ask(lake, state, question, choice, metric)
-        except (BadBundle, StorageError):
-            after = catalog.state()
-            if after == state:
-                raise
-            return _ask(lake, after, question, choice, metric)
-
-
-def _ask(lake: Path, state: LakeState, question: Callable[[Scan], Answer], choice: FleetFilter,
-         metric: str) -> Answer:
-    manifest = read_manifest(lake, state.manifest)
+    lake = open_store(place)
+    state = state_of(lake)
     try:
-        with _opened(_dataset(lake, state, manifest, choice), state, choice, metric) as connection:
-            return question(Scan(connection))
-    except (OSError, pa.ArrowException, duckdb.IOException, duckdb.InvalidInputException) as error:
-        raise BadBundle(f"{lake}: {first_line(error)}", FIX) from error
+        return _ask(lake, state, question, choice, metric, engine)
+    except (BadBundle, StorageError):
+        after = state_of(lake)
+        if after == state:
+            raise
+        return _ask(lake, after, question, choice, metric, engine)
+
+
+def state_of(lake: Store) -> LakeState:
+    """Return what a reader sees now. Raise AacoError."""
+    with Catalog.open(lake) as catalog:
+        return catalog.state()
+
+
+def _ask(lake: Store, state: LakeState, question: Callable[[Scan], Answer], choice: FleetFilter, metric: str,
+         engine: Engine) -> Answer:
+    held = _held(state, read_manifest(lake, state.manifest), choice)
+    with engine.maps(lake, Shard(held, sorted(state.retired), choice, metric)) as maps:
+        return question(Scan(maps))
+
+
+def _held(state: LakeState, manifest: LakeManifest, choice: FleetFilter) -> dict[str, int]:
+    """Return the files that may hold matching sessions, each with the number of its sessions."""
+    return {file.path: file.rows for file in manifest.files
+            if all(getattr(file, name) == value for name, value in choice.terms.items())} | {
+        landing_file(sha256): 1 for _, sha256 in state.pending}
 
 
 @contextmanager
-def _opened(lake: ds.Dataset, state: LakeState, choice: FleetFilter, metric: str) -> Iterator[Any]:
-    connection: Any = duckdb.connect(config={
-        "memory_limit": MEMORY, "threads": 2, "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False, "python_enable_replacements": False})
-    try:
-        connection.register("lake", lake)
-        connection.register("retired", pa.table({"session_id": pa.array(sorted(state.retired), pa.string())}))
-        terms = "".join(f" AND {name} = {_quoted(value)}" for name, value in choice.terms.items())
-        connection.execute(f"CREATE VIEW facts AS SELECT * FROM lake WHERE session_id NOT IN "
-                           f"(SELECT session_id FROM retired){terms}")
-        connection.execute(f"SET VARIABLE metric = {_quoted(metric)}")
-        connection.execute(f"CREATE TEMP TABLE measured AS {_text('measured')}")  # once: it is what takes the time
-        connection.execute(f"CREATE VIEW levels AS {_text('levels')}")
-        yield connection
-    finally:
-        connection.close()
+def connected() -> Iterator[Any]:
+    """Open a DuckDB that loads nothing by itself; what does not fit into MEMORY goes to a folder that is removed."""
+    with tempfile.TemporaryDirectory(prefix="aaco-fleet-") as folder:
+        connection: Any = duckdb.connect(config={
+            "memory_limit": MEMORY, "threads": 2, "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False, "python_enable_replacements": False,
+            "temp_directory": str(Path(folder) / "spill")})
+        try:
+            yield connection
+        finally:
+            connection.close()
 
 
-def _dataset(lake: Path, state: LakeState, manifest: LakeManifest, choice: FleetFilter) -> ds.Dataset:
-    """Return the files that may hold matching sessions. Raise BadBundle where one is missing rows, or is newer."""
-    data = [file for file in manifest.files
-            if all(getattr(file, name) == value for name, value in choice.terms.items())]
-    paths = [lake / file.path for file in data] + [landing_file(lake, sha256) for _, sha256 in state.pending]
-    for path in paths:
-        if not files.is_file(path):
-            raise BadBundle(f"{path}: missing", FIX)
-    dataset = ds.dataset([str(path) for path in paths], schema=facts.FACTS.schema, format="parquet")
-    rows = 0
-    for fragment in dataset.get_fragments():
-        facts.require_version(fragment.metadata.schema.to_arrow_schema(), fragment.path)
-        rows += fragment.metadata.num_rows
-    expected = sum(file.rows for file in data) + len(state.pending)
+def _dataset(lake: Store, shard: Shard) -> ds.Dataset:
+    """Return the files of a shard. Raise BadBundle where one is missing rows, or is newer."""
+    dataset = lake.dataset(list(shard.files), facts.FACTS.schema)
+    rows, expected = sum(each(_rows, dataset.get_fragments())), sum(shard.files.values())
     if rows != expected:
-        raise BadBundle(f"{lake}: {rows:,} sessions in files that were written with {expected:,}", FIX)
+        raise BadBundle(f"{lake.name}: {rows:,} sessions in files that were written with {expected:,}", FIX)
     return dataset
+
+
+def _rows(fragment: ds.ParquetFileFragment) -> int:
+    facts.require_version(fragment.metadata.schema.to_arrow_schema(), fragment.path)
+    return int(fragment.metadata.num_rows)
 
 
 def _text(name: str) -> str:

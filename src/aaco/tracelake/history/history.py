@@ -34,11 +34,6 @@ NAME = "history.db"
 PATIENCE_S = 60.0  # how long a writer waits for its turn: a turn is one transaction, milliseconds
 LONGEST = 4096  # characters of a name
 TIMES = ("ns", "us", "ms", "s")
-_WAIT, _CHECK = "another program holds it: try again when it has ended", "check its permissions and the disk's room"
-# What is the system's refusal, by SQLite's code, and what to do; everything else is the file's fault.
-REFUSALS = {sqlite3.SQLITE_BUSY: _WAIT, sqlite3.SQLITE_LOCKED: _WAIT, sqlite3.SQLITE_PROTOCOL: _WAIT} | dict.fromkeys(
-    (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM,
-     sqlite3.SQLITE_AUTH, sqlite3.SQLITE_NOMEM), _CHECK)
 AHEAD_NS = 86_400 * 10**9  # a clock may be a time zone off, not more
 Direction = Literal["lower_is_better", "higher_is_better"]
 
@@ -124,7 +119,7 @@ class History:
                 raise NoBaseline(f"no history of measurements: {path} does not exist",
                                  "aaco baseline save NAME SESSION; aaco history add SESSION")
             _make(path)
-        with _explained(path):
+        with transactions.explained(path, _restore(path)):
             connection = _connect(path)
             try:
                 _require_ours(connection, path)
@@ -150,7 +145,7 @@ class History:
         if self._connection.in_transaction:
             yield
             return
-        with _explained(self.path), transactions.exclusive(self._connection):
+        with transactions.explained(self.path, _restore(self.path)), transactions.exclusive(self._connection):
             yield
 
     def append(self, samples: Iterable[Sample], documents: Mapping[str, str] | None = None) -> int:
@@ -345,7 +340,7 @@ class History:
         return [row[:-1] for row in rows]
 
     def _connection_rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with _explained(self.path):
+        with transactions.explained(self.path, _restore(self.path)):
             return self._connection.execute(statement, values).fetchall()
 
 
@@ -358,7 +353,7 @@ def _make(path: Path) -> None:
     """Create a store atomically. A second process finds the first one's."""
     with files.storage(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with files.locked(path.parent), _explained(path):
+    with files.locked(path.parent), transactions.explained(path, _restore(path)):
         if files.is_file(path):
             return
         with files.storage(path):
@@ -414,21 +409,6 @@ def _require_ours(connection: sqlite3.Connection, path: Path) -> None:
 def _restore(path: Path) -> str:
     return (f"restore {path.name} from a backup, or move it away and save the sessions again: aaco baseline save; "
             f"sqlite3 {path} .recover shows what can still be read")
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turns what SQLite raises into an error that a person can act on."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        if (code := getattr(error, "sqlite_errorcode", 0) & 0xFF) not in REFUSALS:
-            raise BadBundle(f"{path}: damaged: {error}", _restore(path)) from error
-        raise StorageError(f"{path}: {error}", REFUSALS[code]) from error
-    except (sqlite3.ProgrammingError, sqlite3.InterfaceError):  # ours, not the file's
-        raise
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        raise BadBundle(f"{path}: damaged: {error}", _restore(path)) from error
 
 
 def _require_possible(sample: Sample) -> None:

@@ -1,4 +1,4 @@
--- Map: the value of each process of each session in the metric that is asked for.
+-- The value of each process of each session in the metric that is asked for.
 WITH taken AS (
     SELECT session_id, time_ns, model, device, backend, fingerprint, node, unnest(samples) AS sample
     FROM facts

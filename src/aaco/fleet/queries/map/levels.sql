@@ -1,4 +1,4 @@
--- Map: the level of each session, the median of its processes.
+-- The level of each session, the median of its processes.
 SELECT session_id, time_ns, model, device, backend, fingerprint, node, metric, unit, direction,
        count(*) AS processes, median(value) AS level
 FROM measured

@@ -1,4 +1,4 @@
--- Reduce: how far each session is from its base, the median of the sessions that are comparable with it, on the log
+-- How far each session is from its base, the median of the sessions that are comparable with it, on the log
 -- scale; positive is worse. sigma: their median absolute deviation, scaled to the standard deviation of a normal.
 WITH based AS (
     SELECT *, count(*) OVER peers AS sessions, count(DISTINCT node) OVER peers AS nodes,

@@ -1,4 +1,4 @@
--- Map and reduce: how far each process is from the others of its session, in a time, on the log scale; positive is
+-- How far each process is from the others of its session, in a time, on the log scale; positive is
 -- slower. Of two processes nothing says which one is off.
 WITH processes AS (
     SELECT session_id, model, device, backend, fingerprint, node, process, ln(value) AS log_value,

@@ -1,8 +1,7 @@
--- Map and reduce: the metrics of which there are values.
+-- The metrics of which there are values.
 WITH measured AS (
     SELECT unnest(samples) AS sample
     FROM facts
 )
 SELECT DISTINCT sample.metric AS metric
 FROM measured
-ORDER BY metric
