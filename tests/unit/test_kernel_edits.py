@@ -207,7 +207,7 @@ HARNESS = r"""
 #include <cstdio>
 #include <cstddef>
 #include <cstring>
-struct float4 { float x, y, z, w; };
+struct alignas(16) float4 { float x, y, z, w; };
 struct index3 { unsigned x, y, z; };
 static index3 threadIdx, blockIdx, blockDim = {128, 1, 1};
 static int vectors;
