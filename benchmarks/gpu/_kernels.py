@@ -113,19 +113,11 @@ def _own(name: str) -> Callable[[], object]:
 
 def compiled(source: str, arch: str) -> bytes:
     """Return the cubin that NVRTC makes. Exits where it refuses."""
-    from aaco.calibration import compiler, libraries
-    nvrtc, program, size = libraries.load(*compiler.NVRTC), ctypes.c_void_p(), ctypes.c_size_t()
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None)
-    options = (ctypes.c_char_p * 2)(f"--gpu-architecture={arch}".encode(), b"--std=c++17")
-    if nvrtc.nvrtcCompileProgram(program, 2, options):
-        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-        log = ctypes.create_string_buffer(size.value)
-        nvrtc.nvrtcGetProgramLog(program, log)
-        sys.exit(log.value.decode())
-    nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
-    code = ctypes.create_string_buffer(size.value)
-    nvrtc.nvrtcGetCUBIN(program, code)
-    return code.raw
+    from aaco.calibration.device_compilers import NVRTC, CompileError, by_library
+    try:
+        return by_library(NVRTC, (f"--gpu-architecture={arch}", "--std=c++17"), source.encode(), {}, "kernels.cu").code
+    except CompileError as refusal:
+        sys.exit(refusal.log)
 
 
 def main(name: str, lock: str) -> None:

@@ -17,6 +17,7 @@ from benchmarks.llm import _loads
 SLOTS, TTFT_US, PERIOD_US, CHUNKS = 8, 25_000, 5_000, 4  # 40 ms each: 200 requests a second at most
 CAPACITY = SLOTS / (TTFT_US + PERIOD_US * (CHUNKS - 1)) * 1e6
 LEAST, MOST, REQUESTS = CAPACITY / 12, CAPACITY * 16, None
+MOST_OPEN = 16 * SLOTS
 NEAR = 0.1  # of the capacity: a server of 8 that waits a millisecond too long for each loses 2.5 %
 
 
@@ -31,7 +32,7 @@ def claims(captures: Path) -> Iterator[Claim]:
             yield Claim(f"{over}: most answers/s of any step", f"within {100 * NEAR:g} % of {CAPACITY:g}", f"{most:.4g}"
                         if most else "n/a", bool(most) and abs(most / CAPACITY - 1) <= NEAR)
         over_open: Over = "concurrency"
-        sweep = _swept(server.url, RisingLoad(over_open, load_sweep.doublings(1, 16 * SLOTS), False))
+        sweep = _swept(server.url, RisingLoad(over_open, load_sweep.doublings(1, MOST_OPEN), False))
         yield Claim(f"open at once: the knee of a server that answers {SLOTS}", f"{SLOTS}", f"{sweep.knee}; saturated "
                     f"from {sweep.saturated_from}", (sweep.knee, sweep.saturated_from) == (SLOTS, 2 * SLOTS))
 

@@ -108,6 +108,71 @@ extern "C" __global__ void beyond(const u8 *left, const u8 *right, u64 n, u32 by
 		atomicAdd(count, mine);
 }
 
+// Bytes that no program foresees: of a seed and a place (the finaliser of splitmix64). flip: 0, or 0xff for the inverse of all.
+__device__ u8 noise(u64 seed, u64 at, u32 flip)
+{
+	u64 x = seed + (at + 1) * 0x9e3779b97f4a7c15ull;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+	return (u8)(x ^ x >> 31 ^ flip);
+}
+
+// to = noise, where mask has ones; everywhere without a mask.
+extern "C" __global__ void scramble(u8 *to, const u8 *mask, u64 n, u64 seed, u32 flip)
+{
+	for (u64 at = me(); at < n; at += all())
+		if (!mask || mask[at])
+			to[at] = noise(seed, at, flip);
+}
+
+// left = ones where the two differ and mask has ones; they are counted.
+extern "C" __global__ void unwritten(u8 *left, const u8 *first, const u8 *second, const u8 *mask, u64 n, u64 *count)
+{
+	u64 mine = 0;
+	for (u64 at = me(); at < n; at += all()) {
+		int is = mask[at] && first[at] != second[at];
+		left[at] = is ? 0xff : 0;
+		mine += is;
+	}
+	if (mine)
+		atomicAdd(count, mine);
+}
+
+// A number as the bytes of one of the types of tolerance.py; a fraction is cut off, so that it stays in the range of the others.
+__device__ void put(u8 *to, double value, u32 bytes, u32 type)
+{
+	u64 bits;
+	if (type == 0) {
+		bits = __double_as_longlong(value);
+	} else if (type == 2) {
+		u64 wide = __double_as_longlong(value);
+		bits = (wide >> 48 & 0x8000) | (((wide >> 52 & 2047) - 1023 + 15) << 10 & 0x7c00) | (wide >> 42 & 0x3ff);
+	} else {
+		bits = __float_as_uint((float)value);
+		bits = type == 3 ? bits >> 16 : bits;
+	}
+	for (u32 each = 0; each < bytes; each++)
+		to[each] = bits >> 8 * each;
+}
+
+// Other inputs like those captured: to[i] = low + (from[(i * step + shift) mod n] - low) * factor. Only normal numbers move, and
+// only to places of normal numbers: zeros, small whole numbers, infinities and NaN stay what and where they are.
+extern "C" __global__ void vary(u8 *to, const u8 *from, u64 n, u32 bytes, u32 type, u64 step, u64 shift, double low, double factor)
+{
+	for (u64 at = me(); at < n; at += all()) {
+		u64 other = (at * step + shift) % n;
+		bool plain, plain_other;
+		double here = number(from + at * bytes, bytes, type, &plain), there = number(from + other * bytes, bytes, type,
+												    &plain_other);
+		if (!plain || here == 0)
+			continue;
+		double value = low + ((plain_other && there != 0 ? there : here) - low) * factor;
+		double size = fabs(value), least = type == 2 ? 6.103515625e-5 : type == 0 ? 2.2250738585072014e-308 : 1.17549435e-38;
+		if (size >= least)
+			put(to + at * bytes, value, bytes, type);
+	}
+}
+
 // Keeps the device busy, so that what is queued behind is queued before the device comes to it.
 extern "C" __global__ void delay(u64 ns)
 {

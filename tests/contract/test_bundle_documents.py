@@ -57,7 +57,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory, captures: Path) -> list[S
     rocprofv3.install(folder, {"trace": [{"kernel_trace.csv": trace}]})
     aaco.inside("trace", "--", "true", PATH=f"{folder / 'bin'}:{os.environ['PATH']}")
     with llm_server.serving(llm_server.compiled(folder)) as server:
-        aaco.inside("llm", server.url, "--model", "ref", "--requests", 2, "--quiet")
+        aaco.inside("llm", server.url, "--model", "ref", "--requests", 2, "--turns", 2, "--quiet")
         aaco.inside("llm", server.url, "--model", "ref", "--requests", 3, "--concurrency", "1:2", "--quiet")
     recorded = captured.session("ort_cuda_h200/bert-tiny", folder / "sessions")
     pipeline.seal(recorded, resolve(environment={}))

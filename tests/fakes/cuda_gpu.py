@@ -28,6 +28,8 @@ static int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class To, class From> static To as(From x) { To to; memcpy(&to, &x, sizeof to); return to; }
 static double __longlong_as_double(long long x) { return as<double>(x); }
 static float __uint_as_float(unsigned x) { return as<float>(x); }
+static long long __double_as_longlong(double x) { return as<long long>(x); }
+static unsigned __float_as_uint(float x) { return as<unsigned>(x); }
 static unsigned __vcmpeq4(unsigned a, unsigned b)
 {
 	unsigned same = 0;

@@ -125,7 +125,7 @@ def test_a_collector_decodes_what_it_is_sent(recorded):
     value, = median.gauge.data_points
     assert median.unit == "s" and value.as_double == pytest.approx(explanation.readings["latency_p50_ms"].value / 1e3)
     ended = explanation.record["finished_utc"]
-    assert value.time_unix_nano == pytest.approx(points._ended_ns(explanation.record)) and ended
+    assert value.time_unix_nano == pytest.approx(points.ended_ns(explanation.record)) and ended
     assert {each.key for each in value.attributes} == {"aaco.model", "aaco.backend"}
 
 

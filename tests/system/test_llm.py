@@ -30,6 +30,7 @@ from aaco.llm import client, own_thread, packets, record, server_metrics
 from aaco.llm.prompts import Ask
 from aaco.llm.target import Target, parse, reach
 from aaco.pipeline import Run
+from aaco.report.exporters import histograms
 from aaco.report.sections.findings.endpoint import failures, sections
 from aaco.tracelake import documents, layout, store
 from aaco.tracelake.queries import QueryableSession
@@ -119,6 +120,8 @@ def test_metrics_are_those_of_the_schedule(server: Running, settings: Settings, 
     assert ttft_ms.min() >= (50 if "reasoning" in schedule else 25) and gaps_ms.mean() > 4
     assert_holds(metrics["ttft_dispatched_p50_ms"], np.median(ttft_ms))
     assert_holds(metrics["icl_p50_ms"], np.median(gaps_ms))
+    spreads = {histogram.name: histogram for histogram in histograms.of_session(run.explanation)}
+    assert spreads["gen_ai.client.operation.duration"].count == 24
     if tokens is None:
         assert metrics["tpot_p50_ms"].value is None
     else:
@@ -135,6 +138,32 @@ def sent_contents(run: Run, rows: list[dict[str, Any]]) -> tuple[Any, Any]:
     inside = [row for row in rows if row["t_send_ns"] >= begin_ns]
     contents = np.array([sent[row["request_id"]][-row["chunks"]:] for row in inside]) / 1e6
     return contents[:, 0] - np.array([row["t_send_ns"] for row in inside]) / 1e6, contents
+
+
+def test_turns_of_a_conversation_wait_for_the_answer_before(server: Running, settings: Settings):
+    """The server counts the answers in the messages: 100 cached tokens for each. At most two conversations are open.
+
+    Mutation: a conversation is due when a turn has ended.
+    """
+    run = asked(server.url, settings, "ttft=2000 period=500 chunks=4 reuse=100", requests=12, concurrency=2, turns="3")
+    rows, document = {row["request_id"]: row for row in requests(run)}, run.explanation.examined
+    assert Counter((row["turn"], row["cached_tokens"]) for row in rows.values()) == {(0, 0): 12, (1, 100): 12,
+                                                                                    (2, 200): 12}
+    for row in rows.values():
+        if row["turn"]:
+            before = rows[row["after_request"]]
+            assert (before["conversation"], before["turn"]) == (row["conversation"], row["turn"] - 1)
+            assert row["t_send_ns"] >= row["t_intended_ns"] >= before["t_end_ns"] > before["t_last_ns"]
+    spans = {number: [row for row in rows.values() if row["conversation"] == number] for number in range(12)}
+    begins, ends = ({number: pick(row[name] for row in turns) for number, turns in spans.items()}
+                    for pick, name in ((min, "t_send_ns"), (max, "t_end_ns")))
+    assert all(sum(begins[other] <= begin < ends[other] for other in spans) <= 2 for begin in begins.values())
+    due = sorted(row["t_intended_ns"] for row in rows.values() if not row["turn"])
+    assert due[2:] == sorted(ends.values())[:10]  # one conversation begins when another is over
+    assert [(turn["turn"], turn["cache"], turn["ok"]) for turn in document["turns"]["turns"]] == [
+        (1, "cold", 12), (2, "warm", 12), (3, "warm", 12)]
+    assert {latency["group"] for latency in document["endpoint"]["latencies"] if latency["name"] == "ttft"} == {
+        "cold", "warm"}
 
 
 def assert_holds(reading: Any, truth: float) -> None:
@@ -519,12 +548,13 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
     """Its JSON reads back, and its exit code is that of its claims. Which are met decides a quiet machine."""
     from benchmarks import claims
     from benchmarks import llm as package
-    from benchmarks.llm import accuracy, definitions, knee, llama, open_loop, peers, size, tails
+    from benchmarks.llm import accuracy, against, definitions, knee, llama, open_loop, peers, size, tails
 
     for module, smaller in ((accuracy, {"STREAMS": 5, "CHUNKS": 5, "HOGS": 1}), (tails, {"RUNS": 50, "REQUESTS": 500}),
+                            (against, {"PAIRS": 60, "RECORDED": 120, "COMPARISONS": 10, "LOADS": 1}),
                             (definitions, {"REQUESTS": 4, "CASES": {"one": "chunks=4 continuous=1"}}),
-                            (open_loop, {"SECONDS": 1, "STOP_S": 0.3, "PAUSE_S": 0.2}), (size, {"TOKENS": 20_000}),
-                            (knee, {"REQUESTS": 70, "MOST": knee.CAPACITY / 3}),
+                            (open_loop, {"SECONDS": 1, "STOP_S": 0.3, "PAUSE_S": 0.2}), (size, {"TOKENS": 10_000}),
+                            (knee, {"REQUESTS": 70, "MOST": knee.CAPACITY / 6, "MOST_OPEN": 2}),
                             (llama, {"REQUESTS": 4, "TOKENS": 20}),
                             (peers, {"REQUESTS": 4, "CASES": {"one": ("chunks=20", 20, 1, 0)}})):
         for name, number in smaller.items():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from aaco.calibration import compiler, libraries, work
+from aaco.calibration.device_compilers import NVCC, NVRTC, by_command, by_library
 from aaco.core.errors import Missing
 from aaco.core.readings import Absent
 
@@ -49,8 +50,8 @@ def test_no_thread_leaves_its_array(counted):
 def test_nvcc_takes_the_sources(arch):
     """Warnings count: an unused variable or a lost value in a kernel is a kernel that measures something else."""
     try:
-        code = compiler.by_command(compiler.NVCC, ["-cubin", f"-arch={arch}", "-O3", "-std=c++17", f"-I{SOURCES}",
-                                                   "-Werror", "all-warnings", "-x", "cu"], SOURCES)
+        code = by_command(NVCC, ["-cubin", f"-arch={arch}", "-O3", "-std=c++17", f"-I{SOURCES}", "-Werror",
+                                 "all-warnings", "-x", "cu"], SOURCES / compiler.KERNELS).code
     except Absent as reason:
         if "not on PATH" in str(reason):
             pytest.skip(f"no nvcc here: {reason}")
@@ -60,10 +61,11 @@ def test_nvcc_takes_the_sources(arch):
 
 def test_nvrtc_takes_the_sources():
     try:
-        libraries.load(*compiler.NVRTC)
+        libraries.load(NVRTC.name, NVRTC.versions)
     except Missing as reason:
         pytest.skip(reason.what)
-    code = compiler.by_library(compiler.NVRTC, "nvrtc", "CUBIN", ["--gpu-architecture=sm_90", "--std=c++17"], SOURCES)
+    code = by_library(NVRTC, ["--gpu-architecture=sm_90", "--std=c++17"], (SOURCES / compiler.KERNELS).read_bytes(),
+                      {name: (SOURCES / name).read_bytes() for name in compiler.HEADERS}).code
     assert code.startswith(b"\x7fELF")
 
 

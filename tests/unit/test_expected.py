@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -133,7 +134,7 @@ def test_runs_by_brute_force():
                     expected_runs.append(last)
                 else:
                     last.append(row)
-        rows, run = fusible_runs(lane, fusible)
+        rows, run = fusible_runs(replace(step(*[kernel(1)] * 12), lane=lane), fusible)
         assert [rows[run == number].tolist() for number in range(len(expected_runs))] == expected_runs
         assert len(rows) == fusible.sum()
 
@@ -148,7 +149,7 @@ def test_one_pass_by_brute_force():
         fusible = random.random(len(work.ns)) < 0.7
         left = in_one_pass(work, fusible).device_ns
         expected = own_time(work)
-        runs, numbers = fusible_runs(work.lane, fusible)
+        runs, numbers = fusible_runs(work, fusible)
         for number in np.unique(numbers):
             run = runs[numbers == number]
             norms = run[work.of_families("norm", "softmax")[run]]

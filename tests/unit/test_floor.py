@@ -19,6 +19,7 @@ from aaco.analytics.advice.floor import (
     kept_ns,
     scaled,
 )
+from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.work import (
@@ -341,6 +342,14 @@ def test_sorted_reads_keep_their_blocks():
 
 def test_without_work_of_the_host_the_device_chain_stays():
     assert floor_us(step(kernel(10), copy(200, "h2d", 500_000, False)), "host_work") == 20
+
+
+def test_the_floors_of_a_session_are_those_of_each_change_alone():
+    """They are made one after the other, and the least times of one are not those of the next."""
+    work = step(product(400, 1e10, FP32), kernel(30, "elementwise"), kernel(20, "norm"), copy(200, "h2d", 5e5, False))
+    floors = floors_of(work, StepTime(900_000, True))
+    assert floors.floors == tuple(floor(work, [mechanism]) for mechanism in MECHANISMS.values())
+    assert len({under.floor_ns for under in floors.floors}) > 4
 
 
 def test_prefetched_inputs_are_copied_beside_the_kernels():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from aaco.calibration import compiler, libraries
+from aaco.calibration.device_compilers import NVRTC, by_library
 from aaco.core.errors import Missing
 from aaco.replay.code import read_code
 
@@ -60,18 +61,16 @@ def test_clang_takes_it_for_amd(source, tmp_path):
     assert checked((tmp_path / "code").read_bytes(), "hsaco", source).isa == "gfx90a"
 
 
-def test_nvrtc_takes_them(tmp_path):
+def test_nvrtc_takes_them():
     try:
-        libraries.load(*compiler.NVRTC)
+        libraries.load(NVRTC.name, NVRTC.versions)
     except Missing as reason:
         pytest.skip(reason.what)
+    headers = {name: (compiler.sources() / name).read_bytes() for name in compiler.HEADERS}
     for source in TESTBEDS:
-        preprocessed = source.read_text().replace('#include "testbed.h"', (source.parent / "testbed.h").read_text())
-        folder = tmp_path / source.name
-        shutil.copytree(compiler.sources(), folder)
-        (folder / compiler.KERNELS).write_text(preprocessed)
+        headers["testbed.h"] = (source.parent / "testbed.h").read_bytes()
         options = ["--gpu-architecture=sm_90", "--std=c++17"]
-        code = compiler.by_library(compiler.NVRTC, "nvrtc", "CUBIN", options, folder)
+        code = by_library(NVRTC, options, source.read_bytes(), headers).code
         checked(code, "cubin", source)
 
 

@@ -44,6 +44,7 @@ FUNCTIONS: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "fill_stripes": ("cuMemsetD2D8Async", "hipMemset2DAsync", (_H, _Z, ctypes.c_ubyte, _Z, _Z, _P)),
     "stream": ("cuStreamCreate", "hipStreamCreateWithFlags", (_P, _U)),
     "wait": ("cuStreamSynchronize", "hipStreamSynchronize", (_P,)),
+    "synchronize": ("cuCtxSynchronize", "hipDeviceSynchronize", ()),
     "event": ("cuEventCreate", "hipEventCreateWithFlags", (_P, _U)),
     "record": ("cuEventRecord", "hipEventRecord", (_P, _P)),
     "elapsed": ("cuEventElapsedTime", "hipEventElapsedTime", (_P, _P, _P)),
@@ -64,7 +65,9 @@ FUNCTIONS: dict[str, tuple[str, str, tuple[Any, ...]]] = {
 }
 CAPTURE_RELAXED = 2
 # CUdevice_attribute, hipDeviceAttribute_t: multiprocessors, bytes of L2, major and minor of the compute capability.
-ATTRIBUTES: dict[Vendor, dict[str, int]] = {"NVIDIA": {"units": 16, "l2": 38, "major": 75, "minor": 76},
+# NVIDIA's also the memory's clock, kHz, and the width of its bus, bits; a driver that no longer says them gives 0.
+ATTRIBUTES: dict[Vendor, dict[str, int]] = {"NVIDIA": {"units": 16, "l2": 38, "major": 75, "minor": 76,
+                                                       "memory_khz": 36, "bus_bits": 37},
                                             "AMD": {"units": 63, "l2": 19}}
 LIBRARIES: dict[Vendor, tuple[str, tuple[str, ...]]] = {"NVIDIA": ("libcuda", ("1",)),
                                                         "AMD": ("libamdhip64", ("7", "6", "5", ""))}

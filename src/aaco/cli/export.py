@@ -10,6 +10,7 @@ import click
 from aaco.cli import manual, options, say
 
 if TYPE_CHECKING:
+    from aaco.report.exporters.histograms import Histogram
     from aaco.report.exporters.points import Point
 
 live = click.option("--live", is_flag=True, help="Instead of a session: what this machine's devices tell now.")
@@ -41,14 +42,17 @@ def prometheus(session: str | None, named: str | None, live: bool, output: Path 
     from aaco.core.files import write_atomically
     from aaco.report.exporters import prometheus as report
 
-    points, absent = _points(session, named, live, config_file, sessions_dir)
+    points, histograms, absent = _points(session, named, live, config_file, sessions_dir)
     if as_json:
         say.document({"schema_version": 1, "absent": absent, "points": [
             {"name": point.name, "prometheus": report.name(point), "unit": point.unit, "kind": point.kind,
              "value": point.value, "attributes": dict(point.attributes), "time_ns": point.time_ns}
-            for point in points]})
+            for point in points], "histograms": [
+            {"name": histogram.name, "prometheus": report.histogram_name(histogram), "unit": histogram.unit,
+             "bounds": histogram.bounds, "counts": histogram.counts, "sum": histogram.total,
+             "attributes": dict(histogram.attributes), "time_ns": histogram.time_ns} for histogram in histograms]})
         return
-    text = report.render(points, absent)
+    text = report.render(points, absent, histograms)
     if output and output != Path("-"):
         write_atomically(output, lambda file: file.write(text.encode()))
         say.aside(f"wrote {output}")
@@ -75,8 +79,8 @@ def otlp(session: str | None, named: str | None, live: bool, endpoint: str | Non
     """
     from aaco.workflows.export_otlp import send
 
-    points, absent = _points(session, named, live, config_file, sessions_dir)
-    sent = send(points, endpoint, timeout_s) if points else 0
+    points, histograms, absent = _points(session, named, live, config_file, sessions_dir)
+    sent = send(points, endpoint, timeout_s, histograms) if points else 0
     for why in absent:
         say.aside(f"absent: {why}", "warning")
     if as_json:
@@ -86,10 +90,13 @@ def otlp(session: str | None, named: str | None, live: bool, endpoint: str | Non
 
 
 def _points(session: str | None, named: str | None, live: bool, config_file: Path | None,
-            sessions_dir: Path | None) -> tuple[list[Point], list[str]]:
-    """Return the requested points, and why devices have none. Raise UsageError for two requests at once."""
+            sessions_dir: Path | None) -> tuple[list[Point], list[Histogram], list[str]]:
+    """Return the requested points, histograms of requests to a language model, and why devices have no points.
+
+    Raise UsageError for two requests at once.
+    """
     from aaco.core.errors import UsageError
-    from aaco.report.exporters import points
+    from aaco.report.exporters import histograms, points
 
     if live:
         if session or named:
@@ -97,10 +104,11 @@ def _points(session: str | None, named: str | None, live: bool, config_file: Pat
         from aaco.steps.device import telemetry_now
 
         readings_now = telemetry_now.now()
-        return points.of_devices(readings_now.devices), readings_now.absent
+        return points.of_devices(readings_now.devices), [], readings_now.absent
     from aaco import pipeline
     from aaco.core.session import find
 
     settings = options.settings(config_file, sessions_dir)
     exported = find(options.one_session(session, named), settings.config.storage.sessions_dir)
-    return points.of_session(pipeline.explain(exported, settings)), []
+    explanation = pipeline.explain(exported, settings)
+    return points.of_session(explanation), histograms.of_session(explanation), []

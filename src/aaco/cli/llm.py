@@ -28,14 +28,16 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 OF_DECODERS = ("genai", "backend", "batch")  # options by the kind of target that they are for
 OF_SERVERS = ("model", "api", "concurrency", "trace", "prompts", "shared_prefix_pct", "count_chunks", "body",
               "answers_as", "gap_timeout_s", "timeout_s", "real_time", "packet_stamps", "key_env", "key_file",
-              "certificates")
+              "certificates", "turns", "conversations")
 PLAIN = "one endpoint without --against"
 OF_ONE_REPORT = ("preset", "policy_file", "full")
 OF_SERVERS_ALONE = ("a load that rises", "--against")
 # Options that would have no effect, by what the command does.
 IGNORED = {"a load that rises": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct", "batches"),
            "--batches": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct"),
-           "--against": OF_ONE_REPORT, PLAIN: ("tolerance_pct",), "prompts of a file": ("shared_prefix_pct",),
+           "--against": (*OF_ONE_REPORT, "turns", "conversations"),
+           PLAIN: ("tolerance_pct",), "prompts of a file": ("shared_prefix_pct",),
+           "conversations of a file": ("shared_prefix_pct", "prompt_tokens"),
            "a URL that names its interface": ("api",), "a server without https": ("certificates",)}
 LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_latency_p99_ms"}
 
@@ -60,8 +62,13 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @click.option("--poisson", "poisson_per_s", type=llm_loads.RATE, metavar="R|R,R|A:B", help="The same at random times.")
 @click.option("--trace", type=FILE, help='Send when a file says: JSON lines with "timestamp" in ms.')
 @click.option("--prompts", type=FILE, help='Prompts: JSON lines with "prompt" or "messages", ShareGPT, or plain lines.')
-@click.option("--prompt-tokens", default="128", show_default=True, metavar="N|A:B", help="Words of a made prompt.")
-@click.option("--max-tokens", default="64", show_default=True, metavar="N|A:B", help="Most tokens of an answer.")
+@click.option("--turns", metavar="N|A:B", help="Hold conversations of so many turns, each with the answers before it; "
+              "-n, --rate and -c are of conversations.")
+@click.option("--conversations", type=FILE, help='Conversations: JSON lines with "turns" or "messages", or ShareGPT.')
+@click.option("--prompt-tokens", default="128", show_default=True, metavar="N|A:B|SHAPE", help="Words of a made "
+              "prompt: a number, an even range, normal:MEAN:SD or lognormal:MEDIAN:SIGMA.")
+@click.option("--max-tokens", default="64", show_default=True, metavar="N|A:B|SHAPE", help="Most tokens of an "
+              "answer, likewise.")
 @click.option("--shared-prefix", "shared_prefix_pct", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
               help="Share of each made prompt that is the same in all.")
 @click.option("--count-chunks", is_flag=True, help="Ask vLLM and llama.cpp for the tokens of each chunk, which ITL "
@@ -174,6 +181,8 @@ def _modes_of_server(urls: Sequence[str], fields: Mapping[str, Any]) -> Iterator
 
     if fields["prompts"] or fields["trace"]:
         yield "prompts of a file"
+    if fields["conversations"]:
+        yield "conversations of a file"
     if all(target.named_interface(url) for url in urls):
         yield "a URL that names its interface"
     if all(target.parse(url).scheme == "http" for url in urls):

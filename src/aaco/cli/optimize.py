@@ -1,7 +1,8 @@
-"""`aaco optimize`: which kernels are worth the effort."""
+"""`aaco optimize`: which kernels are worth the effort, and the search for a faster text of one."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,25 +17,46 @@ from aaco.core.errors import UsageError
 @click.option("--list", "only_list", is_flag=True, help="Show which kernels are worth optimising, and which gate "
                                                         "refuses each of the rest; change nothing.")
 @click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many kernels.")
+@click.option("--kernel", metavar="NAME", help="Search for a faster text of this kernel.")
+@click.option("--source", type=click.Path(path_type=Path),
+              help="The file that defines it.")
+@click.option("--capture", "captured", type=click.Path(path_type=Path), multiple=True,
+              help="A captured launch of it; give one for each shape that matters, the most frequent first.")
+@click.option("--budget", "budget_s", type=options.SECONDS, default="10m", show_default=True, metavar="DURATION",
+              help="Begin nothing that would end after so long: 90s, 10m, 1h.")
+@click.option("--seed", type=options.SEED, help="Of the changed inputs.  [default: drawn, and kept]")
+@click.option("--proposer", metavar="COMMAND", help="Also ask this command: JSON on its stdin, a patch on its stdout.")
+@click.option("--apply", is_flag=True, help="Write the kept text over the source; what was there becomes NAME.orig.")
+@click.option("--any-driver", is_flag=True, help="Replay with a driver other than the capture's, too.")
 @options.config_file
 @options.sessions_dir
 @options.as_json
-def optimize(session: str | None, named: str | None, only_list: bool, top: int, config_file: Path | None,
-             sessions_dir: Path | None, as_json: bool) -> None:
-    """Say which kernels of SESSION (by default the latest) are worth optimising.
+def optimize(session: str | None, named: str | None, only_list: bool, top: int, kernel: str | None,
+             source: Path | None, captured: tuple[Path, ...], budget_s: float, seed: int | None, proposer: str | None,
+             apply: bool, any_driver: bool, config_file: Path | None, sessions_dir: Path | None,
+             as_json: bool) -> None:
+    """Say which kernels of SESSION (by default the latest) are worth optimising, or search for a faster text of one.
 
     A kernel is if its roofline leaves time to gain, the critical path goes through it, and what limits it is of a kind
     that a change of its source can mend. The gates are settings of the section `optimize` (`aaco config` shows them).
     The priority is headroom x share of the path; `at most` is how many times faster the wall time would be if the
     kernel reached its roof.
+
+    With --kernel, --source and --capture each change of the source is compiled, and held against the untouched one in
+    replays: on the captured inputs and on changed ones, next to memory that nothing may touch, and timed in turns. The
+    best are confirmed in fresh processes. What is kept is 2 % faster or more; the default answer is "no change".
     """
+    if kernel is not None:
+        _search(kernel, source, captured, budget_s, seed, proposer, apply, any_driver, as_json)
+        return
     from aaco.core.session import find
     from aaco.report.sections import kernel_candidates as shown
     from aaco.steps import kernel_candidates
 
     reference = options.one_session(session, named)
     if not only_list:
-        raise UsageError("optimize what? this version lists what is worth it", "aaco optimize --list [SESSION]")
+        raise UsageError("optimize what? --list shows what is worth it, and --kernel searches for a faster text",
+                         "aaco optimize --list [SESSION], or --kernel NAME --source FILE --capture DIR")
     config = options.settings(config_file, sessions_dir).config
     session_judged = find(reference, config.storage.sessions_dir)
     judged = kernel_candidates.of(session_judged, config.optimize)
@@ -47,3 +69,18 @@ def optimize(session: str | None, named: str | None, only_list: bool, top: int, 
         say.line(line)
     if len(judged) > top:
         say.aside(f"{len(judged) - top:,} more; --top shows more of them")
+
+
+def _search(kernel: str, source: Path | None, captured: tuple[Path, ...], budget_s: float, seed: int | None,
+            proposer: str | None, apply: bool, any_driver: bool, as_json: bool) -> None:
+    from aaco.workflows import optimize_kernel as workflow
+
+    if source is None or not captured:
+        raise UsageError("--kernel needs the file that defines it, and a capture of a launch",
+                         "aaco optimize --kernel NAME --source FILE --capture DIR")
+    request = workflow.OptimizeRequest(kernel, source, captured, budget_s, seed, apply, any_driver)
+    outcome = workflow.optimize(request, workflow.proposers(shlex.split(proposer) if proposer else None))
+    if as_json:
+        say.document(workflow.document(outcome))
+    else:
+        say.lines(workflow.lines(outcome))

@@ -24,6 +24,8 @@ EXTRAS = {
     "opentelemetry": "otlp",
     "ray": "ray",
     "sympy": "optimize",
+    "tree_sitter": "kernels",
+    "tree_sitter_cpp": "kernels",
 }
 NAMED = re.compile(r"aaco\[(\w+)\]")
 

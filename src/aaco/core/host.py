@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import IO, ParamSpec, TypeVar
 
 from aaco.core.readings import Absent
 
@@ -77,22 +77,32 @@ def ask(command: Sequence[str], timeout_s: float = 5.0, most_bytes: int = OUTPUT
 
     A tool that does not answer is killed with all it started. any_code: take the answer with any exit code.
     """
+    code, answer = run(command, timeout_s, most_bytes)
+    if code and not (any_code and code > 0):
+        ending = "exits with" if code > 0 else "was killed by signal"
+        raise Absent(f"{command[0]} {ending} {abs(code)}: {first_printable(answer)}")
+    return answer
+
+
+def run(command: Sequence[str], timeout_s: float, most_bytes: int = OUTPUT_LIMIT, stdin: IO[bytes] | None = None,
+        stderr: IO[bytes] | None = None) -> tuple[int, str]:
+    """Return a tool's exit code and what it prints: both streams, unless a file takes its errors. A signal is a
+    negative code.
+
+    Raise Absent when it is not there, hangs or floods; it is then killed with all it started.
+    """
     path = shutil.which(command[0])
     if path is None:
         raise Absent(f"{command[0]} is not on PATH")
     environment = os.environ | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
     try:
-        process = subprocess.Popen([path, *command[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, start_new_session=True, env=environment)
+        process = subprocess.Popen([path, *command[1:]], stdin=stdin or subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=stderr or subprocess.STDOUT, start_new_session=True, env=environment)
     except OSError as error:
         raise Absent(f"{path}: {error.strerror}") from error
     with process:
         output = _listen(process, command[0], timeout_s, most_bytes)
-    answer = output.decode(errors="replace")
-    if process.returncode and not (any_code and process.returncode > 0):
-        ending = "exits with" if process.returncode > 0 else "was killed by signal"
-        raise Absent(f"{command[0]} {ending} {abs(process.returncode)}: {first_printable(answer)}")
-    return answer
+    return process.returncode, output.decode(errors="replace")
 
 
 def _listen(process: subprocess.Popen[bytes], name: str, timeout_s: float, most_bytes: int) -> bytes:

@@ -34,6 +34,7 @@ class StreamedAnswer:
         self.model = self.detail = self.failure = ""
         self.usage, self.timings = Usage(), Timings()
         self.source = ""
+        self.place: dict[str, int | None] = {}  # of a turn of a conversation: which
         self.done = self.finished = self.is_stream = False  # is_stream: whether the header promises events
         self._head: dict[str, Any] = {}
         self._events = EventSplitter()

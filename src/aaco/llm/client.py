@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from aaco.llm import own_thread, stamps
 from aaco.llm.connection import MOST_READ, ServerConnection, TlsConnection
+from aaco.llm.conversations import RunningConversations
 from aaco.llm.packets import PacketTap
 from aaco.llm.record import NO_STAMP, Kind, ReadRecorder, RecorderOfSides
 from aaco.llm.target import Server
@@ -31,6 +32,7 @@ from aaco.llm.target import Server
 CHECK_NS = 50_000_000  # between looks at the timeouts
 LOOK_NS = stamps.NS  # between looks at the clocks, and writes of the record
 START_NS = 5_000_000  # before the first request is due
+NEVER = 1 << 62
 # Why a request ended without a whole answer, as the record has it.
 REFUSED, TLS, CUT, GARBLED, SILENT, SLOW, DESCRIPTORS = (
     b"connect", b"tls", b"cut", b"not_http", b"gap_timeout", b"timeout", b"descriptors")
@@ -42,7 +44,8 @@ class Load:
 
     due_ns: since the start, in order; None: each as soon as one of `most_open` is done. most_open: requests under way
     at once; None: no limit. gap_s, whole_s: how long an answer may pause, and take. real_time: whether the client runs
-    before all other programs. packet_stamps: whether a packet socket stamps each packet.
+    before all other programs. packet_stamps: whether a packet socket stamps each packet. conversations: what to send in
+    place of requests: the plan is of their first turns, the others go when the answer before them has ended.
     """
 
     requests: Sequence[bytes]
@@ -52,6 +55,12 @@ class Load:
     whole_s: float = 600.0
     real_time: bool = False
     packet_stamps: bool = False
+    conversations: RunningConversations | None = None
+
+    @property
+    def total(self) -> int:
+        """Return how many requests there are, if no turn of a conversation fails."""
+        return self.conversations.left if self.conversations else len(self.requests)
 
 
 def run(load: Load, server: Server, path: Path, secret: str = "",
@@ -60,7 +69,7 @@ def run(load: Load, server: Server, path: Path, secret: str = "",
 
     secret: what must not reach the record.
     """
-    _run(load, [server], [0] * len(load.requests), [ReadRecorder(path, secret.encode())], progress)
+    _run(load, [server], [0] * load.total, [ReadRecorder(path, secret.encode())], progress)
 
 
 def run_in_turns(load: Load, servers: Sequence[Server], sides: Sequence[int], paths: Sequence[Path], secret: str = "",
@@ -97,7 +106,9 @@ class _Client:
         self._by_descriptor: dict[int, ServerConnection] = {}
         self._idle: list[list[ServerConnection]] = [[] for _ in servers]
         self._began: dict[int, int] = {}  # when each request under way was dispatched
-        self._next = self._done = 0
+        self._next = self._done = self._begun = 0  # begun: of the plan; the other requests are later turns
+        self._talk = load.conversations
+        self._planned = self._talk.count if self._talk else len(load.requests)
         self._since = self._looked = 0  # before the look at the sockets before this one, and before this one
         self._due = load.due_ns
         self._freed: deque[int] = deque()  # of a load without times: when the next requests may go
@@ -107,14 +118,14 @@ class _Client:
 
     def run(self) -> None:
         """Send all, and read until every answer has ended."""
-        total, start = len(self._load.requests), stamps.now() + START_NS
+        total, start = self._load.total, stamps.now() + START_NS
         if self._due is None:
-            self._freed.extend([start] * min(self._load.most_open or total, total))
+            self._freed.extend([start] * min(self._load.most_open or self._planned, self._planned))
         else:
             self._due = self._due + start
         check = look = 0
         try:
-            while self._done < total:
+            while self._is_left(total):
                 at = stamps.now()
                 if at >= look:
                     look = at + LOOK_NS
@@ -144,12 +155,19 @@ class _Client:
         self._recorder.add(-1, Kind.CLOCK, real, monotonic, str(width).encode())
         self._recorder.flush()
 
+    def _is_left(self, total: int) -> bool:
+        return self._talk.left > 0 if self._talk else self._done < total
+
     def _next_due(self) -> int:
-        if self._next >= len(self._load.requests) or self._is_full():
-            return 1 << 62
+        if self._is_full():
+            return NEVER
+        if self._talk and self._talk.due is not None:  # who talks goes on before another begins
+            return self._talk.due
+        if self._begun >= self._planned:
+            return NEVER
         if self._due is not None:
-            return int(self._due[self._next])
-        return self._freed[0] if self._freed else 1 << 62
+            return int(self._due[self._begun])
+        return self._freed[0] if self._freed else NEVER
 
     def _is_full(self) -> bool:
         return self._load.most_open is not None and len(self._began) >= self._load.most_open
@@ -166,12 +184,24 @@ class _Client:
         while (intended := self._next_due()) <= at:
             request = self._next
             self._next += 1
-            if self._due is None:
-                self._freed.popleft()
+            self._choose(request)
             at = stamps.now()
             self._began[request] = at
             self._recorder.add(request, Kind.DISPATCH, intended, at, self._cpu_wait(at - intended))
+            if self._talk:
+                self._recorder.add(request, Kind.TURN, NO_STAMP, at, self._talk.note(request))
             self._begin(request, at)
+
+    def _choose(self, request: int) -> None:
+        """Take what may go next: a turn that waits, else the next of the plan."""
+        if self._talk and self._talk.due is not None:
+            self._talk.go_on(request)
+            return
+        if self._due is None:
+            self._freed.popleft()
+        if self._talk:
+            self._talk.begin(request, self._begun)
+        self._begun += 1
 
     def _cpu_wait(self, late_ns: int) -> bytes:
         """Return how long of a dispatch's lateness the thread at most waited for a CPU, in digits; none: not known."""
@@ -181,7 +211,8 @@ class _Client:
 
     def _begin(self, request: int, at: int, on_new: bool = False) -> None:
         """Send a request on an idle connection, else on a new one."""
-        content, side = self._load.requests[request], self._sides[request]
+        content = self._talk.content(request) if self._talk else self._load.requests[request]
+        side = self._sides[request]
         if self._idle[side] and not on_new:
             connection = self._idle[side].pop()
             connection.begin(request, content, at)
@@ -284,6 +315,8 @@ class _Client:
             add(request, Kind.HEAD, kernel_ns, user_ns, connection.head, self._since)
         if body:
             add(request, Kind.BODY, kernel_ns, user_ns, body, since_ns)
+            if self._talk:
+                self._talk.add(request, body)
         if connection.is_complete:
             self._answered(connection)
 
@@ -338,7 +371,9 @@ class _Client:
         self._recorder.add(request, Kind.END, NO_STAMP, at, why + detail)
         del self._began[request]
         self._done += 1
-        if self._due is None:
+        if self._talk:
+            self._talk.end(request, at, not why)
+        if self._due is None and not (self._talk and self._talk.due is not None):  # else a turn that waits may go
             self._freed.append(at)
 
     def _end_late(self, at: int) -> None:

@@ -94,6 +94,8 @@ class Parsing:
             answer.first_byte_ns, answer.read_ns = stamp_ns or user_ns, stamp_ns or answer.read_ns
         elif kind == Kind.HEAD:
             answer.begin(piece)
+        elif kind == Kind.TURN:
+            answer.place = json.loads(piece)
         elif kind == Kind.PROMPT:
             answer.take_prompt(int(piece))
         elif kind == Kind.TOKEN:
@@ -149,6 +151,7 @@ def _row(answer: StreamedAnswer) -> dict[str, Any]:
                "t_end_ns": answer.end_ns, "http_status": answer.http_status, "cpu_wait_ns": answer.cpu_wait_ns}
     return {"request_id": answer.request, "t_intended_ns": answer.intended_ns, "t_send_ns": answer.send_ns,
             **{name: None if number == UNKNOWN else number for name, number in numbers.items()}, **answer.counts,
-            **answer.server_times,
+            **answer.server_times, "conversation": answer.place.get("conversation"), "turn": answer.place.get("turn"),
+            "after_request": answer.place.get("after"),
             "chunks": answer.chunks, "status": answer.status, "detail": answer.detail or None,
             "model": answer.model or None, "sent_again": answer.again}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,29 +23,59 @@ TEXT = ("the of and to in is that it was for on are as with his they at be this 
 WORDS = TEXT.split()
 EXAMPLE = 'a JSON object in each line: {"prompt": "..."}'
 MOST_FILE = 1 << 30  # bytes
+LONGEST = 1 << 24  # tokens
+SHAPES, SPREADS = ("normal", "lognormal"), 4.0
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """A range of numbers, drawn from evenly."""
+    """Numbers from least to most, drawn evenly, or from a distribution and cut to that range.
+
+    shape: even, normal (centre: mean, spread: standard deviation) or lognormal (centre: median, spread: standard
+    deviation of the logarithm).
+    """
 
     least: int
     most: int
+    shape: str = "even"
+    centre: float = 0.0
+    spread: float = 0.0
 
     @classmethod
     def parse(cls, text: str, option: str) -> Lengths:
-        """Return the range of "64" or "16:128". Raise UsageError."""
+        """Return the lengths of "64", "16:128", "normal:128:32" or "lognormal:128:0.5". Raise UsageError."""
+        shape, _, numbers = text.partition(":")
+        if shape in SHAPES:
+            return cls._drawn(shape, numbers, f"{option} {text}", option)
         ends = text.split(":")
-        if len(ends) > 2 or not all(end.isascii() and end.isdecimal() and 0 < int(end) < 1 << 24 for end in ends):
-            raise UsageError(f"{option} {text}: neither a number nor a range", f"{option} 64, or {option} 16:128")
+        if len(ends) > 2 or not all(end.isascii() and end.isdecimal() and 0 < int(end) < LONGEST for end in ends):
+            raise UsageError(f"{option} {text}: neither a number, a range nor a distribution",
+                             f"{option} 64, {option} 16:128, or {option} lognormal:128:0.5")
         least, most = int(ends[0]), int(ends[-1])
         if least > most:
             raise UsageError(f"{option} {text}: the range ends before it begins", f"{option} {most}:{least}")
         return cls(least, most)
 
+    @classmethod
+    def _drawn(cls, shape: str, numbers: str, where: str, option: str) -> Lengths:
+        """Return lengths of a distribution, which end four spreads above its centre. Raise UsageError."""
+        try:
+            centre, spread = map(float, numbers.split(":"))
+        except ValueError:
+            centre = spread = math.nan
+        if not (1 <= centre < LONGEST and 0 < spread < LONGEST):
+            raise UsageError(f"{where}: not two numbers above 0, the first at least 1", f"{option} {shape}:128:"
+                             f"{'32' if shape == 'normal' else '0.5'}")
+        most = centre + SPREADS * spread if shape == "normal" else centre * math.exp(min(SPREADS * spread, 50.0))
+        return cls(1, int(min(most, LONGEST - 1)), shape, centre, spread)
+
     def draw(self, generator: np.random.Generator) -> int:
-        """Return a number of the range."""
-        return int(generator.integers(self.least, self.most + 1))
+        """Return one of them."""
+        if self.shape == "even":
+            return int(generator.integers(self.least, self.most + 1))
+        drawn = generator.normal(self.centre, self.spread) if self.shape == "normal" else \
+            generator.lognormal(math.log(self.centre), self.spread)
+        return int(min(max(round(drawn), self.least), self.most))
 
 
 @dataclass(frozen=True)
@@ -66,16 +97,17 @@ class Ask:
 def made(count: int, prompt: Lengths, answer: Lengths, shared_pct: float, seed: int) -> list[Ask]:
     """Return prompts of random words; the first shared_pct of each is the same in all."""
     generator = np.random.default_rng(seed)
-    shared = _words(generator, prompt.most)
+    shared = random_words(generator, prompt.most)
     return [_made(generator, prompt.draw(generator), answer.draw(generator), shared, shared_pct) for _ in range(count)]
 
 
 def _made(generator: np.random.Generator, words: int, tokens: int, shared: list[str], shared_pct: float) -> Ask:
     common = round(words * shared_pct / 100)
-    return Ask(" ".join(shared[:common] + _words(generator, words - common)), None, tokens)
+    return Ask(" ".join(shared[:common] + random_words(generator, words - common)), None, tokens)
 
 
-def _words(generator: np.random.Generator, count: int) -> list[str]:
+def random_words(generator: np.random.Generator, count: int) -> list[str]:
+    """Return words drawn evenly."""
     return [WORDS[index] for index in generator.integers(0, len(WORDS), count)]
 
 
@@ -89,14 +121,14 @@ def read(path: Path, count: int | None, prompt: Lengths, answer: Lengths, seed: 
     """
     generator = np.random.default_rng(seed)
     asks = [_ask(entry, f"{path}: entry {number}", generator, prompt, answer)
-            for number, entry in enumerate(_entries(path), 1)]
+            for number, entry in enumerate(entries(path), 1)]
     if not asks:
         raise UsageError(f"{path}: no prompt in it", EXAMPLE)
     total = len(asks) if count is None else count
     return [asks[index % len(asks)] for index in range(total)]
 
 
-def _entries(path: Path) -> Iterator[Any]:
+def entries(path: Path) -> Iterator[Any]:
     """Yield the entries of a file: objects, or lines of plain text."""
     with files.storage(path):
         if path.stat().st_size > MOST_FILE:
@@ -122,8 +154,8 @@ def _ask(entry: Any, where: str, generator: np.random.Generator, prompt: Lengths
         return Ask(entry, None, answer.draw(generator))
     if not isinstance(entry, dict):
         raise UsageError(f"{where}: neither text nor an object", '{"prompt": "..."}')
-    tokens = _number(entry, ("max_tokens", "output_length"), where) or answer.draw(generator)
-    at_ms, messages = _number(entry, ("timestamp",), where), entry.get("messages")
+    tokens = number_of(entry, ("max_tokens", "output_length"), where) or answer.draw(generator)
+    at_ms, messages = number_of(entry, ("timestamp",), where), entry.get("messages")
     if isinstance(messages, list) and messages:
         return Ask(json.dumps(messages), messages, int(tokens), at_ms)
     turns = entry.get("conversations")
@@ -132,12 +164,12 @@ def _ask(entry: Any, where: str, generator: np.random.Generator, prompt: Lengths
     if not isinstance(text, str):
         if text is not None:
             raise UsageError(f"{where}: its prompt is no text", '{"prompt": "..."}')
-        length = _number(entry, ("input_length",), where)
-        text = " ".join(_words(generator, int(length) if length else prompt.draw(generator)))
+        length = number_of(entry, ("input_length",), where)
+        text = " ".join(random_words(generator, int(length) if length else prompt.draw(generator)))
     return Ask(text, None, int(tokens), at_ms)
 
 
-def _number(entry: dict[str, Any], names: tuple[str, ...], where: str) -> float | None:
+def number_of(entry: dict[str, Any], names: tuple[str, ...], where: str) -> float | None:
     """Return the first of these that the entry has. Raise UsageError for one that is no number."""
     for name in names:
         if (number := entry.get(name)) is not None:

@@ -46,7 +46,8 @@ class Kind(IntEnum):
     completed the answer's header; its bytes are a JSON object of what the header says. FIRST: the read with the
     answer's first byte. BODY: a read with content. AGAIN: sent once more on a new connection. END: the bytes are empty
     where the answer was complete, else why it ended. PACKETS: at the end of a load with packet stamps; the bytes are a
-    JSON object of counts: packets, dropped ones, reads, and reads that missed a packet. Of a target in this process, in
+    JSON object of counts: packets, dropped ones, reads, and reads that missed a packet. TURN: follows a DISPATCH; the
+    bytes are a JSON object of the turn of a conversation that the request is. Of a target in this process, in
     place of reads: PROMPT has the number of the prompt's tokens as bytes, TOKEN is one token of the answer, which was
     on the host at user_ns.
 
@@ -64,6 +65,7 @@ class Kind(IntEnum):
     PACKETS = 8
     PROMPT = 9
     TOKEN = 10
+    TURN = 11
 
 
 class Recorded(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from aaco.core import files
 from aaco.core.candidate import Candidate
@@ -53,19 +53,19 @@ def _end_torn(descriptor: int) -> str:
     return "" if not size or os.pread(descriptor, 1, size - 1) == b"\n" else "\n"
 
 
-def read(path: Path) -> Read:
-    """Return the lines of the log in order; none where there is no file. Raise StorageError."""
+def read(path: Path, form: TypeAdapter[Any] = LINE) -> Read:
+    """Return the lines of the log in order; none where there is no file. form: of a line. Raise StorageError."""
     if not path.exists():
         return Read((), 0)
     with files.storage(path):
         texts = path.read_bytes().splitlines()
-    lines = [_parse(text) for text in texts]
+    lines = [_parse(text, form) for text in texts]
     return Read(tuple(line for line in lines if line is not None), lines.count(None))
 
 
-def _parse(text: bytes) -> Any:
+def _parse(text: bytes, form: TypeAdapter[Any]) -> Any:
     try:
-        return LINE.validate_json(text)
+        return form.validate_json(text)
     except ValidationError:
         return None
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 # mallopt(3), of glibc: more freed memory than this at the heap's end goes back; larger blocks are mapped alone.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-KEPT = 4 << 20
+KEPT = 32 << 20
 PLENTY = 256 << 20  # resident memory below which nothing is trimmed: what goes back must be faulted in anew
 GROWTH = 32 << 20  # above it, so much more than after the last trim is worth another
 _STATM = Path("/proc/self/statm")

@@ -22,7 +22,7 @@ from aaco.core.show import SILENT, Show
 from aaco.core.tables import ALL
 from aaco.tracelake import documents, layout
 from aaco.tracelake.perfetto_export import perfetto
-from aaco.tracelake.perfetto_export.timeline_tracks import SHOWN, device_titles
+from aaco.tracelake.perfetto_export.timeline_tracks import device_titles
 from aaco.tracelake.queries import Tables
 
 FORMS = {"perfetto": perfetto.write_protobuf, "chrome": perfetto.write_chrome}
@@ -41,7 +41,7 @@ def export(session: Session, path: Path, form: str, show: Show = SILENT) -> tupl
     shifts = shifts_of(documents.read(session, layout.TRACE["collectives"]))
     titles = device_titles(documents.read(session, layout.CAPTURES).get("captures", []))
     stored = Tables(session)
-    rows = sum(stored.rows(name) for name in SHOWN)  # every row is a slice or a value; those without a time are neither
+    rows = sum(stored.rows(name) for name in perfetto.SHOWN)  # about as many slices and values
     counts: list[int] = []
 
     def fill(file: IO[bytes]) -> None:

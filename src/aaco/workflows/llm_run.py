@@ -25,7 +25,8 @@ from aaco.core.show import SILENT, Show
 from aaco.core.tables import REQUESTS as REQUESTS_TABLE
 from aaco.governance.interleaved import request_pairs
 from aaco.governance.verdict import RegressionVerdict
-from aaco.llm import arrivals, client, own_thread, prompts, server_metrics, target
+from aaco.llm import arrivals, client, own_thread, prompts, server_metrics, target, turns
+from aaco.llm.conversations import ConversationTurn, RunningConversations, ask_of
 from aaco.llm.packets import PacketTap
 from aaco.llm.prompts import Ask, Lengths
 from aaco.llm.target import Api, Server, Target
@@ -44,9 +45,10 @@ TERMS = ("ttft", "tpot", "latency")
 class LoadRequest:
     """What to ask of which endpoint, as a user gives it; as EndpointLoad where the names are the same.
 
-    requests: None: 100, or as many as the trace has. rate_per_s, poisson_per_s, trace: at most one. answers_as: more
-    names of the model that an answer may give. body: further fields of every request. key_env, key_file: where the
-    key is.
+    requests: None: 100, or as many as the trace or the file of conversations has; of conversations their number.
+    turns: of each made conversation, a number or a range; None: single requests. rate_per_s, poisson_per_s, trace: at
+    most one. answers_as: more names of the model that an answer may give. body: further fields of every request.
+    key_env, key_file: where the key is.
     """
 
     url: str
@@ -58,6 +60,8 @@ class LoadRequest:
     poisson_per_s: float | None = None
     trace: Path | None = None
     prompts: Path | None = None
+    turns: str | None = None
+    conversations: Path | None = None
     prompt_tokens: str = "128"
     max_tokens: str = "64"
     shared_prefix_pct: float = 0.0
@@ -80,10 +84,21 @@ class LoadRequest:
                                               ("--trace", self.trace)) if setting is not None]
         if len(timed) > 1:
             raise UsageError(f"{' and '.join(timed)}: two plans of when to send", "give one of them")
+        sources = [option for option, source in (("--prompts", self.prompts), ("--conversations", self.conversations),
+                                                 ("--turns", self.turns)) if source]
+        if len(sources) > 1:
+            raise UsageError(f"{' and '.join(sources)}: two sources of what to ask", "give one of them")
+        if self.trace and (self.turns or self.conversations):
+            raise UsageError("--trace is of single requests", "--rate or --poisson: when conversations begin")
         if self.trace and self.prompts:
             raise UsageError("--trace brings its own prompts", "leave out --prompts")
         if self.key_env and self.key_file:
             raise UsageError("--api-key-env and --api-key-file: two keys", "give one of them")
+
+    @property
+    def has_turns(self) -> bool:
+        """Return whether it is for conversations, in place of single requests."""
+        return bool(self.turns or self.conversations)
 
     @property
     def arrivals(self) -> Arrivals:
@@ -101,9 +116,9 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
     key, to = _key(request), target.parse(request.url, request.api)
     concurrency = request.concurrency or (1 if request.arrivals == "closed" else None)
     _refuse_descriptors(concurrency)
-    asks = _asks(request)
-    due = _due(request, asks)
-    load = _document(request, to, len(asks), concurrency)
+    asks, talk, count = _content(request, to, key)
+    due = _due(request, asks, count)
+    load = _document(request, to, talk.left if talk else count, concurrency)
     show.step(f"looking for {to.url}")
     server = target.reach(to, request.certificates)
     _refuse_privileges(request, server)
@@ -111,9 +126,9 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
     load = replace(load, server=server_metrics.before(to, server, key))
     session = begin(load, settings, tag)
     with outcome(session):
-        show.step(f"asking {request.model} at {to.url} {len(asks):,} times")
+        show.step(f"asking {request.model} at {to.url} {load.requests:,} times")
         client.run(client.Load(bodies, due, concurrency, request.gap_timeout_s, request.timeout_s,
-                               request.real_time, request.packet_stamps), server,
+                               request.real_time, request.packet_stamps, talk), server,
                    session.folder / layout.READS, key, show.progress)
         _count_after(session, to, server, key)
         show.step("explaining")
@@ -143,22 +158,48 @@ def _key(request: LoadRequest) -> str:
     return key
 
 
+def _content(request: LoadRequest, to: Target, key: str) -> tuple[list[Ask], RunningConversations | None, int]:
+    """Return what to ask, or the conversations to hold, and how many of either. Raise UsageError, StorageError."""
+    if not request.has_turns:
+        asks = _asks(request)
+        return asks, None, len(asks)
+    talk = RunningConversations(_conversations(request), lambda messages, most: _encoded(
+        request, to, ask_of(messages, most, to.api), key))
+    return [], talk, talk.count
+
+
+def _conversations(request: LoadRequest) -> list[list[ConversationTurn]]:
+    """Return the conversations to hold. Raise UsageError, StorageError."""
+    prompt, answer = _lengths(request)
+    if request.conversations:
+        return turns.read_turns(request.conversations, request.requests, answer, request.seed)
+    return turns.made_turns(request.requests or REQUESTS, Lengths.parse(request.turns or "1", "--turns"), prompt,
+                            answer, request.shared_prefix_pct, request.seed)
+
+
+def _lengths(request: LoadRequest) -> tuple[Lengths, Lengths]:
+    """Return the lengths of prompts and of answers. Raise UsageError."""
+    return Lengths.parse(request.prompt_tokens, "--prompt-tokens"), Lengths.parse(request.max_tokens, "--max-tokens")
+
+
 def _asks(request: LoadRequest) -> list[Ask]:
     """Return what to ask, in order. Raise UsageError, StorageError."""
-    prompt, answer = Lengths.parse(request.prompt_tokens, "--prompt-tokens"), Lengths.parse(request.max_tokens,
-                                                                                            "--max-tokens")
+    prompt, answer = _lengths(request)
     if source := request.trace or request.prompts:
         count = request.requests if request.trace else request.requests or REQUESTS
         return prompts.read(source, count, prompt, answer, request.seed)
     return prompts.made(request.requests or REQUESTS, prompt, answer, request.shared_prefix_pct, request.seed)
 
 
-def _due(request: LoadRequest, asks: Sequence[Ask]) -> Ints | None:
-    """Return when each is due, ns since the start; None: when one before it is done. Raise UsageError."""
+def _due(request: LoadRequest, asks: Sequence[Ask], count: int) -> Ints | None:
+    """Return when each, or each conversation, is due, ns since the start; None: when one before it is done.
+
+    Raise UsageError.
+    """
     if request.rate_per_s:
-        return arrivals.constant(request.rate_per_s, len(asks))
+        return arrivals.constant(request.rate_per_s, count)
     if request.poisson_per_s:
-        return arrivals.poisson(request.poisson_per_s, len(asks), request.seed)
+        return arrivals.poisson(request.poisson_per_s, count, request.seed)
     if request.trace:
         times = [ask.at_ms for ask in asks if ask.at_ms is not None]
         if len(times) < len(asks):
@@ -184,14 +225,15 @@ def _refuse_privileges(request: LoadRequest, server: Server) -> None:
 
 
 def _document(request: LoadRequest, to: Target, count: int, concurrency: int | None) -> EndpointLoad:
-    source = request.trace or request.prompts
+    source = request.trace or request.prompts or request.conversations
     return EndpointLoad(
         url=to.url, api=to.api, model=request.model, answers_as=list(request.answers_as), requests=count,
         arrivals=request.arrivals, rate_per_s=request.rate_per_s or request.poisson_per_s, concurrency=concurrency,
         prompts=f"{source} sha256 {files.sha256(source)}" if source else "random words",
         prompt_tokens=request.prompt_tokens, max_tokens=request.max_tokens,
         shared_prefix_pct=request.shared_prefix_pct, body=redact(json.dumps(dict(request.body))), seed=request.seed,
-        gap_timeout_s=request.gap_timeout_s, timeout_s=request.timeout_s, terms=dict(request.terms))
+        gap_timeout_s=request.gap_timeout_s, timeout_s=request.timeout_s, terms=dict(request.terms),
+        turns=request.turns or ("of the file" if request.conversations else ""))
 
 
 def _encoded(request: LoadRequest, to: Target, ask: Ask, key: str) -> bytes:
@@ -221,12 +263,14 @@ def compare_endpoints(request: LoadRequest, against: str, settings: Settings, to
     """
     if request.trace:
         raise UsageError("--trace sends at times of its own", "leave out --against")
+    if request.has_turns:
+        raise UsageError("turns of a conversation hold the answers of one server", "leave out --against")
     key, targets = _key(request), [target.parse(url, request.api) for url in (against, request.url)]
     concurrency = request.concurrency or (2 if request.arrivals == "closed" else None)
     _refuse_descriptors(concurrency)
     asks = _asks(request)
     sides = request_pairs.sides(len(asks), request.seed)
-    due = _due(request, asks)
+    due = _due(request, asks, len(asks))
     show.step(f"looking for {' and '.join(to.url for to in targets)}")
     servers = [target.reach(to, request.certificates) for to in targets]
     for server in servers:

@@ -58,7 +58,7 @@ def sweep(request: LoadRequest, rising: RisingLoad, settings: Settings, tag: str
     Loads rise, as a server that was overloaded may not be itself for a while. No step has the prompts of another: a
     prefix that it left in the server's cache would make the next look faster.
     """
-    if request.prompts or request.trace:
+    if request.prompts or request.trace or request.conversations:
         _refuse_source(request)
     steps: list[LoadStep] = []
     run = None
@@ -75,7 +75,7 @@ def sweep(request: LoadRequest, rising: RisingLoad, settings: Settings, tag: str
 
 def _refuse_source(request: LoadRequest) -> None:
     raise UsageError("a rising load makes its own prompts: those of a file would be in the server's cache after the "
-                     "first step", "leave out --prompts and --trace")
+                     "first step", "leave out --prompts, --conversations and --trace")
 
 
 def next_loads(rising: RisingLoad, steps: Sequence[LoadStep]) -> Iterator[tuple[float, bool]]:

@@ -13,7 +13,7 @@ from functools import reduce
 import numpy as np
 
 from aaco.analytics.advice.action import HOST_BOUND
-from aaco.analytics.advice.floor import StepTime, device_chain_ns
+from aaco.analytics.advice.floor import LeastTimes, StepTime, device_chain_ns
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS
 from aaco.analytics.advice.work import OPTIMIZER, StepWork
@@ -40,13 +40,14 @@ class ChangedStep:
     saved_ns: float = 0.0
 
 
-def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0) -> ChangedStep:
+def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0,
+                 times: LeastTimes | None = None) -> ChangedStep:
     """Return the step after these changes together; samples: times as many in a step, of a larger batch.
 
     Raise Absent where a mechanism has nothing to do, or its outcome cannot be known. A larger batch gains nothing with
-    samples of 1: who advises it says how much larger.
+    samples of 1: who advises it says how much larger. times: of this work, where they are at hand.
     """
-    responses = [_response(work, mechanism) for mechanism in mechanisms]
+    responses = [_response(times or LeastTimes(work), mechanism) for mechanism in mechanisms]
     device = reduce(np.minimum, (response.device_ns for response in responses))
     if samples != 1.0:
         device = _per_sample(work, device, samples)
@@ -88,9 +89,9 @@ def _per_sample(work: StepWork, device: Reals, samples: float) -> Reals:
     return np.where(once, device, fixed) / samples + np.where(once, 0.0, device - fixed)
 
 
-def _response(work: StepWork, mechanism: Mechanism) -> Response:
+def _response(times: LeastTimes, mechanism: Mechanism) -> Response:
     """Return what a mechanism does. Raise Absent where its floor is: there it has nothing to do, or is not known."""
-    least = np.clip(mechanism.least_ns(work), 0.0, work.sure_ns)
+    least = times.of(mechanism)
     if mechanism.respond is None:
         raise Absent("the device's work does not show how such a change usually leaves a step")
-    return mechanism.respond(work, least)
+    return mechanism.respond(times.work, least)

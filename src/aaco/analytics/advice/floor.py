@@ -87,13 +87,39 @@ def device_chain_ns(work: StepWork, least_ns: Reals | None = None, lane: Ints | 
     return float(times.max(initial=0.0)) / work.steps
 
 
-def floor(work: StepWork, mechanisms: Sequence[Mechanism]) -> MechanismFloor:
-    """Return the floor of these mechanisms done together."""
+class LeastTimes:
+    """The least times of one work's rows by mechanism; the last ones are remembered, for the next question is often of
+    the same mechanism, and all of them at once would take much memory.
+    """
+
+    def __init__(self, work: StepWork) -> None:
+        self.work = work
+        self._last: tuple[str, Reals | Absent] | None = None
+
+    def of(self, mechanism: Mechanism) -> Reals:
+        """Return a mechanism's least times, at most what each row took. Raise Absent where they cannot be known."""
+        if self._last is None or self._last[0] != mechanism.name:
+            self._last = mechanism.name, self._least(mechanism)
+        if isinstance(self._last[1], Absent):
+            raise self._last[1]
+        return self._last[1]
+
+    def _least(self, mechanism: Mechanism) -> Reals | Absent:
+        try:
+            least = np.minimum(mechanism.least_ns(self.work), self.work.sure_ns)
+        except Absent as reason:
+            return reason
+        return np.maximum(least, 0.0, out=least)
+
+
+def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | None = None) -> MechanismFloor:
+    """Return the floor of these mechanisms done together. times: of this work, where they are at hand."""
     name = " + ".join(mechanism.name for mechanism in mechanisms)
+    times = times or LeastTimes(work)
     try:
-        left = _left(work, [mechanism for mechanism in mechanisms if mechanism.first])
+        left = _left(times, [mechanism for mechanism in mechanisms if mechanism.first])
         least = reduce(np.minimum, (_least(left, mechanism) for mechanism in mechanisms if not mechanism.first),
-                       left.sure_ns)
+                       left.work.sure_ns)
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
         chain_ns = device_chain_ns(work, least, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
@@ -140,18 +166,19 @@ def kept_ns(step: StepTime, of: MechanismFloor) -> float | None:
     return max(of.floor_ns, step.ns - of.most_ns)
 
 
-def _left(work: StepWork, mechanisms: Sequence[Mechanism]) -> StepWork:
-    """Return the work as these mechanisms leave it, each with its part of every row's time."""
+def _left(times: LeastTimes, mechanisms: Sequence[Mechanism]) -> LeastTimes:
+    """Return the times of the work that these mechanisms leave, each with its part of every row's time."""
     if not mechanisms:
-        return work
-    parts = [_least(work, mechanism) / np.maximum(work.sure_ns, 1.0) for mechanism in mechanisms]
-    return replace(work, ns=np.rint(work.ns * np.prod(parts, axis=0)).astype(np.int64))
+        return times
+    work = times.work
+    parts = [_least(times, mechanism) / np.maximum(work.sure_ns, 1.0) for mechanism in mechanisms]
+    return LeastTimes(replace(work, ns=np.rint(work.ns * np.prod(parts, axis=0)).astype(np.int64)))
 
 
-def _least(work: StepWork, mechanism: Mechanism) -> Reals:
+def _least(times: LeastTimes, mechanism: Mechanism) -> Reals:
     """Return a mechanism's least times. Raise Absent with its name."""
     try:
-        return np.clip(mechanism.least_ns(work), 0.0, work.sure_ns)
+        return times.of(mechanism)
     except Absent as reason:
         raise Absent(f"{mechanism.name}: {reason}") from reason
 

@@ -9,7 +9,7 @@ from typing import Any
 from aaco.analytics.advice.achieved import changed_step
 from aaco.analytics.advice.action import EFFORTS
 from aaco.analytics.advice.expected import Expected, RankedChange, expected, ranked
-from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, device_chain_ns, floor
+from aaco.analytics.advice.floor import LeastTimes, MechanismFloor, StepTime, ceiling, device_chain_ns, floor
 from aaco.analytics.advice.mechanisms import ACTIONS, MECHANISMS
 from aaco.analytics.advice.track_record import TrackRecord
 from aaco.analytics.advice.work import StepWork
@@ -109,11 +109,12 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
     record: what changes gained on devices like this one; None for the reason in why_no_record. facts: of the workload.
     """
     chain_ns = device_chain_ns(work)
-    floors = {name: floor(work, [mechanism]) for name, mechanism in MECHANISMS.items()}
+    times, floors = LeastTimes(work), dict[str, MechanismFloor]()
     likely, why, saved_ns = dict[str, Expected](), dict[str, str](), dict[str, float]()
     for mechanism in MECHANISMS.values():
+        floors[mechanism.name] = floor(work, [mechanism], times)
         try:
-            changed = changed_step(work, step, [mechanism], mechanism.samples)
+            changed = changed_step(work, step, [mechanism], mechanism.samples, times)
             if floors[mechanism.name].targets and mechanism.samples == 1:
                 saved_ns[mechanism.name] = max(changed.saved_ns, changed.waits_ns)
             if record is None:

@@ -17,7 +17,6 @@ import numpy as np
 from aaco.analytics.advice.work import COLLECTIVE, StepOperator, StepWork, WorkName
 from aaco.analytics.kernels.families import POINTWISE
 from aaco.analytics.roofline.units import MATRIX_FAMILIES, rate_used
-from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
@@ -84,16 +83,11 @@ def widest_rate(rates: Iterable[float | None]) -> float | None:
     return max((rate for rate in rates if rate), default=None)
 
 
-def product_operators(work: StepWork) -> dict[int, Ints]:
-    """Return the rows of each operator that launched a product, a convolution, attention or a recurrent layer."""
-    products = work.of_families(*PRODUCTS)
-    return {number: rows for number, rows in work.rows_by_operator.items() if products[rows].any()}
-
-
-def product_names(work: StepWork, rows: Ints) -> tuple[WorkName, ...]:
-    """Return the names of the products among these rows."""
-    return tuple(work.names[label] for label in distinct.numbers(work.label[rows]).tolist()
-                 if work.names[label].family in PRODUCTS)
+def product_names(work: StepWork) -> dict[int, tuple[WorkName, ...]]:
+    """Return by operator the names of the products, convolutions, attention and recurrent layers that it launched."""
+    names = {number: tuple(name for name in names if name.family in PRODUCTS)
+             for number, names in work.names_by_operator.items()}
+    return {number: products for number, products in names.items() if products}
 
 
 def product_roofs(work: StepWork, rate_of: RateOf, width: float = 1.0, with_bytes: bool = True,
@@ -103,22 +97,26 @@ def product_roofs(work: StepWork, rate_of: RateOf, width: float = 1.0, with_byte
 
     Products without a known operator or rate take no time. Raise Absent where such ones take more than MOST_UNKNOWN.
     """
-    least = own_time(work)
-    unknown = (work.operator < 0) & work.named(lambda name: name.family in PRODUCTS and is_meant(NO_OPERATOR, (name,)))
-    for number, rows in product_operators(work).items():
-        operator, names = work.operators[number], product_names(work, rows)
+    unknown, left = np.zeros(len(work.operators) + 1, bool), np.ones(len(work.operators) + 1)
+    for number, names in product_names(work).items():
+        operator = work.operators[number]
         if not is_meant(operator, names):
             continue
         roof = _roof_ns(work, operator, names, rate_of(operator, names), width if with_bytes else 0.0)
-        if roof is None:
-            unknown[rows] = True
-            continue
-        took = least[rows].sum()
-        least[rows] *= min(1.0, roof * _calls(operator, rows) / took) if took else 1.0
-    if least[unknown].sum() > MOST_UNKNOWN * work.ns.sum():
+        unknown[number] = roof is None
+        left[number] = _left(roof or 0.0, work.operator_calls[number], work.operator_ns[number])
+    stray = (work.operator < 0) & work.named(lambda name: name.family in PRODUCTS and is_meant(NO_OPERATOR, (name,)))
+    if work.operator_ns[unknown].sum() + work.sure_ns[stray].sum() > MOST_UNKNOWN * work.ns.sum():
         raise Absent("the shapes, types or peaks of most products are not known")
-    least[unknown] = 0.0
+    left[unknown] = 0.0
+    least: Reals = work.sure_ns * left[work.operator]
+    least[stray] = 0.0
     return least
+
+
+def _left(least_ns: float, calls: float, took_ns: float) -> float:
+    """Return the part of the time that some calls took which is left with each at its least time."""
+    return min(1.0, least_ns * calls / took_ns) if took_ns else 1.0
 
 
 def _roof_ns(work: StepWork, operator: StepOperator, names: tuple[WorkName, ...], rate: float | None, width: float
@@ -137,26 +135,31 @@ def is_convolution(operator: StepOperator, names: Iterable[WorkName]) -> bool:
     return "conv" in operator.name or any(name.family == "conv" for name in names)
 
 
-def _calls(operator: StepOperator, rows: Ints) -> float:
-    return len(rows) / operator.kernels
-
-
 def memory_roofs(work: StepWork, rows: Flags, width: float = 1.0) -> Reals:
     """Return the times with these rows at the time that their bytes need; at none where those are not known.
 
     width: of their elements, in those of now. The family of the kernel that takes most of an operator says which bytes
     are sure.
     """
-    least = own_time(work)
-    least[rows & (work.operator < 0)] = 0.0
-    for number, mine in work.rows_by_operator.items():
-        meant = mine[rows[mine]]
-        took = least[meant].sum()
-        if took:
-            operator, longest = work.operators[number], meant[np.argmax(least[meant])]
-            sure = SURE_OF.get(work.names[work.label[longest]].family, 0.0) * (operator.bytes or 0.0)
-            least[meant] *= min(1.0, work.limits.memory_ns(width * sure) * _calls(operator, meant) / took)
-    return least
+    if not rows.any():
+        return own_time(work)
+    took, count = work.by_operator(np.where(rows, work.sure_ns, 0.0)), work.by_operator(rows)
+    left = np.zeros(len(took))
+    for number, label in _longest(work, rows).items():
+        operator = work.operators[number]
+        sure = SURE_OF.get(work.names[label].family, 0.0) * (operator.bytes or 0.0)
+        left[number] = _left(work.limits.memory_ns(width * sure), count[number] / operator.kernels, took[number])
+    return np.where(rows, work.sure_ns * left[work.operator], work.sure_ns)
+
+
+def _longest(work: StepWork, rows: Flags) -> dict[int, int]:
+    """Return by operator the label of the longest of these rows; of equals of the first."""
+    mine = np.flatnonzero(rows & (work.operator >= 0))
+    operator, ns = work.operator[mine], work.sure_ns[mine]
+    most = np.full(len(work.operators), -1.0)
+    np.maximum.at(most, operator, ns)
+    longest = mine[ns == most[operator]][::-1]
+    return dict(zip(work.operator[longest].tolist(), work.label[longest].tolist(), strict=True))
 
 
 def collective_least(work: StepWork) -> Reals:

@@ -17,13 +17,11 @@ from aaco.analytics.advice.least import (
     own_rate,
     own_time,
     product_names,
-    product_operators,
     product_roofs,
 )
 from aaco.analytics.advice.limits import DeviceLimits
 from aaco.analytics.advice.mechanism import Response
 from aaco.analytics.advice.work import StepOperator, StepWork
-from aaco.analytics.streaming.stream_ids import rows_by_stream
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
@@ -61,7 +59,7 @@ def in_one_pass(work: StepWork, fusible: Flags) -> Response:
     All softmax and norms that are one kernel each are left: each needs a pass of its own over its rows.
     """
     device, left = own_time(work), np.ones(len(fusible))
-    rows, run = fusible_runs(work.lane, fusible)
+    rows, run = fusible_runs(work, fusible)
     if not len(rows):
         return Response(device, left)
     whole = work.of_families(*WHOLE)[rows]
@@ -73,10 +71,10 @@ def in_one_pass(work: StepWork, fusible: Flags) -> Response:
     return Response(device, left)
 
 
-def fusible_runs(lane: Ints, fusible: Flags) -> tuple[Ints, Ints]:
+def fusible_runs(work: StepWork, fusible: Flags) -> tuple[Ints, Ints]:
     """Return the fusible rows, and of each the number of its run: rows that follow each other in a lane."""
-    order = rows_by_stream(lane)
-    flags, lanes = fusible[order], lane[order]
+    order = work.lane_order
+    flags, lanes = fusible[order], work.lane[order]
     starts = flags & np.r_[True, ~flags[:-1] | (lanes[1:] != lanes[:-1])] if len(order) else flags
     return order[flags], (np.cumsum(starts) - 1)[flags]
 
@@ -96,12 +94,13 @@ def retyped(work: StepWork, least: Reals) -> Response:
     attention is another kernel then, at REACH. Reads by index take as long: lines of memory, not widths. Each kernel of
     a recurrent layer waits for the one before: its fixed part stays, and half of the rest.
     """
-    own, now, products = own_time(work), roofs_now(work), np.zeros(len(least), bool)
-    reach = np.full(len(least), REACH)
-    for number, rows in product_operators(work).items():
-        products[rows] = True
-        if is_convolution(work.operators[number], product_names(work, rows)):
-            reach[rows] = REACH_CONVOLUTION / FAST_CONVOLUTION
+    own, now = own_time(work), roofs_now(work)
+    is_product, reaches = np.zeros(len(work.operators) + 1, bool), np.full(len(work.operators) + 1, REACH)
+    for number, names in product_names(work).items():
+        is_product[number] = True
+        if is_convolution(work.operators[number], names):
+            reaches[number] = REACH_CONVOLUTION / FAST_CONVOLUTION
+    products, reach = is_product[work.operator], reaches[work.operator]
     ratio = np.divide(least, now, out=np.full(len(least), HALF), where=(now > 0) & (least > 0))
     same_share = np.where(work.of_families("attention") & (least > 0), 0.0, own * ratio)
     fixed = np.minimum(own, FIXED_NS)
@@ -121,14 +120,13 @@ def streamed_ns(work: StepWork, rows: Flags) -> Reals:
 
     At most what a row took; 0 where its bytes are not known.
     """
-    own, streamed = own_time(work), np.zeros(len(rows))
-    for number, mine in work.rows_by_operator.items():
-        meant, operator = mine[rows[mine]], work.operators[number]
-        took = own[meant].sum()
-        if took and operator.bytes:
-            needed = _stream_ns(work.limits, operator.bytes) * len(meant) / operator.kernels
-            streamed[meant] = own[meant] * min(1.0, needed / took)
-    return streamed
+    took, count = work.by_operator(np.where(rows, work.sure_ns, 0.0)), work.by_operator(rows)
+    part = np.zeros(len(took))
+    for number, operator in enumerate(work.operators):
+        if took[number] and operator.bytes:
+            needed = _stream_ns(work.limits, operator.bytes) * count[number] / operator.kernels
+            part[number] = min(1.0, needed / took[number])
+    return np.where(rows, work.sure_ns * part[work.operator], 0.0)
 
 
 def _stream_ns(limits: DeviceLimits, moved_bytes: float) -> float:

@@ -20,6 +20,7 @@ from aaco.analytics.costs.torch.priced import arguments
 from aaco.analytics.kernels import families
 from aaco.analytics.roofline.units import KIND
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers, rows_by_stream
+from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.distinct import coded
 
@@ -118,7 +119,10 @@ class StepWork:
 
     def of_families(self, *meant: str) -> Flags:
         """Return which rows are kernels of these families."""
-        return self.named(lambda name: name.family in meant)
+        if meant not in self._families:
+            self._families[meant] = self.named(lambda name: name.family in meant)
+            self._families[meant].setflags(write=False)
+        return self._families[meant]
 
     def copies(self, *kinds: str) -> Flags:
         """Return which rows are copies of these kinds."""
@@ -129,14 +133,18 @@ class StepWork:
 
         Waits for late ranks are part of collectives, or of any work where no kernel is known to be one.
         """
-        pairs = 2 * lane + self._waits
+        pairs = self._own_pairs if lane is self.lane else 2 * lane + self._waits
         rest, least = _sums(pairs, times).reshape(-1, 2).T
         own = self._own_waits if lane is self.lane else _sums(pairs, self.sure_ns).reshape(-1, 2)[:, 1]
         return rest + np.maximum(0.0, np.minimum(least, own - self.waited_ns))
 
     @cached_property
+    def _own_pairs(self) -> Ints:
+        return 2 * self.lane + self._waits
+
+    @cached_property
     def _own_waits(self) -> Reals:
-        return _sums(2 * self.lane + self._waits, self.sure_ns).reshape(-1, 2)[:, 1]
+        return _sums(self._own_pairs, self.sure_ns).reshape(-1, 2)[:, 1]
 
     @cached_property
     def own_lane_ns(self) -> Reals:
@@ -167,13 +175,38 @@ class StepWork:
         return float(self.call_shares.sum())
 
     @cached_property
-    def rows_by_operator(self) -> dict[int, Ints]:
-        """The rows of each operator that is known."""
-        order = rows_by_stream(self.operator + 1)
-        numbers, first = np.unique(self.operator[order], return_index=True)
-        rows = dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
-        rows.pop(-1, None)
-        return rows
+    def lane_order(self) -> Ints:
+        """The rows lane by lane, in start order."""
+        return rows_by_stream(self.lane)
+
+    def by_operator(self, times: Reals | Flags | None = None) -> Reals:
+        """Return by operator the sum of the times, or the count, of its (flagged) rows; the last is of no known one."""
+        sums = np.bincount(self.operator + 1, weights=times, minlength=len(self.operators) + 1).astype(float)
+        return np.roll(sums, -1)
+
+    @cached_property
+    def operator_ns(self) -> Reals:
+        """The sum of sure_ns of each operator; the last is of no known operator."""
+        return self.by_operator(self.sure_ns)
+
+    @cached_property
+    def operator_calls(self) -> Reals:
+        """How many calls of each operator all steps have; the last is of rows of no known operator."""
+        return self.by_operator() / np.array([*(operator.kernels for operator in self.operators), 1.0])
+
+    @cached_property
+    def names_by_operator(self) -> dict[int, tuple[WorkName, ...]]:
+        """The names of the rows of each operator that has some."""
+        labels: dict[int, list[int]] = {}
+        pairs = distinct.values((self.operator + 1) * len(self.names) + self.label) if self.names else self.label
+        for operator, label in zip(*(part.tolist() for part in np.divmod(pairs, max(1, len(self.names)))), strict=True):
+            labels.setdefault(operator - 1, []).append(label)
+        labels.pop(-1, None)
+        return {operator: tuple(self.names[label] for label in mine) for operator, mine in labels.items()}
+
+    @cached_property
+    def _families(self) -> dict[tuple[str, ...], Flags]:
+        return {}
 
 
 def advance_ns(lane: Ints, start: Ints, end: Ints) -> Ints:
@@ -182,7 +215,7 @@ def advance_ns(lane: Ints, start: Ints, end: Ints) -> Ints:
     Rows in start order; times from 0 on.
     """
     added = np.zeros(len(lane), np.int64)
-    for number in np.unique(lane).tolist():
+    for number in distinct.numbers(lane).tolist():
         rows = np.flatnonzero(lane == number)
         until = np.maximum.accumulate(np.r_[0, end[rows]])[:-1]
         added[rows] = np.maximum(0, end[rows] - np.maximum(start[rows], until))

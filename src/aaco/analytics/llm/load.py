@@ -39,7 +39,8 @@ class EndpointLoad:
     many packets came ("packets"), how many of them the client did not see ("dropped"), its reads ("reads"), and those
     of which a packet is missing ("missed"); null: without, or cut short. process: null: a server answered.
     baseline: session of the endpoint that was asked in turns with this one, prompt by prompt; empty: none was.
-    server: what the server itself counted; null: it was not asked.
+    server: what the server itself counted; null: it was not asked. turns: of each conversation, a number or a range;
+    empty: single requests.
     """
 
     url: str
@@ -64,6 +65,7 @@ class EndpointLoad:
     process: InProcess | None = None
     baseline: str = ""
     server: ServerCounters | None = None
+    turns: str = ""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> EndpointLoad:

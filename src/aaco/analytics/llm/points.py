@@ -52,6 +52,7 @@ class Points:
     prompt: Ints
     cached: Ints
     chunks: Ints
+    turn: Ints  # how many answers of its conversation come before a request
     is_ok: Flags
     has_clock: bool
 
@@ -91,7 +92,8 @@ def points_of(requests: pa.Table) -> Points:
     names = {"intended": "t_intended_ns", "send": "t_send_ns", "cpu_wait": "cpu_wait_ns",
              "first_byte": "t_first_byte_ns", "first": "t_first_ns", "first_earliest": "t_first_earliest_ns",
              "last": "t_last_ns", "last_earliest": "t_last_earliest_ns", "end": "t_end_ns",
-             "tokens": "output_tokens", "prompt": "prompt_tokens", "cached": "cached_tokens", "chunks": "chunks"}
+             "tokens": "output_tokens", "prompt": "prompt_tokens", "cached": "cached_tokens", "chunks": "chunks",
+             "turn": "turn"}
     ok = pc.equal(requests["status"].cast(pa.string()), "ok")
     has_clock = requests["t_send_ns"].null_count < len(requests) and not pc.any(requests["from_send"]).as_py()
     return Points(**{field: numbers(name) for field, name in names.items()}, is_ok=np.asarray(ok.to_numpy(), bool),

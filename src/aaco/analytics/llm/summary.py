@@ -27,6 +27,7 @@ from aaco.tracelake import layout
 NAME = "endpoint"
 QUANTILES = (0.5, 0.9, 0.99)
 ALL, COLD, WARM, UNSTATED = "all", "cold", "warm", "unstated"
+UNSTATED_LATER = "unstated, later turns"  # which begin with what the server has computed before
 MIXED = ("answers with and without a cached prefix are not put together: the report has the times of each kind "
          "(ttft of cold and warm)")
 NO_COUNTS = "the server does not say with each chunk how many tokens it has: see icl (--count-chunks)"
@@ -57,7 +58,7 @@ class QuantileEstimate:
 @dataclass(frozen=True)
 class LatencyQuantiles:
     """Quantiles of one latency, ms. group: all, or cold, warm and unstated: without and with a cached prefix, and where
-    the server does not say."""
+    the server does not say (and for later turns of conversations)."""
 
     name: str
     group: str
@@ -230,7 +231,7 @@ def _by_server(requests: pa.Table, inside: Flags) -> Iterator[LatencyQuantiles]:
         ns = pc.fill_null(requests[column], UNKNOWN).to_numpy()
         ms = ns[inside & (ns != UNKNOWN)] / NS_PER_MS
         if len(ms):
-            yield _latency(name, ALL, LatencyBounds(ms, ms, ms))
+            yield quantiles_of(name, ALL, LatencyBounds(ms, ms, ms))
         elif name in PHASES:
             yield _absent(name, NO_PHASE)
 
@@ -250,10 +251,10 @@ def _latencies(points: Points, inside: Flags, tally: EventTally) -> Iterator[Lat
     for group, members in _groups(points, inside):
         for name, since in (("", points.intended), ("_dispatched", points.send)):
             why = _why_unseen(points, members, since)
-            yield _latency(f"ttft{name}", group, points.ttft(since).of(members), why)
-            yield _latency(f"latency{name}", group, points.latency(since).of(members), why)
+            yield quantiles_of(f"ttft{name}", group, points.ttft(since).of(members), why)
+            yield quantiles_of(f"latency{name}", group, points.latency(since).of(members), why)
     has_tpot = inside & points.has_tpot
-    yield _latency("tpot", ALL, points.tpot.of(has_tpot), _why_no_tpot(points, inside))
+    yield quantiles_of("tpot", ALL, points.tpot.of(has_tpot), _why_no_tpot(points, inside))
     yield _pooled("icl", *tally.icl())
     yield _pooled("itl", *tally.itl()) if tally.is_counted else _absent("itl", NO_COUNTS)
 
@@ -274,12 +275,18 @@ def _why_unseen(points: Points, members: Flags, since: Ints) -> str:
 
 def _groups(points: Points, inside: Flags) -> list[tuple[str, Flags]]:
     """Return the requests by what the server says of their prefix, where it does not say the same of all."""
-    states = ((COLD, points.cached == 0), (WARM, points.cached > 0), (UNSTATED, points.cached == UNKNOWN))
-    groups = [(name, inside & state) for name, state in states if (inside & state).any()]
+    groups = [(name, inside & state) for name, state in cache_states(points) if (inside & state).any()]
     return groups if len(groups) > 1 else [(ALL, inside)]
 
 
-def _latency(name: str, group: str, spread: LatencyBounds, why: str = "") -> LatencyQuantiles:
+def cache_states(points: Points) -> Iterator[tuple[str, Flags]]:
+    """Yield which requests are in which state of the server's cache of prefixes, as far as it says so."""
+    yield from ((COLD, points.cached == 0), (WARM, points.cached > 0))
+    yield UNSTATED, (points.cached == UNKNOWN) & (points.turn <= 0)
+    yield UNSTATED_LATER, (points.cached == UNKNOWN) & (points.turn > 0)
+
+
+def quantiles_of(name: str, group: str, spread: LatencyBounds, why: str = "") -> LatencyQuantiles:
     """Return the quantiles of a latency of requests; their intervals hold what merged reads leave open."""
     return LatencyQuantiles(name, group, len(spread.ms), [_tail(spread, q, why) for q in QUANTILES])
 

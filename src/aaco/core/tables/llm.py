@@ -9,6 +9,9 @@ REQUESTS = TableSpec(
     "One row per request to an endpoint of a language model (`aaco llm`, or what another tool recorded). Times of the "
     "answer are those at which the kernel received it if it gave a stamp; of another tool those of its reads.", {
         "request_id": (INT, "row key in the order of dispatch"),
+        "conversation": (INT, "number of the conversation that it is a turn of; null outside of conversations"),
+        "turn": (INT, "how many answers of its conversation come before it"),
+        "after_request": (INT, "request whose answer it follows; null of a first turn"),
         "t_intended_ns": (INT, "when it was due by the load's plan; without one, when its turn came; null where "
                                "another tool does not say"),
         "t_send_ns": (INT, "when the client began on it: opened a connection, if it needed one, and sent; null where "

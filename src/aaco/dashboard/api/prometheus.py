@@ -14,14 +14,16 @@ from aaco.core.errors import AacoError
 from aaco.core.session import Session
 from aaco.dashboard.lake import Lake, TheLake
 from aaco.dashboard.paths import without_folders
-from aaco.report.exporters import points, prometheus
+from aaco.report.exporters import histograms, points, prometheus
+from aaco.report.exporters.histograms import Histogram
 from aaco.steps.device import telemetry_now
 from aaco.tracelake.index import stamp
 from aaco.tracelake.layout import MANIFEST
 
 router = APIRouter(tags=["monitoring"])
 MEDIA = "text/plain"
-_explained: WeakKeyDictionary[Lake, tuple[tuple[Path, object], list[points.Point]]] = WeakKeyDictionary()
+Exported = tuple[list[points.Point], list[Histogram]]
+_explained: WeakKeyDictionary[Lake, tuple[tuple[Path, object], Exported]] = WeakKeyDictionary()
 
 
 class Text(Response):
@@ -40,25 +42,26 @@ def metrics(lake: TheLake) -> Response:
     reported = telemetry_now.now()
     entries = lake.index.entries()
     measured = [*points.of_sessions(Counter(entry.status for entry in entries)), *points.of_devices(reported.devices)]
-    newest, why = _newest(lake)
-    return Response(prometheus.render([*measured, *newest], [*reported.absent, *why]),
+    (newest, spreads), why = _newest(lake)
+    return Response(prometheus.render([*measured, *newest], [*reported.absent, *why], spreads),
                     media_type=prometheus.CONTENT_TYPE)
 
 
-def _newest(lake: Lake) -> tuple[list[points.Point], list[str]]:
+def _newest(lake: Lake) -> tuple[Exported, list[str]]:
     entry = next((entry for entry in lake.index.entries() if entry.status == "complete"), None)
     if entry is None:
-        return [], ["no complete session"]
+        return ([], []), ["no complete session"]
     try:
         return _points_of(lake, entry.folder), []
     except (AacoError, OSError) as error:  # it may have been removed just now
-        return [], [without_folders(f"session {entry.session_id}: {error}")]
+        return ([], []), [without_folders(f"session {entry.session_id}: {error}")]
 
 
-def _points_of(lake: Lake, folder: Path) -> list[points.Point]:
-    """Return the session's points. The session is explained again when its manifest is replaced."""
+def _points_of(lake: Lake, folder: Path) -> Exported:
+    """Return the session's points and histograms. The session is explained again when its manifest is replaced."""
     seal = (folder, stamp(folder, MANIFEST))
     kept = _explained.get(lake)
     if kept is None or kept[0] != seal:
-        kept = _explained[lake] = seal, points.of_session(pipeline.explain(Session(folder), lake.settings))
+        explanation = pipeline.explain(Session(folder), lake.settings)
+        kept = _explained[lake] = seal, (points.of_session(explanation), histograms.of_session(explanation))
     return kept[1]

@@ -16,7 +16,7 @@ from aaco.governance.suite import Suite
 from aaco.replay.documents import CaptureDocument, MeasuredRoles
 from aaco.report.renderers.json_schema import Report
 from aaco.report.sections.what_if import WhatIf
-from aaco.tracelake.document_schemas import ledger
+from aaco.tracelake.document_schemas import kernel_search, ledger
 from aaco.tracelake.history.replicates import Baseline
 from aaco.tracelake.share.archive import Contents
 
@@ -24,7 +24,7 @@ from aaco.tracelake.share.archive import Contents
 ELSEWHERE: dict[str, type[Any]] = {
     "baseline": Baseline, "machine_card": MachineCard, "sla": sla.Report, "sla_policy": sla.Policy, "bundle": Contents,
     "drift_status": DriftStatus, "change_points": ChangePoints, "ci": gate.Report, "ci_suite": Suite, "report": Report,
-    "what_if": WhatIf, "ledger_line": ledger.LedgerRow,
+    "what_if": WhatIf, "ledger_line": ledger.LedgerRow, "kernel_search_line": kernel_search.KernelSearchRow,
     "kernel_capture": CaptureDocument, "kernel_capture_roles": MeasuredRoles}
 
 

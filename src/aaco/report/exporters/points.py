@@ -57,7 +57,7 @@ def of_session(explanation: Explanation) -> list[Point]:
     """Return the measured readings with their intervals, the bottleneck class, the verdict and the top kernels."""
     model, backend = content.heading(explanation)
     subject = {"aaco.model": model, "aaco.backend": backend}
-    ended = _ended_ns(explanation.record)
+    ended = ended_ns(explanation.record)
     points = [*_about(explanation, subject, ended), *_readings(explanation.readings, subject, ended),
               *_judged(explanation, subject, ended), *_kernels(explanation, subject, ended)]
     return [point for point in points if math.isfinite(point.value)]
@@ -155,6 +155,7 @@ def _device(device: Mapping[str, Any]) -> Iterator[Point]:
                     {**which, "aaco.gpu.held_down.reason": reason})
 
 
-def _ended_ns(record: Mapping[str, Any]) -> int | None:
+def ended_ns(record: Mapping[str, Any]) -> int | None:
+    """Return when a session ended, ns since 1970; None where it did not."""
     text = record.get("finished_utc")
     return None if text is None else round(datetime.fromisoformat(text).timestamp() * 1e9)

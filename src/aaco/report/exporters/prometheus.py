@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 
+from aaco.report.exporters.histograms import Histogram
 from aaco.report.exporters.points import Point
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -16,14 +18,36 @@ WORDS = {"s": "seconds", "By": "bytes", "W": "watts", "J": "joules", "Cel": "cel
 PER = {"s": "second", "By": "byte"}
 
 
-def render(points: Iterable[Point], absent: Sequence[str] = ()) -> str:
+def render(points: Iterable[Point], absent: Sequence[str] = (), histograms: Iterable[Histogram] = ()) -> str:
     """Return the text: a block per metric with its meaning and kind. absent: reasons, as comments."""
     blocks: dict[str, list[Point]] = {}
     for point in points:
         blocks.setdefault(name(point), []).append(point)
     comments = [f"# absent: {_one_line(why)}" for why in absent]
-    lines = [*comments, *(line for metric, samples in blocks.items() for line in _block(metric, samples))]
+    spreads: dict[str, list[Histogram]] = {}
+    for histogram in histograms:
+        spreads.setdefault(histogram_name(histogram), []).append(histogram)
+    lines = [*comments, *(line for metric, samples in blocks.items() for line in _block(metric, samples)),
+             *(line for metric, spread in spreads.items() for line in _buckets(metric, spread))]
     return "".join(f"{line}\n" for line in lines)
+
+
+def histogram_name(histogram: Histogram) -> str:
+    """Return the name of a histogram's metric, such as gen_ai_client_operation_duration_seconds."""
+    return name(Point(histogram.name, histogram.unit, 0.0, ""))
+
+
+def _buckets(metric: str, histograms: Sequence[Histogram]) -> Iterator[str]:
+    """Yield a block; a bucket counts all values up to its end, as Prometheus has it."""
+    yield f"# HELP {metric} {_escaped(_one_line(histograms[0].meaning), quotes=False)}"
+    yield f"# TYPE {metric} histogram"
+    for histogram in histograms:
+        labels = {key: str(value) for key, value in histogram.attributes.items()}
+        ends = [*map(repr, map(float, histogram.bounds)), "+Inf"]
+        for end, count in zip(ends, accumulate(histogram.counts), strict=True):
+            yield f"{metric}_bucket{_labels(labels | {'le': end})} {count}"
+        yield f"{metric}_sum{_labels(labels)} {histogram.total!r}"
+        yield f"{metric}_count{_labels(labels)} {histogram.count}"
 
 
 def name(point: Point) -> str:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import IO
 
 import numpy as np
 import pyarrow as pa
 
 from aaco.core.arrays import Ints
+from aaco.tracelake.perfetto_export import request_tracks, timeline_tracks
 from aaco.tracelake.perfetto_export.nesting import lay
-from aaco.tracelake.perfetto_export.timeline_tracks import Events, Track, Values, events, values
+from aaco.tracelake.perfetto_export.timeline_tracks import Events, Track, Values
 from aaco.tracelake.perfetto_export.trackevents import Slices, Writer
 
 Told = Callable[[int], None]  # how many slices and values are written
 AS_NAMED: Mapping[str, str] = {}
+SHOWN = (*timeline_tracks.SHOWN, *request_tracks.SHOWN)  # the tables that slices and values are of
 
 
 def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table], report_count: Told = lambda count: None,
@@ -26,20 +29,28 @@ def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table], report_count
     Slices that overlap on one track without nesting are shown on further lanes of it.
     """
     writer, declared, count = Writer(file), set[int](), 0
-    for track_events in events(tables):
+    for track_events in _events(tables):
         laid = lay(track_events.track, track_events.start, track_events.end)
         writer.slices(Slices(_declare(writer, declared, track_events, laid.lane, titles), track_events.start,
                              track_events.end, track_events.name, track_events.names, laid.begin, laid.end,
                              track_events.flows, track_events.flow_end, track_events.notes))
         count += len(track_events.start)
         report_count(count)
-    for series in values(tables):
+    for series in _values(tables):
         _process(writer, declared, series.track, titles)
         writer.counter(series.track.uuid(), series.track.process_uuid, series.track.name, series.unit)
         writer.values(series.track.uuid(), series.times, series.values)
         count += len(series.times)
         report_count(count)
     return count
+
+
+def _events(tables: Mapping[str, pa.Table]) -> Iterator[Events]:
+    return chain(timeline_tracks.events(tables), request_tracks.events(tables))
+
+
+def _values(tables: Mapping[str, pa.Table]) -> Iterator[Values]:
+    return chain(timeline_tracks.values(tables), request_tracks.values(tables))
 
 
 def _declare(writer: Writer, declared: set[int], track_events: Events, lane: Ints,
@@ -90,11 +101,11 @@ def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table], report_count: 
 
 def _chrome_lines(tables: Mapping[str, pa.Table], named: set[tuple[int, int]],
                   titles: Mapping[str, str]) -> Iterator[list[str]]:
-    for track_events in events(tables):
+    for track_events in _events(tables):
         yield [line for track in track_events.tracks for line in _chrome_names(track, named, titles)]
         for rows in np.array_split(np.arange(len(track_events.start)), len(track_events.start) // 50_000 + 1):
             yield _chrome_slices(track_events, rows)
-    for series in values(tables):
+    for series in _values(tables):
         yield _chrome_names(series.track, named, titles)
         yield _chrome_values(series)
 

@@ -15,7 +15,6 @@ from aaco.analytics.advice.least import (
     memory_roofs,
     own_rate,
     own_time,
-    product_names,
     product_roofs,
 )
 from aaco.analytics.advice.mechanism import Mechanism, Response
@@ -33,9 +32,7 @@ VECTORISED = "vectorized_elementwise_kernel"
 
 
 def _least_ns(work: StepWork) -> Reals:
-    convolving = [rows for number, rows in work.rows_by_operator.items()
-                  if is_convolution(work.operators[number], product_names(work, rows))]
-    if not convolving:
+    if not any(is_convolution(work.operators[number], names) for number, names in work.names_by_operator.items()):
         raise Absent("nothing convolves")
     gone = work.of_families(*CONVERSIONS) | work.copies(*LOCAL_COPIES)
     reads = work.of_families(*READERS) & ~work.named(lambda name: VECTORISED in name.name)

@@ -5,14 +5,7 @@ What an algorithm needs around it, such as conversions of its operands, is part 
 
 from __future__ import annotations
 
-from aaco.analytics.advice.least import (
-    is_convolution,
-    own_rate,
-    product_names,
-    product_operators,
-    product_roofs,
-    tf32_too,
-)
+from aaco.analytics.advice.least import is_convolution, own_rate, product_names, product_roofs, tf32_too
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.work import StepWork
 from aaco.core.arrays import Reals
@@ -20,8 +13,7 @@ from aaco.core.readings import Absent
 
 
 def _least_ns(work: StepWork) -> Reals:
-    if not any(is_convolution(work.operators[number], product_names(work, rows))
-               for number, rows in product_operators(work).items()):
+    if not any(is_convolution(work.operators[number], names) for number, names in product_names(work).items()):
         raise Absent("nothing convolves")
     return product_roofs(work, tf32_too(work, own_rate(work)), is_meant=is_convolution)
 

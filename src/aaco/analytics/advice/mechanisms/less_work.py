@@ -49,15 +49,15 @@ def _weights_ns(work: StepWork, operator: StepOperator, shape: ProductShape) -> 
 
 
 def _least_ns(work: StepWork) -> Reals:
-    shapes = {number: shape for number in work.rows_by_operator
+    shapes = {number: shape for number in work.names_by_operator
               if (shape := _of_vocabulary(work.operators[number])) is not None}
     if not shapes:
         raise Absent("no product with a vocabulary has more than one row")
     widest = max(shapes, key=lambda number: shapes[number].columns)
     columns = shapes[widest].columns
     least = np.where(work.operated(lambda operator: _works_on(operator, columns)), 0.0, own_time(work))
-    rows, operator = work.rows_by_operator[widest], work.operators[widest]
-    least[rows] = _weights_ns(work, operator, shapes[widest]) / operator.kernels
+    operator = work.operators[widest]
+    least[work.operator == widest] = _weights_ns(work, operator, shapes[widest]) / operator.kernels
     return least
 
 

@@ -40,8 +40,8 @@ STACKING = ("copy", "fill", "transpose")
 def _looped(work: StepWork) -> Flags:
     """Return which rows are of operators that are called often in a step, by their names."""
     calls: Counter[str] = Counter()
-    for number, rows in work.rows_by_operator.items():
-        calls[work.operators[number].name] += len(rows) / work.operators[number].kernels  # type: ignore[assignment]
+    for operator, called in zip(work.operators, work.operator_calls.tolist(), strict=False):
+        calls[operator.name] += called
     return work.operated(lambda operator: calls[operator.name] >= LOOP * max(1, work.steps))
 
 
@@ -67,8 +67,8 @@ def _batched(work: StepWork, least: Reals) -> Response:
     What stacks their results is gone.
     """
     own, calls = own_time(work), Counter[str]()
-    for number, rows in work.rows_by_operator.items():
-        calls[work.operators[number].name] += round(len(rows) / work.operators[number].kernels)
+    for operator, called in zip(work.operators, work.operator_calls.tolist(), strict=False):
+        calls[operator.name] += round(called)
     looped = work.operated(lambda operator: calls[operator.name] >= LOOP * work.steps)
     once = np.array([*(work.steps / max(calls[operator.name], work.steps) for operator in work.operators), 1.0])
     stacking = ~looped & (work.of_families(*STACKING) | work.copies(*LOCAL_COPIES))
@@ -97,10 +97,9 @@ def _longest_row(work: StepWork) -> int:
 def _most_groups(work: StepWork) -> int:
     """Return how many numbers of rows the products with weights of one shape take at most, each seldom in a step."""
     calls = Counter[tuple[str, ProductShape]]()
-    for number, rows in work.rows_by_operator.items():
-        operator = work.operators[number]
-        if shape := product(operator.name, operator.arguments):
-            calls[operator.name, shape] += round(len(rows) / operator.kernels)
+    for operator, called in zip(work.operators, work.operator_calls.tolist(), strict=False):
+        if called and (shape := product(operator.name, operator.arguments)):
+            calls[operator.name, shape] += round(called)
     groups = Counter((name, replace(shape, rows=0)) for (name, shape), count in calls.items()
                      if count <= SELDOM * work.steps)
     return max(groups.values(), default=0)

@@ -24,7 +24,7 @@ def _of_norms(work: StepWork) -> Flags:
     if work.operated(lambda operator: operator.phase == "backward").any():
         return passes
     signs, taken = work.operated(lambda operator: operator.name in NORM_OPERATORS), np.zeros(len(passes), bool)
-    rows, run = fusible_runs(work.lane, passes)
+    rows, run = fusible_runs(work, passes)
     taken[rows] = (np.bincount(run, signs[rows]) > 0)[run]
     return taken
 

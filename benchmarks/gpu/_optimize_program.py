@@ -1,0 +1,144 @@
+"""A program that launches one kernel of _optimize.cu: what benchmarks.gpu.optimize captures.
+
+    python _optimize_program.py CASE LOCK
+
+While it uses the device it holds the file LOCK, so that programs may start at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SOURCE = Path(__file__).with_name("_optimize.cu")
+NATIVE = Path(__file__).parents[2] / "native/testbeds"
+PARAMETERS = ("const float *", "float *", "int", "int", "int")
+LAUNCHES = 3
+
+
+class Shape(NamedTuple):
+    """A launch: outputs, the length of the loop, the stride, and how many numbers it reads."""
+
+    kernel: str
+    n: int
+    k: int
+    stride: int
+    inputs: int
+
+
+K = 1024
+CASES = {"strided": Shape("strided", K * 128, 128, K * 128, K * 128 * 128),
+         "strided, few threads": Shape("strided", K * 16, K, K * 16, K * K * 16),
+         "chain": Shape("chain", K * 512, 4096, 0, K * 512),
+         "four_chains": Shape("four_chains", K * 512, 2048, 0, K * 512),
+         "product": Shape("product", K * K, K, 0, K * K),
+         "sine": Shape("sine", K * 128, 128, K * 128, K * 128 * 128),
+         "gathered": Shape("gathered", K * 128, 128, K * K * 8, K * K * 8),
+         "row_softmax": Shape("row_softmax", K * 64, 128, 0, K * 64 * 128),
+         "transposed": Shape("transposed", K * K * 4, K * 2, K * 2, K * K * 4),
+         "stencil": Shape("stencil", K * K * 2, 32, 0, K * K * 2),
+         "polynomial": Shape("polynomial", K * K * 2, 256, 0, K * K * 2),
+         "root_mean_square": Shape("root_mean_square", K * 128, 128, K * 128, K * 128 * 128)}
+
+
+class Testbed(NamedTuple):
+    """A launch of a kernel of native/testbeds: its blocks, its arguments, and its dynamic shared memory, bytes.
+
+    An argument is a whole number, a float, or memory: how many floats, or how many 64-bit indices, it holds.
+    """
+
+    blocks: int
+    arguments: tuple[tuple[str, float], ...]
+    shared: int = 0
+
+
+def _memory(*counts: int) -> tuple[tuple[str, float], ...]:
+    return tuple(("floats", count) for count in counts)
+
+
+THREADS = 128
+WIDTH = 1024
+TESTBEDS = {
+    "softmax": Testbed(2048, (*_memory(2048 * WIDTH, 2048 * WIDTH), ("int", WIDTH))),
+    "reduction": Testbed(4096, (*_memory(4096 * WIDTH, 4096), ("int", WIDTH))),
+    "matmul": Testbed(512 * 512 // THREADS, (*_memory(*3 * (512 * 512,)), *3 * (("int", 512),))),
+    "gather": Testbed(4096, (*_memory(8192 * 512), ("indices", 4096), *_memory(4096 * 512), ("int", 512))),
+    "attention": Testbed(256, (*_memory(256 * 64, 512 * 64, 512 * 64, 256 * 64), ("int", 512), ("int", 64),
+                               ("float", 0.125)), 4 * (512 + THREADS)),
+    "in_place": Testbed(K * K // THREADS, (*_memory(K * K, K * K), ("float", 0.01), ("int", K * K)))}
+SHAPED = {"softmax": WIDTH, "reduction": WIDTH, "matmul": 512, "gather": 512, "attention": 64, "in_place": K * K}
+
+
+def numbers(count: int) -> np.ndarray:
+    """Return floats from 0.25 to 1."""
+    return np.random.default_rng(count).uniform(0.25, 1.0, count).astype(np.float32)
+
+
+def main(case: str, lock: str) -> None:
+    """Launch the kernel LAUNCHES times."""
+    from aaco.calibration.driver import DriverGpu, address
+    from benchmarks.gpu._kernels import compiled
+
+    with Path(lock).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        gpu = DriverGpu("NVIDIA")
+        arch = f"sm_{gpu.attribute('major')}{gpu.attribute('minor')}"
+        if case in TESTBEDS:
+            _launch_testbed(gpu, arch, case)
+            return
+        shape = CASES[case]
+        module = gpu.load(compiled(SOURCE.read_text(), arch))
+        content = numbers(shape.inputs)
+        a, out = gpu.allocate(4 * shape.inputs), gpu.allocate(4 * shape.n)
+        gpu.call("to_device", a, content.ctypes.data_as(ctypes.c_void_p), content.nbytes)
+        gpu.call("fill_async", out, 0, shape.n, gpu.stream)
+        launch = gpu.kernel(module, shape.kernel, -(-shape.n // 256), address(a), address(out), shape.n, shape.k,
+                            shape.stride)
+        for _ in range(LAUNCHES):
+            gpu.launch(launch)
+            gpu.wait()
+
+
+def _launch_testbed(gpu: Any, arch: str, name: str) -> None:
+    """Launch a kernel of native/testbeds LAUNCHES times."""
+    from aaco.calibration.driver import ReadyLaunch, address
+
+    testbed = TESTBEDS[name]
+    module = gpu.load(testbed_code(name, (NATIVE / f"{name}.hip.cpp").read_bytes(), arch))
+    values: list[Any] = []
+    for kind, value in testbed.arguments:
+        if kind == "int":
+            values.append(ctypes.c_int(int(value)))
+        elif kind == "float":
+            values.append(ctypes.c_float(value))
+        else:
+            content = numbers(int(value)) if kind == "floats" else np.arange(int(value), dtype=np.int64) * 7 % 8192
+            at = gpu.allocate(content.nbytes)
+            gpu.call("to_device", at, content.ctypes.data_as(ctypes.c_void_p), content.nbytes)
+            values.append(address(at))
+    pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
+    function = gpu._create("function", module, name.encode())
+    for _ in range(LAUNCHES):
+        gpu.launch(ReadyLaunch((function, testbed.blocks, 1, 1, THREADS, 1, 1, testbed.shared, gpu.stream, pointers,
+                                None), (values, pointers)))
+        gpu.wait()
+
+
+def testbed_code(name: str, text: bytes, arch: str) -> bytes:
+    """Return the code of a testbed's text. Raise CompileError, Missing."""
+    from aaco.calibration import compiler
+    from aaco.calibration.device_compilers import NVRTC, by_library
+
+    headers = {header: (compiler.sources() / header).read_bytes() for header in compiler.HEADERS[:1]}
+    headers["testbed.h"] = (NATIVE / "testbed.h").read_bytes()
+    return by_library(NVRTC, (f"--gpu-architecture={arch}", "--std=c++17"), text, headers, f"{name}.hip.cpp").code
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,139 @@
+"""A candidate's trial from outside of its process: what it is asked, and the fixed reason of what refuses it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aaco.calibration import child
+from aaco.core.errors import AacoError
+from aaco.optimize.kernels.trial import STAGES, TrialRequest
+from aaco.optimize.kernels.variants import Refused, Variant
+from aaco.replay import capture as captures
+from aaco.replay import steering
+
+LIMIT_S = 120.0
+MOST_PROCESSES = 8  # that a trial may lose to addresses that are taken
+CHECKS = tuple(stage for stage in STAGES if stage != "timed")
+# Everything that refuses a candidate, but for what its text and its compiler do: docs/guides/optimize-kernels.md.
+REASONS = frozenset((
+    "no_change", "same_code", "nothing_to_compare", "inputs_cannot_change", "bounds_not_checked",
+    "baseline_not_repeatable", "wrong_on_capture", "wrong_on_other_shape", "wrong_on_inputs", "not_repeatable",
+    "out_of_bounds", "late_work", "less_exact", "wrong_when_timed", "faster_than_roof", "fails", "hangs",
+    "not_launchable"))
+# What a candidate did whose process ended without an answer, by the stage that it was in.
+DIED = {"bounds": "out_of_bounds"}
+Pair = tuple[float, float]  # us: the baseline, the candidate
+RunTrial = Callable[[Path, TrialRequest, float], Iterator[dict[str, Any]]]
+
+
+@dataclass
+class TrialResult:
+    """What a trial answered. pairs: times of the baseline and the candidate. facts: of the captured stage."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def run_process(capture: Path, request: TrialRequest, limit_s: float) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a trial in a process of its own. Raise as calibration.child.run() does."""
+    with captures.open(capture) as opened:
+        hosts = steering.plan_capture(opened).hosts
+    with tempfile.NamedTemporaryFile("w", prefix="aaco-trial-", suffix=".json") as file:
+        json.dump(asdict(request), file)
+        file.flush()
+        yield from child.run("aaco.replay.holding", [json.dumps(hosts), "aaco.optimize.kernels.trial", file.name], {},
+                             limit_s, "trial")
+
+
+class Trials:
+    """Trials of candidates against one baseline.
+
+    parameters: the C++ types of the kernel's. reference: it in double precision, if there is such a form. limit_s: of
+    each process; a candidate that hangs ends with it.
+    """
+
+    def __init__(self, baseline: Variant, parameters: Sequence[str], any_driver: bool = False,
+                 limit_s: float = LIMIT_S, run: RunTrial = run_process, reference: Variant | None = None) -> None:
+        self.baseline, self._reference = baseline, reference
+        self._parameters, self._any_driver, self._limit_s, self._run = tuple(parameters), any_driver, limit_s, run
+
+    def check(self, candidate: Variant, paths: Sequence[Path], seed: int, pairs: int) -> TrialResult:
+        """Return the times of a candidate on the first capture, once it passed every check on each of them.
+
+        Raise Refused with the fixed reason.
+        """
+        if is_same(self.baseline, candidate):
+            raise Refused("no_change", "the compiler makes the same code object of it")
+        first, *others = paths
+        for number, path in enumerate(others):
+            try:
+                self.try_once(candidate, path, seed + number + 1, 0, CHECKS)
+            except Refused as refused:
+                raise Refused(_of_shape(refused.reason), f"{refused.detail}; capture {path.name}") from refused
+        return self.try_once(candidate, first, seed, pairs, STAGES)
+
+    def try_once(self, candidate: Variant, path: Path, seed: int, pairs: int,
+                 stages: tuple[str, ...] = ("timed",)) -> TrialResult:
+        """Return what one process answers. Raise Refused."""
+        with tempfile.TemporaryDirectory(prefix="aaco-trial-") as folder:
+            request = TrialRequest(str(path), self._programs(candidate, Path(folder)), self._parameters, stages,
+                                   pairs=pairs, seed=seed, any_driver=self._any_driver)
+            for left in reversed(range(MOST_PROCESSES)):
+                result, stage, taken = TrialResult(), "load", False
+                try:
+                    for line in self._run(path, request, self._limit_s):
+                        stage, taken = line.get("stage", stage), taken or "taken" in line
+                        _take(result, line)
+                    return result
+                except Refused:
+                    raise
+                except AacoError as error:
+                    if taken and left:
+                        continue
+                    raise Refused(_reason(stage, error), f"{stage}: {error.what}", error.fix) from error
+        raise AssertionError("unreachable")
+
+    def _programs(self, candidate: Variant, folder: Path) -> dict[str, dict[str, Any]]:
+        programs = {}
+        for name, variant in (("baseline", self.baseline), ("candidate", candidate), ("reference", self._reference)):
+            if variant is None:
+                continue
+            (folder / name).write_bytes(variant.code)
+            programs[name] = {"code": str(folder / name), "entry": variant.entry, "block": variant.proposal.block,
+                              "grid": variant.proposal.grid}
+        return programs
+
+
+def is_same(baseline: Variant, candidate: Variant) -> bool:
+    """Return whether a candidate runs as the baseline does: the same code, and the same launch."""
+    same_launch = (candidate.proposal.block, candidate.proposal.grid) == (baseline.proposal.block,
+                                                                         baseline.proposal.grid)
+    return same_launch and candidate.code == baseline.code
+
+
+def _take(result: TrialResult, line: dict[str, Any]) -> None:
+    if "refused" in line:
+        raise Refused(line["refused"], line["detail"])
+    if "pair" in line:
+        result.pairs.append(tuple(line["pair"]))
+    elif "written_bytes" in line:
+        result.facts = line
+
+
+def _reason(stage: str, error: AacoError) -> str:
+    if "gave no answer" in error.what:
+        return "hangs"
+    if "illegal memory access" in error.what:
+        return "out_of_bounds"
+    return "not_launchable" if stage == "load" else DIED.get(stage, "fails")
+
+
+def _of_shape(reason: str) -> str:
+    return "wrong_on_other_shape" if reason == "wrong_on_capture" else reason
+
+

@@ -1,0 +1,251 @@
+"""`aaco optimize --kernel`: from a source and captures of a kernel's launches to a faster text, or "no change"."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aaco.calibration.driver import MODULE_VERSION
+from aaco.core import files, host
+from aaco.core.errors import BadCapture, UsageError
+from aaco.core.readings import Absent
+from aaco.optimize.kernels import applying, compiling, widening
+from aaco.optimize.kernels.compiling import Toolchain
+from aaco.optimize.kernels.equivalence import Trials
+from aaco.optimize.kernels.log import SearchFiles
+from aaco.optimize.kernels.prompt import kernel_prompt
+from aaco.optimize.kernels.proposers import ATTEMPTS, COMMAND, ask_command, rule_proposals
+from aaco.optimize.kernels.search import KernelDecision, KernelSearch, baseline_of
+from aaco.optimize.kernels.situation import KernelSituation, read_situation
+from aaco.optimize.kernels.source import KernelSource, find_kernel
+from aaco.optimize.kernels.variants import Proposal, Refused, RefusedOffer, Variant
+from aaco.replay import capture as captures
+from aaco.replay.documents import CapturedFrom, CaptureDocument, KernelLaunch, MeasuredRoles
+from aaco.replay.engine import ReplayRequest
+from aaco.replay.run import replay
+from aaco.tracelake.document_schemas.kernel_search import KernelOrigin
+
+NOT_IN_PROGRAM = "faster alone, not tried in the program"
+MOST_SEED = 1 << 31
+Propose = Callable[[KernelSituation, str], Iterable[Proposal | RefusedOffer]]
+
+
+@dataclass(frozen=True)
+class OptimizeRequest:
+    """What to optimise. budget_s: begin nothing that would end after so long. seed: None draws one."""
+
+    kernel: str
+    source: Path
+    captures: tuple[Path, ...]
+    budget_s: float = 600.0
+    seed: int | None = None
+    apply: bool = False
+    any_driver: bool = False
+
+
+@dataclass(frozen=True)
+class OptimizeOutcome:
+    """What came of it. diff: of the kept text, empty for no change. applied: where the untouched source is now.
+
+    no_reference: why the kernel has no form in double precision that says how exact it is; empty if it has.
+    """
+
+    request: OptimizeRequest
+    decision: KernelDecision
+    diff: str
+    applied: Path | None
+    log: Path
+    seed: int
+    no_reference: str
+
+
+def optimize(request: OptimizeRequest, propose: Propose) -> OptimizeOutcome:
+    """Search, and write the kept text if that was asked for. Raise UsageError, BadCapture, Missing, Refused."""
+    if not files.is_file(request.source):
+        raise UsageError(f"{request.source}: no such file", "name the file that defines the kernel")
+    with files.storage(request.source):
+        text = request.source.read_bytes()
+    if request.apply:
+        applying.require_writable(request.source)
+    kernel = _find(request, text)
+    documents, roles = _require_faithful(request)
+    launch, origin = documents[0].launch, documents[0].captured_from
+    chain = compiling.choose(request.source, origin.isa)
+    kept = SearchFiles(request.source, request.kernel)
+    seed = _seed(request, kept)
+
+    def build(proposal: Proposal) -> Variant:
+        return compiling.compile_proposal(proposal, chain, launch.symbol, request.source.name)
+
+    reference, why_none = _wide(text, chain, launch, request.source)
+    trials = Trials(build(baseline_of(text)), parameter_types(kernel), request.any_driver, reference=reference)
+    search = KernelSearch(kept, _origin(request, text, chain, origin, seed), trials, build, request.captures,
+                          request.budget_s)
+    decision = search.run(propose(read_situation(kernel, documents[0], roles, chain.compiler, chain.options,
+                                                 tuple(document.launch.block for document in documents[1:])),
+                                  request.source.name))
+    applied = None
+    if decision.kept and request.apply:
+        applied = applying.apply(request.source, text, decision.kept.text)
+    return OptimizeOutcome(request, decision, _diff(request.source, text, decision.kept), applied, kept.log, seed,
+                           why_none)
+
+
+def _find(request: OptimizeRequest, text: bytes) -> KernelSource:
+    try:
+        return find_kernel(text, request.kernel)
+    except Refused as refused:
+        raise UsageError(f"{request.source}: {refused.detail}", refused.fix or "name the file that defines it") \
+            from refused
+
+
+def parameter_types(kernel: KernelSource) -> list[str]:
+    """Return the C++ types of the kernel's parameters, in order."""
+    return [b" ".join(parameter.kind).decode(errors="replace") for parameter in kernel.parameters]
+
+
+def _require_faithful(request: OptimizeRequest) -> tuple[list[CaptureDocument], MeasuredRoles | None]:
+    """Return the captures' documents, and the roles of the first. Raise BadCapture unless all replay exactly.
+
+    A capture that replays otherwise with its own code could judge no other code.
+    """
+    if not request.captures:
+        raise UsageError("no capture of the kernel", "aaco replay capture --kernel NAME -o DIR -- python PROGRAM")
+    documents: list[CaptureDocument] = []
+    for path in request.captures:
+        with captures.open(path) as capture:
+            capture.require_nvidia()
+            documents.append(capture.document)
+        result = replay(path, ReplayRequest(iterations=2, any_driver=request.any_driver))
+        if result.fidelity.verdict != "exact":
+            raise BadCapture(f"{path}: its own code is replayed {result.fidelity.verdict}: {result.fidelity.reason}",
+                             "capture another launch of the kernel")
+    symbols = {document.launch.symbol for document in documents}
+    if len(symbols) > 1:
+        raise UsageError(f"the captures are of several kernels: {', '.join(sorted(symbols))[:200]}",
+                         "name captures of one kernel")
+    with captures.open(request.captures[0]) as capture:
+        roles = capture.roles
+    return documents, roles
+
+
+def proposers(command: Sequence[str] | None) -> Propose:
+    """Return what offers proposals: the rules. command: what is asked after them, if it is given."""
+    def propose(situation: KernelSituation, file: str) -> Iterator[Proposal | RefusedOffer]:
+        yield from (offer for offer in rule_proposals(situation) if isinstance(offer, Proposal))
+        if command:
+            yield from _ask(command, situation, file)
+
+    return propose
+
+
+def _ask(command: Sequence[str], situation: KernelSituation, file: str) -> Iterator[Proposal | RefusedOffer]:
+    """Ask a command, and again with the reasons where its answer is refused."""
+    refusals: list[Refused] = []
+    for _ in range(1 + ATTEMPTS):
+        prompt = kernel_prompt(situation.kernel, file, situation, None, refused=refusals)
+        try:
+            yield ask_command(command, situation.kernel, prompt)
+            return
+        except Refused as refused:
+            refusals.append(refused)
+            yield RefusedOffer(f"{Path(command[0]).name}'s answer {len(refusals)}", COMMAND, refused)
+
+
+def _wide(text: bytes, chain: Toolchain, launch: KernelLaunch, source: Path) -> tuple[Variant | None, str]:
+    """Return the kernel in double precision, or why there is none: then numbers must be equal or adjacent.
+
+    Headers beside the source are part of it, for their functions take numbers, too.
+    """
+    def read(name: str) -> bytes | None:
+        path = source.parent / name
+        return path.read_bytes() if files.is_file(path) else None
+
+    try:
+        proposal = Proposal("double precision", "none", widening.double_text(widening.with_headers(text, read)))
+        return compiling.compile_proposal(proposal, chain, widening.double_symbol(launch.symbol), source.name), ""
+    except widening.NotWidened as reason:
+        return None, str(reason)
+    except Refused as refused:
+        return None, f"in double precision: {refused.detail}"
+
+
+def _seed(request: OptimizeRequest, kept: SearchFiles) -> int:
+    """Return the seed: the one asked for, that of a search that was cut off, or a new one."""
+    if request.seed is not None:
+        return request.seed
+    last = kept.last_origin()
+    return last.seed if last else random.SystemRandom().randrange(MOST_SEED)
+
+
+def _origin(request: OptimizeRequest, text: bytes, chain: Toolchain, origin: CapturedFrom, seed: int) -> KernelOrigin:
+    digests = []
+    for path in request.captures:
+        with captures.open(path) as capture:
+            digests.append(capture.sha256)
+    return KernelOrigin(kernel=request.kernel, source_sha256=hashlib.sha256(text).hexdigest(), captures=digests,
+                        compiler=_identity(chain), options=list(chain.options), device=origin.device,
+                        driver=host.known(host.text, MODULE_VERSION) or origin.driver or "", seed=seed)
+
+
+def _identity(chain: Toolchain) -> str:
+    """Return the compiler with its version, so that another one's results are not taken for this one's."""
+    if not chain.program:
+        return f"{chain.compiler} {compiling.library_version(chain)}"
+    try:
+        lines = host.ask([chain.program, "--version"], 20.0).strip().splitlines()
+    except Absent as reason:
+        return f"{chain.program}: {reason}"
+    return f"{chain.program}: {lines[-1] if lines else ''}"
+
+
+def _diff(source: Path, text: bytes, kept: Proposal | None) -> str:
+    if kept is None:
+        return ""
+    before, after = (content.decode(errors="replace").splitlines(keepends=True) for content in (text, kept.text))
+    return "".join(difflib.unified_diff(before, after, f"a/{source.name}", f"b/{source.name}"))
+
+
+def document(outcome: OptimizeOutcome) -> dict[str, Any]:
+    """Return the outcome as JSON. What is not known is null."""
+    decision, gain = outcome.decision, outcome.decision.gain
+    return {
+        "schema_version": 1, "kernel": outcome.request.kernel, "source": str(outcome.request.source),
+        "kept": decision.kept.name if decision.kept else None, "why": decision.why,
+        "gain": None if gain is None else {"percent": gain.percent, "low": gain.low, "high": gain.high,
+                                           "level": gain.level, "processes": gain.processes},
+        "in_program": NOT_IN_PROGRAM if decision.kept else None,
+        "launch": None if decision.kept is None else {"block": decision.kept.block, "grid": decision.kept.grid,
+                                                      "options": list(decision.kept.options)},
+        "diff": outcome.diff, "applied": outcome.applied is not None,
+        "original": str(outcome.applied) if outcome.applied else None, "log": str(outcome.log), "seed": outcome.seed,
+        "no_reference": outcome.no_reference or None,
+        "tried": [{"name": line.name, "proposer": line.proposer, "refused": line.refused, "detail": line.detail,
+                   "gain_pct": line.gain_pct} for line in decision.judged],
+        "confirmed": [line.model_dump(mode="json", include={"name", "gain_pct", "low_pct", "high_pct", "level",
+                                                            "processes", "kept", "why"})
+                      for line in decision.confirmed]}
+
+
+def lines(outcome: OptimizeOutcome) -> Sequence[str]:
+    """Return the outcome for a person: the verdict, the diff, and what was tried."""
+    decision = outcome.decision
+    head = f"{outcome.request.kernel}: " + (f"keep {decision.kept.name}: {decision.why}; {NOT_IN_PROGRAM}"
+                                            if decision.kept else f"no change: {decision.why}")
+    rows = [f"  {line.name}: {line.refused}: {line.detail}" if line.refused else
+            f"  {line.name}: {line.gain_pct:+.1f} % at first sight" for line in decision.judged]
+    rows += [f"  {line.name}, confirmed: {line.why}" for line in decision.confirmed]
+    if decision.kept and (decision.kept.block or decision.kept.grid or decision.kept.options):
+        rows.append(f"  launch it with block {decision.kept.block}, grid {decision.kept.grid}, options "
+                    f"{' '.join(decision.kept.options)}")
+    if outcome.no_reference:
+        rows.append(f"  numbers had to be equal or adjacent, as there is no reference: {outcome.no_reference}")
+    written = [f"written; the untouched source is {outcome.applied}"] if outcome.applied else []
+    diff = [files.readable(line.expandtabs()) for line in outcome.diff.splitlines()]
+    return [head, *diff, f"tried {len(decision.judged)}:", *map(files.readable, rows),
+            f"log: {outcome.log}", *written]
