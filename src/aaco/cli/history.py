@@ -62,6 +62,7 @@ def add(sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path
 def import_(paths: tuple[Path, ...], baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
     """Take in histories that other tools wrote: CSV, JSON, Google Benchmark, pytest-benchmark, asv, hyperfine.
 
+    postgresql:TABLE is a table with the columns of a CSV file; PGHOST, PGDATABASE, PGUSER and PGPASSWORD lead to it.
     The same file twice is once. All of the files are taken in, or nothing.
     """
     from aaco.workflows import history as histories

@@ -22,6 +22,7 @@ EXTRAS = {
     "typst": "pdf",
     "textual": "top",
     "opentelemetry": "otlp",
+    "psycopg": "postgres",
     "ray": "ray",
     "sympy": "optimize",
     "tree_sitter": "kernels",

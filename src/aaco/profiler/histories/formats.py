@@ -12,6 +12,7 @@ from aaco.profiler.histories import (
     hyperfine,
     plain_csv,
     plain_json,
+    postgresql,
     pytest_benchmark,
     samples,
 )
@@ -19,11 +20,16 @@ from aaco.profiler.histories.samples import ImportedHistory
 from aaco.profiler.io import jsonfile
 
 KNOWN = (google_benchmark.FORMAT, pytest_benchmark.FORMAT, hyperfine.FORMAT, asv.FORMAT, plain_json.FORMAT,
-         plain_csv.FORMAT)
+         plain_csv.FORMAT, postgresql.FORMAT)
 
 
 def read(path: Path) -> ImportedHistory:
-    """Return the history in a file, or in a folder of asv's results. Raise BadCapture for any other, StorageError."""
+    """Return the history in a file, in a folder of asv's results, or in a table of PostgreSQL.
+
+    Raise BadCapture for any other, UsageError, StorageError.
+    """
+    if postgresql.recognises(path):
+        return postgresql.parse(path)
     if files.is_folder(path):
         if not asv.holds(path):
             raise BadCapture(f"{path}: a folder without benchmarks.json or machine.json of asv",
