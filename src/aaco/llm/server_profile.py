@@ -49,8 +49,8 @@ def call(route: str, to: Target, server: Server, key: str) -> None:
         connection.close()
     if status == 404:
         raise Missing(f"the server has no {path}: its profiler is off",
-                      "vllm serve MODEL --profiler-config.profiler torch --profiler-config.torch_profiler_dir DIR; SGLang: "
-                      "SGLANG_TORCH_PROFILER_DIR=DIR")
+                      "vllm serve MODEL --profiler-config.profiler torch --profiler-config.torch_profiler_dir DIR; "
+                      "SGLang: SGLANG_TORCH_PROFILER_DIR=DIR")
     if status != 200:
         raise AacoError(f"the server's {path} answered HTTP {status}", "its log says why")
 
