@@ -29,7 +29,7 @@ from aaco.tracelake.document_schemas.answers import FindingDocument
 from aaco.tracelake.history.history import History, Key, Sample
 from aaco.workflows import compare_traces
 from tests import captured, csvs, models
-from tests.fakes import llm_server, rocprofv3
+from tests.fakes import llm_server, profiled_server, rocprofv3
 from tests.system.conftest import Aaco
 from tests.unit.test_rocprofv3_csv import KERNEL, kernel
 
@@ -59,6 +59,8 @@ def sessions(tmp_path_factory: pytest.TempPathFactory, captures: Path) -> list[S
     with llm_server.serving(llm_server.compiled(folder)) as server:
         aaco.inside("llm", server.url, "--model", "ref", "--requests", 2, "--turns", 2, "--quiet")
         aaco.inside("llm", server.url, "--model", "ref", "--requests", 3, "--concurrency", "1:2", "--quiet")
+    with profiled_server.serving(folder) as url:
+        aaco.inside("llm", url, "--model", "ref", "--requests", 1, "--server-traces", folder, "--quiet")
     recorded = captured.session("ort_cuda_h200/bert-tiny", folder / "sessions")
     pipeline.seal(recorded, resolve(environment={}))
     _gained(find("first", folder / "sessions"), folder / "gains")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from aaco.core.tables import LLM_EVENTS, REQUESTS
+from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
 from aaco.tracelake.perfetto_export.perfetto import write_chrome, write_protobuf
 from tests.trace_processor import query
 
@@ -118,6 +118,15 @@ def test_what_a_server_says_of_itself_has_a_head_of_its_own():
     apart = {"requests": REQUESTS.build(request_id=[0], t_send_ns=[0], t_first_ns=[5], t_last_ns=[9], t_end_ns=[9],
                                         from_send=[True], status=["ok"])}
     assert not chrome(apart)
+
+
+def test_steps_of_the_servers_engine_are_on_the_same_clock(tables):
+    """On the host, and on the device where a step launched anything. Mutation: a step without kernels is at 0."""
+    tables["engine_steps"] = ENGINE_STEPS.build(
+        step=[0, 1], phase=["prefill", None], t_start_ns=at(1, 6), t_end_ns=at(4, 8), kernels=[2, 0],
+        device_start_ns=at(2, None), device_end_ns=at(5, None))
+    shown = [one for one in placed(tables) if one[0] in ("prefill", "step")]
+    assert shown == [("prefill", 0, 1, 4), ("prefill", 1, 2, 5), ("step", 0, 6, 8)]
 
 
 def test_perfetto_nests_tokens_in_requests(tables, tmp_path):

@@ -28,14 +28,15 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 OF_DECODERS = ("genai", "backend", "batch")  # options by the kind of target that they are for
 OF_SERVERS = ("model", "api", "concurrency", "trace", "prompts", "shared_prefix_pct", "count_chunks", "body",
               "answers_as", "gap_timeout_s", "timeout_s", "real_time", "packet_stamps", "key_env", "key_file",
-              "certificates", "turns", "conversations")
+              "certificates", "turns", "conversations", "server_traces")
 PLAIN = "one endpoint without --against"
 OF_ONE_REPORT = ("preset", "policy_file", "full")
 OF_SERVERS_ALONE = ("a load that rises", "--against")
 # Options that would have no effect, by what the command does.
-IGNORED = {"a load that rises": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct", "batches"),
+IGNORED = {"a load that rises": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct", "batches",
+                               "server_traces"),
            "--batches": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct"),
-           "--against": (*OF_ONE_REPORT, "turns", "conversations"),
+           "--against": (*OF_ONE_REPORT, "turns", "conversations", "server_traces"),
            PLAIN: ("tolerance_pct",), "prompts of a file": ("shared_prefix_pct",),
            "conversations of a file": ("shared_prefix_pct", "prompt_tokens"),
            "a URL that names its interface": ("api",), "a server without https": ("certificates",)}
@@ -91,6 +92,9 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @click.option("--real-time", is_flag=True, help="Run the client before all other programs (CAP_SYS_NICE).")
 @click.option("--packet-stamps", is_flag=True, help="Stamp each packet, also of those that are read together "
               "(CAP_NET_RAW).")
+@click.option("--server-traces", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
+              help="Start and stop the profiler of vLLM or SGLang around the load, and explain slow tokens by the "
+              "trace that it writes into DIR on this machine.")
 @click.option("--seed", type=options.SEED, default=0, show_default=True, help="Seed of made prompts and random times.")
 @click.option("--api-key-env", "key_env", metavar="NAME", help="Environment variable that holds the API key.")
 @click.option("--api-key-file", "key_file", type=FILE, help="File that holds the API key.")

@@ -44,7 +44,7 @@ def _text(to: Target, server: Server, key: str) -> str:
     path = to.path.removesuffix(PATHS[to.api].removeprefix("/v1")).removesuffix("/v1") + "/metrics"
     is_late = Event()
     try:
-        connection.sock = _connected(server)
+        connection.sock = connected(server)
         with _cut_after(WHOLE_S, connection.sock, is_late):
             connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
             answer = connection.getresponse()
@@ -67,7 +67,8 @@ def _whole(answer: http.client.HTTPResponse) -> bytes:
     return content
 
 
-def _connected(server: Server) -> socket.socket:
+def connected(server: Server) -> socket.socket:
+    """Return a connection to a server, with TLS where it has it. Raise OSError."""
     connection = socket.create_connection(server.address[:2], TIMEOUT_S)
     return server.tls.wrap_socket(connection, server_hostname=server.host) if server.tls else connection
 

@@ -18,14 +18,14 @@ from aaco.core import files
 from aaco.core.arrays import Ints
 from aaco.core.config import Settings
 from aaco.core.documents import encode
-from aaco.core.errors import UsageError
+from aaco.core.errors import AacoError, UsageError
 from aaco.core.redaction import redact
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.core.tables import REQUESTS as REQUESTS_TABLE
 from aaco.governance.interleaved import request_pairs
 from aaco.governance.verdict import RegressionVerdict
-from aaco.llm import arrivals, client, own_thread, prompts, server_metrics, target, turns
+from aaco.llm import arrivals, client, own_thread, prompts, server_metrics, server_profile, target, turns
 from aaco.llm.conversations import ConversationTurn, RunningConversations, ask_of
 from aaco.llm.packets import PacketTap
 from aaco.llm.prompts import Ask, Lengths
@@ -34,6 +34,7 @@ from aaco.pipeline import Run
 from aaco.steps import endpoint_tables
 from aaco.steps.seal import outcome, seal
 from aaco.tracelake import documents, layout, store
+from aaco.workflows import server_trace
 from aaco.workflows.llm_session import REQUESTS, begin
 
 SPARE = 64  # descriptors of this process that are no connections
@@ -48,7 +49,7 @@ class LoadRequest:
     requests: None: 100, or as many as the trace or the file of conversations has; of conversations their number.
     turns: of each made conversation, a number or a range; None: single requests. rate_per_s, poisson_per_s, trace: at
     most one. answers_as: more names of the model that an answer may give. body: further fields of every request.
-    key_env, key_file: where the key is.
+    key_env, key_file: where the key is. server_traces: where the server's profiler writes to.
     """
 
     url: str
@@ -77,6 +78,7 @@ class LoadRequest:
     key_env: str | None = None
     key_file: Path | None = None
     certificates: str | None = None
+    server_traces: Path | None = None
 
     def __post_init__(self) -> None:
         """Raises UsageError for what cannot be."""
@@ -124,15 +126,32 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
     _refuse_privileges(request, server)
     bodies = [_encoded(request, to, ask, key) for ask in asks]
     load = replace(load, server=server_metrics.before(to, server, key))
+    written = server_profile.files_in(request.server_traces) if request.server_traces else {}
+    if request.server_traces:
+        server_profile.call(server_profile.START, to, server, key)
     session = begin(load, settings, tag)
     with outcome(session):
         show.step(f"asking {request.model} at {to.url} {load.requests:,} times")
-        client.run(client.Load(bodies, due, concurrency, request.gap_timeout_s, request.timeout_s,
-                               request.real_time, request.packet_stamps, talk), server,
-                   session.folder / layout.READS, key, show.progress)
+        try:
+            client.run(client.Load(bodies, due, concurrency, request.gap_timeout_s, request.timeout_s,
+                                   request.real_time, request.packet_stamps, talk), server,
+                       session.folder / layout.READS, key, show.progress)
+        finally:
+            why_not = _stop_profiler(to, server, key) if request.server_traces else ""
         _count_after(session, to, server, key)
+        if request.server_traces:
+            server_trace.join(session, request.server_traces, written, settings, tag, show, why_not)
         show.step("explaining")
         return Run(session, seal(session, settings, "complete", show))
+
+
+def _stop_profiler(to: Target, server: Server, key: str) -> str:
+    """Stop the server's profiler; return why it was not stopped, empty where it was."""
+    try:
+        server_profile.call(server_profile.STOP, to, server, key)
+    except AacoError as error:
+        return error.what
+    return ""
 
 
 def _count_after(session: Session, to: Target, server: Server, key: str) -> None:
@@ -265,6 +284,8 @@ def compare_endpoints(request: LoadRequest, against: str, settings: Settings, to
         raise UsageError("--trace sends at times of its own", "leave out --against")
     if request.has_turns:
         raise UsageError("turns of a conversation hold the answers of one server", "leave out --against")
+    if request.server_traces:
+        raise UsageError("a profiler slows the server that it runs in", "leave out --server-traces or --against")
     key, targets = _key(request), [target.parse(url, request.api) for url in (against, request.url)]
     concurrency = request.concurrency or (2 if request.arrivals == "closed" else None)
     _refuse_descriptors(concurrency)

@@ -40,7 +40,8 @@ class EndpointLoad:
     of which a packet is missing ("missed"); null: without, or cut short. process: null: a server answered.
     baseline: session of the endpoint that was asked in turns with this one, prompt by prompt; empty: none was.
     server: what the server itself counted; null: it was not asked. turns: of each conversation, a number or a range;
-    empty: single requests.
+    empty: single requests. device_session: of the trace that the server wrote meanwhile; why_no_steps: why its steps
+    are not on the clock of the requests; both empty: without a trace.
     """
 
     url: str
@@ -66,6 +67,8 @@ class EndpointLoad:
     baseline: str = ""
     server: ServerCounters | None = None
     turns: str = ""
+    device_session: str = ""
+    why_no_steps: str = ""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> EndpointLoad:

@@ -19,7 +19,7 @@ from aaco.core.tables.attribution import (
 )
 from aaco.core.tables.critical_path import CRITICAL_KERNELS, CRITICAL_PATH, KERNEL_SLACK
 from aaco.core.tables.inference import ACCOUNT, INFERENCE_ITERS, ITERATION_FEATURES, ITERATION_OVERLAP, PAIRS
-from aaco.core.tables.llm import LLM_EVENTS, REQUESTS
+from aaco.core.tables.llm import ENGINE_STEPS, LLM_EVENTS, REQUESTS
 from aaco.core.tables.model import EXECUTED_NODES, GRAPH_EDGES, GRAPH_NODES
 from aaco.core.tables.serving import SERVING_KERNELS, SERVING_STEPS
 from aaco.core.tables.spec import FLAG, INT, NAME, REAL, TEXT, TEXTS, TableSpec, replaced, sampled, started_in
@@ -50,6 +50,7 @@ __all__ = [
     "DEVICE_FACTS",
     "DEVICE_LINKS",
     "EAGER_STEP",
+    "ENGINE_STEPS",
     "EXECUTED_NODES",
     "FINGERPRINTS",
     "FLAG",
@@ -103,5 +104,5 @@ ALL = {spec.name: spec for spec in (
     WAVE_TRACE, WAVE_STATES, WAVE_WAITS, OCCUPANCY, WAVE_STATE_COUNTS, SHADER_CLOCKS, GRAPH_NODES, GRAPH_EDGES,
     EXECUTED_NODES, OP_TO_KERNEL_MAP, OPERATORS, REFERENCE_LAUNCHES, KERNEL_GROUPS, KERNEL_NAMES, FINGERPRINTS,
     KERNEL_ROOFLINE, CRITICAL_PATH, CRITICAL_KERNELS, KERNEL_SLACK, SERVING_STEPS, SERVING_KERNELS,
-    REQUESTS, LLM_EVENTS,
+    REQUESTS, LLM_EVENTS, ENGINE_STEPS,
 )}

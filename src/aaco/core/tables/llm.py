@@ -60,3 +60,18 @@ LLM_EVENTS = TableSpec(
         "kind": (NAME, "content, reasoning, empty (no text, such as the role), usage, error or done"),
         "tokens": (INT, "tokens in it as the server says with it; null where it does not"),
     }, never_null=("request_id", "index", "t_ns", "kind"))
+ENGINE_STEPS = TableSpec(
+    "engine_steps", "metrics/engine_steps.parquet",
+    "One row per step of the server's engine during the load, from the trace that the server wrote (`aaco llm "
+    "--server-traces`), on the clock of the requests. The trace itself is a session of its own.", {
+        "step": (INT, "row of serving_steps in that session"),
+        "phase": (NAME, "prefill, decode or mixed; null where the engine does not say"),
+        "context_requests": (INT, "requests whose prompt is computed"),
+        "generation_requests": (INT, "requests that get a token"),
+        "t_start_ns": (INT, "start of the step on the host"),
+        "t_end_ns": (INT, "its end there"),
+        "device_start_ns": (INT, "start of the first kernel that it launched"),
+        "device_end_ns": (INT, "end of the last kernel"),
+        "busy_ns": (INT, "time in which at least one of its kernels, copies and fills ran"),
+        "kernels": (INT, "kernels that it launched"),
+    }, never_null=("step", "t_start_ns", "t_end_ns"))

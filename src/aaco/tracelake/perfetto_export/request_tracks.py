@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.core.arrays import Ints
-from aaco.core.tables import LLM_EVENTS, REQUESTS
-from aaco.tracelake.perfetto_export.timeline_tracks import Events, Track, Values
+from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
+from aaco.tracelake.perfetto_export.timeline_tracks import ENGINE, ENGINE_PID, Events, Track, Values
 
 CLIENT, CLIENT_PID = "Requests", 2**31 - 3  # no process, as ENGINE_PID
 SERVER, SERVER_PID = "Requests, as the server says", 2**31 - 4
-SHOWN = (REQUESTS.name, LLM_EVENTS.name)
+SHOWN = (REQUESTS.name, LLM_EVENTS.name, ENGINE_STEPS.name)
 NOTES = ("request_id", "prompt_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "http_status",
          "server_queue_ns", "server_prefill_ns", "server_decode_ns")
 UNKNOWN = -1
@@ -45,6 +45,8 @@ def events(tables: Mapping[str, pa.Table]) -> Iterator[Events]:
         yield _of_client(seen, tables.get(LLM_EVENTS.name))
     if (stated := table.filter(pc.is_valid(table["server_start_ns"]))).num_rows:
         yield _of_server(stated)
+    if ENGINE_STEPS.name in tables and (steps := tables[ENGINE_STEPS.name]).num_rows:
+        yield _of_engine(steps)
 
 
 def values(tables: Mapping[str, pa.Table]) -> Iterator[Values]:
@@ -102,6 +104,21 @@ def _of_server(table: pa.Table) -> Events:
     notes = {name: _padded(_whole(table, name), spans[1:]) for name in NOTES[:5]
              if table[name].null_count < len(start)}
     return _on_lines(SERVER, SERVER_PID, start, start + latency, spans, [*names, "queue", "prefill", "decode"], notes)
+
+
+def _of_engine(steps: pa.Table) -> Events:
+    """Return the steps of the server's engine: on the host, and their part on the device."""
+    names, name = np.unique(pc.fill_null(steps["phase"].cast(pa.string()), "step").to_pylist(), return_inverse=True)
+    device = np.flatnonzero(_whole(steps, "device_start_ns") >= 0)
+    tracks = [Track(ENGINE, ENGINE_PID, line, number) for number, line in enumerate(("Steps on the host",
+                                                                                    "Steps on the device"))]
+    both = np.concatenate((np.arange(len(steps)), device))
+    notes = {column: _whole(steps, column)[both] for column in ("step", "context_requests", "generation_requests",
+                                                                "kernels", "busy_ns")}
+    start, end = (np.concatenate((_whole(steps, f"t_{point}_ns"), _whole(steps, f"device_{point}_ns")[device]))
+                  for point in ("start", "end"))
+    return Events("serving", tracks, np.repeat((0, 1), (len(steps), len(device))), start, end, names.tolist(),
+                  name[both], notes=notes)
 
 
 def _tokens(table: pa.Table, answers: pa.Table, code: int) -> tuple[Spans, list[str], dict[str, Ints]]:

@@ -1,0 +1,62 @@
+"""The trace that a server wrote during a load: a session of its own; its steps are put on the clock of the load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco import pipeline
+from aaco.analytics.llm.load import EndpointLoad
+from aaco.core.config import Settings
+from aaco.core.documents import encode
+from aaco.core.errors import AacoError
+from aaco.core.session import Session
+from aaco.core.show import Show
+from aaco.core.tables import ENGINE_STEPS, SERVING_STEPS
+from aaco.llm import server_profile
+from aaco.llm.parse import clock_looks
+from aaco.tracelake import documents, layout, store
+
+REALTIME = "realtime"
+TIMES = ("t_start_ns", "t_end_ns", "device_start_ns", "device_end_ns")
+
+
+def join(session: Session, folder: Path, before: server_profile.Written, settings: Settings, tag: str, show: Show,
+         why_not: str = "") -> None:
+    """Import what the server has written, and keep its steps with the load.
+
+    why_not: why its profiler was not stopped. What hinders it is kept as the reason: the load is whole without it.
+    Raise StorageError.
+    """
+    load = EndpointLoad.of(documents.require(session, layout.LOAD))
+    try:
+        if why_not:
+            raise AacoError(why_not, "")
+        show.step(f"reading the server's trace in {folder}")
+        paths = server_profile.written_since(folder, before)
+        traced = pipeline.import_captures(paths, settings, name=load.model, tag=tag, show=show).session
+        load = replace(load, device_session=traced.id)
+        why, steps = _on_clock_of(session, traced)
+    except AacoError as error:
+        why, steps = error.what, ENGINE_STEPS.build()
+    store.write(session, ENGINE_STEPS, steps)
+    session.write_json(layout.LOAD, encode(replace(load, why_no_steps=why)))
+
+
+def _on_clock_of(session: Session, traced: Session) -> tuple[str, pa.Table]:
+    """Return why a trace has no steps on the clock of a load, empty if it has; and the steps. Raise BadCapture."""
+    if not store.holds(traced, SERVING_STEPS):
+        return "the trace has no steps of a serving engine", ENGINE_STEPS.build()
+    captures = documents.require(traced, layout.CAPTURES)["captures"]
+    if {capture.get("clock") for capture in captures} != {REALTIME}:
+        return "the trace does not say when it began: its times are on a clock of its own", ENGINE_STEPS.build()
+    looks = clock_looks(session.folder / layout.READS)
+    if looks.steps or not len(looks.at):
+        return "the wall clock was set during the load: the trace's times cannot be placed", ENGINE_STEPS.build()
+    steps, difference = store.read(traced, SERVING_STEPS), int(np.median(looks.difference))
+    return "", ENGINE_STEPS.build(**{
+        name: pc.add(steps[name], difference) if name in TIMES else steps[name] for name in ENGINE_STEPS.columns})
