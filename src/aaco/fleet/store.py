@@ -26,6 +26,7 @@ Result = TypeVar("Result")
 CATALOG = "catalog.db"
 FIX = "restore the lake, or ingest the bundles into another --lake"
 AT_ONCE = 16  # files that are read or written at once: a file system makes one commit of them, a store is far away
+PATTERN = re.compile(r"[*?\[\]]")  # of what is below a lake's folder no name has these
 ON_S3 = re.compile(r"s3:(/{1,2}|$)")  # pathlib makes one slash of two
 
 
@@ -68,6 +69,9 @@ class Store(Protocol):
 
     def dataset(self, paths: Sequence[str], schema: pa.Schema) -> ds.Dataset:
         """Return these Parquet files as one dataset."""
+
+    def direct(self, paths: Sequence[str]) -> list[str]:
+        """Return these files by names that DuckDB reads by itself, in half of Arrow's time; none where it cannot."""
 
     def catalog(self, create: bool, write: bool) -> AbstractContextManager[CatalogFile]:
         """Open the catalog. Raise NoBaseline where there is none and none may be made."""
@@ -146,10 +150,19 @@ class FolderStore:
         """Return these Parquet files as one dataset. Raise BadBundle where one is missing."""
         import pyarrow.dataset as ds
 
+        self._require(paths)
+        return ds.dataset([str(self.folder / path) for path in paths], schema=schema, format="parquet")
+
+    def direct(self, paths: Sequence[str]) -> list[str]:
+        """Return these files' paths; none where DuckDB would take one for a pattern. Raise BadBundle where one is
+        missing."""
+        self._require(paths)
+        return [] if PATTERN.search(str(self.folder)) else [str(self.folder / path) for path in paths]
+
+    def _require(self, paths: Sequence[str]) -> None:
         for path in paths:
             if not self.holds(path):
                 raise missing(self, path)
-        return ds.dataset([str(self.folder / path) for path in paths], schema=schema, format="parquet")
 
     @contextmanager
     def catalog(self, create: bool, write: bool) -> Iterator[CatalogFile]:
