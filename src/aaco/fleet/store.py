@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from aaco.core import files
-from aaco.core.errors import AacoError, BadBundle, NoBaseline, first_line
+from aaco.core.errors import AacoError, BadBundle, NoBaseline, StorageError, first_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +28,10 @@ FIX = "restore the lake, or ingest the bundles into another --lake"
 AT_ONCE = 16  # files that are read or written at once: a file system makes one commit of them, a store is far away
 PATTERN = re.compile(r"[*?\[\]]")  # of what is below a lake's folder no name has these
 ON_S3 = re.compile(r"s3:(/{1,2}|$)")  # pathlib makes one slash of two
+
+
+class Overtaken(StorageError):
+    """Another writer committed since the catalog was opened: nothing of ours was."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,9 @@ class Store(Protocol):
 
     def leftovers(self, folder: str) -> list[str]:
         """Return the files below a folder that no writer can be about to name in a catalog."""
+
+    def old_catalogs(self) -> list[str]:
+        """Return files of commits that were cut short, and that no writer can be about to make the present ones."""
 
     def dataset(self, paths: Sequence[str], schema: pa.Schema) -> ds.Dataset:
         """Return these Parquet files as one dataset."""
@@ -145,6 +152,10 @@ class FolderStore:
         """Return all files below a folder: `compacting` keeps other writers of compacted files away."""
         return [path.relative_to(self.folder).as_posix() for path in (self.folder / folder).rglob("*")
                 if path.is_file()]
+
+    def old_catalogs(self) -> list[str]:
+        """Return none: SQLite keeps one file."""
+        return []
 
     def dataset(self, paths: Sequence[str], schema: pa.Schema) -> ds.Dataset:
         """Return these Parquet files as one dataset. Raise BadBundle where one is missing."""
