@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from aaco.cli import app
 from aaco.core.errors import AacoError, BadBundle, NoBaseline, StorageError, UsageError
 from aaco.fleet import answers, compaction, s3, signed
+from aaco.fleet import ingest as fleet_ingest
 from aaco.fleet.catalog import Catalog
 from aaco.fleet.ingest import bundles, ingest
 from aaco.fleet.s3 import S3Store
@@ -290,6 +291,45 @@ def test_what_a_killed_writer_left_is_removed_after_a_day_and_not_before(server:
     compaction.compact(LAKE)
     assert old not in server.objects and young in server.objects
     assert not [name for name in server.objects if "/landing/" in name]
+
+
+def test_catalogs_and_probes_of_killed_writers_are_removed_after_a_day(server: FakeS3, folder: Path) -> None:
+    """Mutation: the present catalog, which is old where nothing was written for a day, is removed too."""
+    ingest(LAKE, bundles([folder])[:4])
+    compaction.compact(LAKE)
+    for name, (content, _) in list(server.objects.items()):
+        server.objects[name] = content, time.time() - 2 * s3.LEFT_S
+    killed = {f"fleets/one/{name}" for name in ("catalog/old.db", "probe/old")}
+    server.objects |= dict.fromkeys(killed, (b"x", time.time() - 2 * s3.LEFT_S))
+    server.objects["fleets/one/catalog/young.db"] = b"x", time.time()
+    assert compaction.compact(LAKE).removed == 2
+    assert not killed & set(server.objects) and "fleets/one/catalog/young.db" in server.objects
+    assert answers.status(LAKE)["sessions"] == 4
+
+
+@pytest.mark.parametrize("times", [1, 1000])
+def test_an_ingest_that_another_writer_overtakes_enters_its_sessions_again(
+        times: int, server: FakeS3, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: it gives up at once."""
+    monkeypatch.setattr(fleet_ingest, "PAUSES_S", (0.01,) * 4)
+    paths, original, overtaken = bundles([folder]), S3Store.replace, []
+
+    def replace(self: S3Store, head: s3.Head, condition: dict[str, str] | None = None) -> s3.Seen | None:
+        if len(overtaken) == times:
+            return original(self, head, condition)
+        overtaken.append(head)
+        return None
+
+    ingest(LAKE, paths[:1])
+    monkeypatch.setattr(S3Store, "replace", replace)
+    if times == 1:
+        done = ingest(LAKE, paths)
+        assert (len(done.added), done.present, done.refused) == (23, 1, {})
+    else:
+        with pytest.raises(StorageError, match="another writer was faster"):
+            ingest(LAKE, paths)
+        assert len(overtaken) == 5
+    assert answers.status(LAKE)["sessions"] == (24 if times == 1 else 1)
 
 
 def test_a_catalog_replaced_between_two_looks_is_looked_at_again(server: FakeS3, folder: Path,

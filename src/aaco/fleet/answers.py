@@ -57,7 +57,8 @@ def regressions(lake: Place, metric: str = LATENCY, choice: FleetFilter | None =
 def regressions_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
     """Return the same of the residuals of queries/reduce/residuals.sql."""
     q = q_values_of(table, "sessions")
-    rows = [_session(row, value) for row, value in zip(table.to_pylist(), q, strict=True) if value <= fdr]
+    listed = np.flatnonzero(q <= fdr)
+    rows = [_session(row, value) for row, value in zip(table.take(listed).to_pylist(), q[listed], strict=True)]
     rows.sort(key=lambda row: (-row["change_pct"], row["session_id"]))
     return document({
         "metric": metric, "fdr": fdr, "sessions": table.num_rows, "judged": int((~np.isnan(q)).sum()),
@@ -185,9 +186,10 @@ def _nodes(table: pa.Table, fdr: float) -> dict[str, Any]:
 
 def _stragglers(table: pa.Table, fdr: float) -> list[dict[str, Any]]:
     q = q_values_of(table, "peers")
+    listed = np.flatnonzero((q <= fdr) & (table["residual"].to_numpy() > 0))
     rows = [{name: row[name] for name in ("session_id", "process", *GROUP[:4], "node")}
             | {"behind_pct": 100 * float(np.expm1(row["residual"])), "q_value": float(value)}
-            for row, value in zip(table.to_pylist(), q, strict=True) if value <= fdr and row["residual"] > 0]
+            for row, value in zip(table.take(listed).to_pylist(), q[listed], strict=True)]
     return sorted(rows, key=lambda row: (-row["behind_pct"], row["session_id"], row["process"]))
 
 

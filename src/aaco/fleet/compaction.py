@@ -213,7 +213,7 @@ def _remove_leftovers(lake: Store, catalog: Catalog, before: Collection[str]) ->
     state = catalog.state()
     named = _files_of(state, read_manifest(lake, state.manifest))
     landed = {landing_file(sha256) for sha256 in catalog.compacted()}
-    leftovers = {*before, *lake.leftovers(DATA), *lake.leftovers(MANIFESTS),
+    leftovers = {*before, *lake.old_catalogs(), *lake.leftovers(DATA), *lake.leftovers(MANIFESTS),
                  *landed.intersection(lake.leftovers(LANDING))} - named
     each(lake.remove, sorted(leftovers))
     return len(leftovers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -78,13 +79,12 @@ def parse(content: bytes, where: str) -> pa.Table:
         table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise BadBundle(f"{where}: unreadable Parquet: {first_line(error)}", "aaco fleet ingest BUNDLE") from error
-    require_version(table.schema, where)
+    require_version(table.schema.metadata or {}, where)
     return FACTS.conform(table, where)
 
 
-def require_version(schema: pa.Schema, where: str) -> None:
-    """Raise BadBundle for a file that holds no facts, or those of a later version."""
-    stamp = schema.metadata or {}
+def require_version(stamp: Mapping[bytes, bytes], where: str) -> None:
+    """Raise BadBundle for a file that holds no facts, or those of a later version. stamp: the file's metadata."""
     version = stamp.get(b"aaco.version", b"")
     if stamp.get(b"aaco.table") != FACTS.name.encode() or not version.isdigit():
         raise BadBundle(f"{where}: no facts of a fleet", "name another --lake")

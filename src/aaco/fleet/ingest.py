@@ -7,7 +7,9 @@ catalog name them. A kill leaves at most files that no row names, and the next i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+import random
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,9 +24,10 @@ from aaco.core.show import SILENT, Show
 from aaco.fleet import reading
 from aaco.fleet.catalog import Catalog, landing_file
 from aaco.fleet.facts import BundleFacts
-from aaco.fleet.store import Place, Store, each, open_store
+from aaco.fleet.store import Overtaken, Place, Store, each, open_store
 from aaco.tracelake.share.archive import SUFFIXES
 
+PAUSES_S = (0.1, 0.2, 0.4, 0.8)  # at most, before an ingest that another writer overtook enters its sessions again
 MOST_AT_ONCE = 256  # bundles that one process reads
 
 
@@ -73,7 +76,6 @@ def ingest(place: Place, paths: Sequence[Path], workers: int = 1, show: Show = S
     """
     lake, done = open_store(place), Ingested()
     with ExitStack() as stack:
-        catalog = stack.enter_context(Catalog.open(lake, create=True))
         run: Callable[..., Iterator[object]] = map
         if workers > 1 and len(paths) > MOST_AT_ONCE:
             context = get_context("forkserver")
@@ -81,31 +83,53 @@ def ingest(place: Place, paths: Sequence[Path], workers: int = 1, show: Show = S
             run = partial(stack.enter_context(ProcessPoolExecutor(workers, context)).map, chunksize=16)
         for begin in range(0, len(paths), lake.batch):
             show.progress(begin, len(paths))
-            _ingest_batch(lake, catalog, paths[begin:begin + lake.batch], run, done)
+            _ingest_batch(lake, paths[begin:begin + lake.batch], run, done)
     return done
 
 
-def _ingest_batch(lake: Store, catalog: Catalog, paths: Sequence[Path], run: Callable[..., Iterator[object]],
-                  done: Ingested) -> None:
+def _ingest_batch(lake: Store, paths: Sequence[Path], run: Callable[..., Iterator[object]], done: Ingested) -> None:
     digests = dict(_digests(paths, done))
-    unknown = [path for path, digest in digests.items() if not catalog.knows(digest)]
-    done.present += len(digests) - len(unknown)
     readable: dict[Path, BundleFacts] = {}
-    for path, outcome in zip(unknown, run(_read, unknown), strict=True):
-        if isinstance(outcome, BundleFacts):
-            readable[path] = outcome
-        else:
-            done.refused[str(path)] = str(outcome)
-    _land(lake, readable.values())
-    with catalog.transaction():
-        for path, row in readable.items():
+    with Catalog.open(lake, create=True) as catalog:
+        unknown = [path for path, digest in digests.items() if not catalog.knows(digest)]
+        done.present += len(digests) - len(unknown)
+        for path, outcome in zip(unknown, run(_read, unknown), strict=True):
+            if isinstance(outcome, BundleFacts):
+                readable[path] = outcome
+            else:
+                done.refused[str(path)] = str(outcome)
+        _land(lake, readable.values())
+        entered = _entered(lake, catalog, {path: (digests[path], row) for path, row in readable.items()})
+    done.added += entered.added
+    done.present += entered.present
+    done.refused |= entered.refused
+
+
+def _entered(lake: Store, catalog: Catalog, rows: Mapping[Path, tuple[str, BundleFacts]]) -> Ingested:
+    """Enter sessions that are in landing, with their sources; return what was new. Where another writer is faster, try
+    again on top of what is there then, a few times. Raise Overtaken after that."""
+    with ExitStack() as later:
+        for pause_s in PAUSES_S:
             try:
-                is_new = catalog.add(digests[path], row)
+                return _enter(catalog, rows)
+            except Overtaken:
+                time.sleep(random.uniform(0, pause_s))
+                catalog = later.enter_context(Catalog.open(lake, create=True))
+        return _enter(catalog, rows)
+
+
+def _enter(catalog: Catalog, rows: Mapping[Path, tuple[str, BundleFacts]]) -> Ingested:
+    entered = Ingested()
+    with catalog.transaction():
+        for path, (source, row) in rows.items():
+            try:
+                is_new = catalog.add(source, row)
             except UsageError as error:
-                done.refused[str(path)] = error.what
+                entered.refused[str(path)] = error.what
                 continue
-            done.added += [row.session_id] if is_new else []
-            done.present += not is_new
+            entered.added += [row.session_id] if is_new else []
+            entered.present += not is_new
+    return entered
 
 
 def _read(path: Path) -> BundleFacts | str:

@@ -30,7 +30,7 @@ from aaco.core import config, documents, files
 from aaco.core.errors import AacoError, BadBundle, StorageError, UsageError
 from aaco.fleet import signed
 from aaco.fleet.signed import Bucket, Reply
-from aaco.fleet.store import CATALOG, FIX, CatalogFile, missing, no_lake
+from aaco.fleet.store import CATALOG, FIX, CatalogFile, Overtaken, missing, no_lake
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,12 +131,23 @@ class S3Store:
         return [info.path.removeprefix(f"{self._place}/") for info in infos
                 if info.type == pafs.FileType.File and info.mtime_ns < limit_ns]
 
+    def old_catalogs(self) -> list[str]:
+        """Return catalogs that are older than a day and not the present one, and probes of that age. The present one is
+        looked up last: what became it in between stays."""
+        old = [*self.leftovers(CATALOGS), *self.leftovers(PROBE)]
+        seen = self.seen()
+        return [path for path in old if seen and path != _catalog_file(seen.head.catalog)]
+
     def dataset(self, paths: Sequence[str], schema: pa.Schema) -> ds.Dataset:
         """Return these objects as one dataset; what is missing shows when it is read."""
         import pyarrow.dataset as ds
 
         return ds.dataset([f"{self._place}/{path}" for path in paths], schema=schema, format="parquet",
                           filesystem=self._arrow)
+
+    def direct(self, paths: Sequence[str]) -> list[str]:
+        """Return none: DuckDB would have to download its reader of S3."""
+        return []
 
     @contextmanager
     def catalog(self, create: bool, write: bool) -> Iterator[CatalogFile]:
@@ -200,6 +211,10 @@ class S3Store:
         finally:
             self.remove(path)
 
+    @cached_property
+    def _conditional(self) -> bool:
+        return self.keeps_conditions()
+
     def _request(self, method: str, path: str, content: bytes = b"", condition: dict[str, str] | None = None) -> Reply:
         return self.bucket.request(method, "/".join(part for part in (self._prefix, path) if part), content, condition)
 
@@ -240,7 +255,7 @@ class S3Store:
 
     def _writer(self, seen: Seen | None) -> Writer:
         """Return the right to write. Raise UsageError where conditions are not kept and another machine has it."""
-        writer = Writer(_writer_id(), self.keeps_conditions())
+        writer = Writer(_writer_id(), self._conditional)
         if not writer.conditional and seen is not None and seen.head.writer != writer.id:
             raise UsageError(
                 f"{self.name}: another machine writes this lake, and the store does not keep conditional writes: two "
@@ -273,8 +288,7 @@ class Commits:
         self._store.write(_catalog_file(sha256), content)
         self._seen = self._replaced(head, self._writer)
         if self._seen is None:
-            raise StorageError(f"{self._store.name}: another writer was faster",
-                               "run the command again: nothing is lost")
+            raise Overtaken(f"{self._store.name}: another writer was faster", "run the command again: nothing is lost")
         if before and before.head.catalog != sha256:
             self._store.remove(_catalog_file(before.head.catalog))
 

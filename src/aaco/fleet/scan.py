@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files as resources
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from aaco.core.errors import BadBundle, StorageError
 from aaco.fleet import facts
@@ -25,6 +24,9 @@ from aaco.fleet.catalog import Catalog, LakeState, landing_file
 from aaco.fleet.compaction import LakeManifest, read_manifest
 from aaco.fleet.store import FIX, Place, Store, each, open_store
 from aaco.tracelake.history.replicates import LATENCY
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 MEMORY = "500MB"
 # What each question reduces, and what a map is made of itself.
@@ -110,7 +112,7 @@ class LocalEngine:
         """Open the files of a shard. Raise AacoError where one is missing, unreadable, or of a later version."""
         try:
             with connected() as connection:
-                connection.register("lake", _dataset(lake, shard))
+                _open(connection, lake, shard)
                 connection.register("retired", pa.table({"session_id": pa.array(shard.retired, pa.string())}))
                 terms = "".join(f" AND {name} = {_quoted(value)}" for name, value in shard.choice.terms.items())
                 connection.execute(f"CREATE VIEW facts AS SELECT * FROM lake WHERE session_id NOT IN "
@@ -175,17 +177,40 @@ def connected() -> Iterator[Any]:
             connection.close()
 
 
-def _dataset(lake: Store, shard: Shard) -> ds.Dataset:
-    """Return the files of a shard. Raise BadBundle where one is missing rows, or is newer."""
-    dataset = lake.dataset(list(shard.files), facts.FACTS.schema)
-    rows, expected = sum(each(_rows, dataset.get_fragments())), sum(shard.files.values())
+def _open(connection: Any, lake: Store, shard: Shard) -> None:
+    """Make the files of a shard the view `lake`. Raise BadBundle where one is missing rows, or is newer."""
+    direct = lake.direct(list(shard.files))
+    if direct:
+        rows = _open_direct(connection, direct)
+    else:
+        dataset = lake.dataset(list(shard.files), facts.FACTS.schema)
+        connection.register("lake", dataset)
+        rows = sum(each(_rows, dataset.get_fragments()))
+    expected = sum(shard.files.values())
     if rows != expected:
         raise BadBundle(f"{lake.name}: {rows:,} sessions in files that were written with {expected:,}", FIX)
-    return dataset
+
+
+def _open_direct(connection: Any, paths: Sequence[str]) -> int:
+    """Make files that DuckDB reads the view `lake`; return how many rows there are. Columns that an older version does
+    not have are null."""
+    listed = f"[{', '.join(map(_quoted, paths))}]"
+    stamps: dict[str, dict[bytes, bytes]] = {path: {} for path in paths}
+    for path, key, value in connection.execute(
+            f"SELECT file_name, key, value FROM parquet_kv_metadata({listed}) WHERE starts_with(key::VARCHAR, 'aaco.')"
+            ).fetchall():
+        stamps[path][key] = value
+    for path, stamp in stamps.items():
+        facts.require_version(stamp, path)
+    connection.register("nothing", facts.FACTS.schema.empty_table())
+    connection.execute(f"CREATE VIEW lake AS SELECT * FROM nothing UNION ALL BY NAME SELECT * FROM "
+                       f"read_parquet({listed}, union_by_name = true, hive_partitioning = false)")
+    [(rows,)] = connection.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({listed})").fetchall()
+    return int(rows)
 
 
 def _rows(fragment: ds.ParquetFileFragment) -> int:
-    facts.require_version(fragment.metadata.schema.to_arrow_schema(), fragment.path)
+    facts.require_version(fragment.metadata.schema.to_arrow_schema().metadata or {}, fragment.path)
     return int(fragment.metadata.num_rows)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from aaco.core import files
-from aaco.core.errors import AacoError, BadBundle, NoBaseline, first_line
+from aaco.core.errors import AacoError, BadBundle, NoBaseline, StorageError, first_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,12 @@ Result = TypeVar("Result")
 CATALOG = "catalog.db"
 FIX = "restore the lake, or ingest the bundles into another --lake"
 AT_ONCE = 16  # files that are read or written at once: a file system makes one commit of them, a store is far away
+PATTERN = re.compile(r"[*?\[\]]")  # of what is below a lake's folder no name has these
 ON_S3 = re.compile(r"s3:(/{1,2}|$)")  # pathlib makes one slash of two
+
+
+class Overtaken(StorageError):
+    """Another writer committed since the catalog was opened: nothing of ours was."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,14 @@ class Store(Protocol):
     def leftovers(self, folder: str) -> list[str]:
         """Return the files below a folder that no writer can be about to name in a catalog."""
 
+    def old_catalogs(self) -> list[str]:
+        """Return files of commits that were cut short, and that no writer can be about to make the present ones."""
+
     def dataset(self, paths: Sequence[str], schema: pa.Schema) -> ds.Dataset:
         """Return these Parquet files as one dataset."""
+
+    def direct(self, paths: Sequence[str]) -> list[str]:
+        """Return these files by names that DuckDB reads by itself, in half of Arrow's time; none where it cannot."""
 
     def catalog(self, create: bool, write: bool) -> AbstractContextManager[CatalogFile]:
         """Open the catalog. Raise NoBaseline where there is none and none may be made."""
@@ -142,14 +153,27 @@ class FolderStore:
         return [path.relative_to(self.folder).as_posix() for path in (self.folder / folder).rglob("*")
                 if path.is_file()]
 
+    def old_catalogs(self) -> list[str]:
+        """Return none: SQLite keeps one file."""
+        return []
+
     def dataset(self, paths: Sequence[str], schema: pa.Schema) -> ds.Dataset:
         """Return these Parquet files as one dataset. Raise BadBundle where one is missing."""
         import pyarrow.dataset as ds
 
+        self._require(paths)
+        return ds.dataset([str(self.folder / path) for path in paths], schema=schema, format="parquet")
+
+    def direct(self, paths: Sequence[str]) -> list[str]:
+        """Return these files' paths; none where DuckDB would take one for a pattern. Raise BadBundle where one is
+        missing."""
+        self._require(paths)
+        return [] if PATTERN.search(str(self.folder)) else [str(self.folder / path) for path in paths]
+
+    def _require(self, paths: Sequence[str]) -> None:
         for path in paths:
             if not self.holds(path):
                 raise missing(self, path)
-        return ds.dataset([str(self.folder / path) for path in paths], schema=schema, format="parquet")
 
     @contextmanager
     def catalog(self, create: bool, write: bool) -> Iterator[CatalogFile]:

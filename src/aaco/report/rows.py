@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from aaco.analytics.explanation import Explanation
 from aaco.core.readings import Reading
 from aaco.report import format
+
+if TYPE_CHECKING:
+    from aaco.analytics.explanation import Explanation
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,10 @@ def _without_outliers(series: Reals) -> Reals:
 def _thinned(series: Reals) -> Reals:
     if len(series) <= POINTS:
         return series
-    return np.array([np.median(part) for part in np.array_split(series, POINTS)])
+    size, longer = divmod(len(series), POINTS)  # that many parts have one value more
+    border = longer * (size + 1)
+    parts = (series[:border].reshape(longer, size + 1), series[border:].reshape(POINTS - longer, size))
+    return np.concatenate([np.median(part, axis=1) for part in parts])
 
 
 def _long_enough(series: Reals) -> Reals:
