@@ -63,9 +63,9 @@ def optimize(session: str | None, named: str | None, only_list: bool, top: int, 
     its time is believed.
     """
     if kernel is not None:
-        given = options.settings(config_file, sessions_dir)
-        trial = _program(kernel, source, command, build, project, session or named, given)
-        _search(kernel, source, captured, budget_s, seed, proposer, apply, any_driver, as_json, trial, given)
+        resolved = options.settings(config_file, sessions_dir)
+        trial = _program(kernel, source, command, build, project, session or named, resolved)
+        _search(kernel, source, captured, budget_s, seed, proposer, apply, any_driver, as_json, trial, resolved)
         return
     from aaco.core.session import find
     from aaco.report.sections import kernel_candidates as shown

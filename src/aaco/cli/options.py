@@ -199,12 +199,12 @@ def session_reference(required: bool = False) -> Callable[[F], F]:
 def words(option: str, text: str) -> tuple[str, ...]:
     """Return the words of a command that an option names. Raise UsageError for none, or open quotes."""
     try:
-        found = tuple(shlex.split(text))
+        split = tuple(shlex.split(text))
     except ValueError as error:
         raise UsageError(f"{option} {text}: {error}", "quote it as for a shell, which is not used") from error
-    if not found:
+    if not split:
         raise UsageError(f"{option} is empty", f"{option} 'program argument'")
-    return found
+    return split
 
 
 def shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:

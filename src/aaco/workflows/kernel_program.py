@@ -60,23 +60,23 @@ class InProgram:
     session_id: str | None = None
 
 
-def require(source: Path, asked: KernelProgram) -> None:
+def require(source: Path, runs: KernelProgram) -> None:
     """Raise UsageError for what cannot be built or run, before anything is measured."""
-    if not files.is_folder(asked.project):
-        raise UsageError(f"{asked.project}: no such folder", "--project: the folder in which the program is built")
-    if not source.resolve().is_relative_to(asked.project.resolve()):
-        raise UsageError(f"{source} is not in {asked.project}", "--project: a folder that holds the source")
+    if not files.is_folder(runs.project):
+        raise UsageError(f"{runs.project}: no such folder", "--project: the folder in which the program is built")
+    if not source.resolve().is_relative_to(runs.project.resolve()):
+        raise UsageError(f"{source} is not in {runs.project}", "--project: a folder that holds the source")
     count = size = 0
-    for number in _sizes(asked.project):
+    for number in _sizes(runs.project):
         count, size = count + 1, size + number
         if count > MOST_FILES or size > MOST_BYTES:
-            raise UsageError(f"{asked.project}: more than {MOST_FILES:,} files or {MOST_BYTES >> 30} GiB to copy",
+            raise UsageError(f"{runs.project}: more than {MOST_FILES:,} files or {MOST_BYTES >> 30} GiB to copy",
                              "--project: a smaller folder that holds the source")
 
 
-def try_in_program(source: Path, asked: KernelProgram, settings: Settings, seed: int | None, show: Show,
-                   original: bytes, kept: Proposal, alone: Gain) -> InProgram:
-    """Run the program with the original and with the kept text in turns. alone: what the kernel saved by itself.
+def try_in_program(source: Path, runs: KernelProgram, settings: Settings, seed: int | None, show: Show,
+                   original: bytes, kept: Proposal, of_kernel: Gain) -> InProgram:
+    """Run the program with the original and with the kept text in turns. of_kernel: what the kernel saved in replays.
 
     Raise UsageError if the program does not run with the original text, or runs with one that is no kernel.
     """
@@ -88,7 +88,7 @@ def try_in_program(source: Path, asked: KernelProgram, settings: Settings, seed:
         failed = {}
         for name, copy in copies.items():
             show.step(f"the program with the {name} text")
-            failed[name] = _build_and_run(source, texts[name], asked, copy)
+            failed[name] = _build_and_run(source, texts[name], runs, copy)
             if name == "original" and failed[name]:
                 raise UsageError(f"the program does not run with the untouched source: {failed[name]}",
                                  "check --build and --command: both run in a copy of --project")
@@ -97,17 +97,18 @@ def try_in_program(source: Path, asked: KernelProgram, settings: Settings, seed:
                                  "not built from it", "--build: a command that builds it in the folder of --project")
         if failed["kept"]:
             return InProgram("fails", failed["kept"])
-        sides = [DuetSide(command=_inside(copies[name], asked.command)) for name in ("original", "kept")]
+        sides = [DuetSide(command=_inside(copies[name], runs.command)) for name in ("original", "kept")]
         request = replace(AS_COMPARE, level=1 - settings.config.analysis.false_alarm_pct / 100, seed=seed)
         compared = compare.compare(sides[0], sides[1], request, settings, {}, show)
-    return judge(compared.verdict, alone, asked.kernel_ms, compared.session.id)
+    return judge(compared.verdict, of_kernel, runs.kernel_ms, compared.session.id)
 
 
-def judge(verdict: RegressionVerdict, alone: Gain, kernel_ms: float | None, session_id: str | None = None) -> InProgram:
+def judge(verdict: RegressionVerdict, of_kernel: Gain, kernel_ms: float | None, session_id: str | None = None
+          ) -> InProgram:
     """Return what a comparison of the program's runs says.
 
-    A program cannot save more than the kernel does in it: its time in one run, by a session, x what it saves alone;
-    without a session, its share is at most all.
+    A program cannot save more than the kernel does in it: its share of the program's time x what it saves in replays.
+    The share is the kernel's time in one run, by a session, over the unprofiled time; without a session, at most 1.
     """
     if verdict.effect_pct is None or verdict.ci is None or verdict.n_units is None or verdict.level is None:
         return InProgram("not faster", verdict.why, session_id=session_id)
@@ -115,11 +116,11 @@ def judge(verdict: RegressionVerdict, alone: Gain, kernel_ms: float | None, sess
     share = 1.0
     if kernel_ms is not None and verdict.baseline_value:
         share = min(1.0, kernel_ms / verdict.baseline_value)
-    if gain.low > share * alone.high:
+    most = share * of_kernel.high
+    if gain.low > most:
         whole = "" if kernel_ms is None else f", which takes {100 * share:.1f} % of the program's time"
-        return InProgram("refused", f"{interval(gain)} less time, where the kernel{whole} can save "
-                         f"{share * alone.high:.1f} % at most: a fault of the measurement, or launches of other shapes",
-                         gain, session_id)
+        return InProgram("refused", f"{interval(gain)} less time, where the kernel{whole} can save {most:.1f} % at "
+                         "most: a fault of the measurement, or launches of other shapes", gain, session_id)
     if verdict.status == "improved":
         return InProgram("faster", f"{interval(gain)} less time", gain, session_id)
     if gain.high < 0:
@@ -145,20 +146,20 @@ def phrase(tried: InProgram | None) -> str:
             "refused: ", "not tried": "faster alone, not tried in the program: "}[tried.answer] + tried.why
 
 
-def _build_and_run(source: Path, text: bytes, asked: KernelProgram, copy: Path) -> str:
+def _build_and_run(source: Path, text: bytes, runs: KernelProgram, copy: Path) -> str:
     """Copy the project with this text of the source, build it and run it once; return what failed, empty for nothing.
 
     The text is newer than all that was built before.
     """
-    with files.storage(asked.project):
+    with files.storage(runs.project):
         try:
-            shutil.copytree(asked.project, copy, symlinks=True, ignore=_left_out)
+            shutil.copytree(runs.project, copy, symlinks=True, ignore=_left_out)
         except shutil.Error as error:
-            raise UsageError(f"{asked.project}: cannot be copied: {str(error)[:200]}",
+            raise UsageError(f"{runs.project}: cannot be copied: {str(error)[:200]}",
                              "--project: a folder whose files you can read") from error
-    files.write_atomically(copy / source.resolve().relative_to(asked.project.resolve()),
+    files.write_atomically(copy / source.resolve().relative_to(runs.project.resolve()),
                            lambda file: file.write(text))
-    for words, limit_s in ((asked.build, BUILD_S), (asked.command, None)):
+    for words, limit_s in ((runs.build, BUILD_S), (runs.command, None)):
         if words:
             try:
                 ran = program.run(_inside(copy, words), limit_s)

@@ -240,7 +240,7 @@ def document(outcome: OptimizeOutcome) -> dict[str, Any]:
         "tried": [{"name": line.name, "proposer": line.proposer, "refused": line.refused, "detail": line.detail,
                    "gain_pct": line.gain_pct} for line in decision.judged],
         "confirmed": [line.model_dump(mode="json", include={"name", "gain_pct", "low_pct", "high_pct", "level",
-                                                            "processes", "kept", "why"})
+                                                            "processes", "kept", "why", "not_examined"})
                       for line in decision.confirmed]}
 
 
@@ -252,6 +252,8 @@ def lines(outcome: OptimizeOutcome) -> Sequence[str]:
     rows = [f"  {line.name}: {line.refused}: {line.detail}" if line.refused else
             f"  {line.name}: {line.gain_pct:+.1f} % at first sight" for line in decision.judged]
     rows += [f"  {line.name}, confirmed: {line.why}" for line in decision.confirmed]
+    rows += dict.fromkeys(f"  compute-sanitizer did not look at it: {line.not_examined}"
+                          for line in decision.confirmed if line.not_examined)
     if decision.kept and (decision.kept.block or decision.kept.grid or decision.kept.options):
         rows.append(f"  launch it with block {decision.kept.block}, grid {decision.kept.grid}, options "
                     f"{' '.join(decision.kept.options)}")
