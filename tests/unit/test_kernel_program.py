@@ -74,6 +74,7 @@ def test_what_fails_there_or_cannot_be_tried_is_said_so(project: Path, monkeypat
 
 def test_a_program_that_is_not_built_from_the_source_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation: no text that must fail. The program that was built before runs whatever the source says."""
+    monkeypatch.setattr(kernel_program.compare, "compare", lambda *_: pytest.fail("it is compared"))
     with pytest.raises(UsageError, match="no compiler takes: what runs is not built from it"):
         tried(project, monkeypatch, build="")
     with pytest.raises(UsageError, match=r"untouched source: ./no-such ended with exit code 127"):
