@@ -130,7 +130,7 @@ class Trials:
             return str(why)
         return f"{tool} reports the untouched kernel, too: {findings.first}" if findings.count else ""
 
-    def _watched(self, tool: str, variant: Variant, path: Path, seed: int) -> sanitizer.Findings:
+    def _watched(self, tool: str, variant: Variant, path: Path, seed: int) -> sanitizer.SanitizerReport:
         """Return what a tool reports of one trial. Raise Absent if it does not say."""
         with tempfile.TemporaryDirectory(prefix="aaco-trial-") as folder:
             log, refusal = Path(folder, "log"), ""

@@ -21,7 +21,7 @@ _FINDING = re.compile(r"^=+ (?!COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY
 
 
 @dataclass(frozen=True)
-class Findings:
+class SanitizerReport:
     """What a tool reported: how much, and the first of it."""
 
     count: int
@@ -40,11 +40,11 @@ def words(tool: str, log: Path) -> tuple[str, ...]:
     return (program, "--tool", tool, *api, "--target-processes", "all", "--log-file", str(log))
 
 
-def read(tool: str, log: Path) -> Findings:
+def read(tool: str, log: Path) -> SanitizerReport:
     """Return what a log says. Raise Absent where it does not sum up."""
     text = host.text(log)
     counted = TOOLS[tool][1].findall(text)
     if not counted:
         raise Absent(f"{PROGRAM} wrote no summary: {host.first_printable(text.replace('=========', ''))}")
     first = _FINDING.search(text)
-    return Findings(sum(map(int, counted)), host.first_printable(first[1]) if first else "no detail")
+    return SanitizerReport(sum(map(int, counted)), host.first_printable(first[1]) if first else "no detail")
