@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from aaco.optimize.kernels.variants import Proposal, Variant
 from aaco.replay import child as replay_child
 from aaco.replay import cuda
 from aaco.workflows import optimize_kernel
+from aaco.workflows.duet import compare as duet
+from aaco.workflows.duet.compare import DuetSide
 from tests.fakes import compiled_gpu, cuda_gpu, kernel_trials
 from tests.fakes.kernel_trials import SCALE
 
@@ -91,6 +94,35 @@ def test_a_faster_text_is_shown_as_a_diff_and_written_on_demand(optimiser: Optim
     assert document["kept"] == "text 1" and document["applied"] and document["no_reference"] is None
     assert optimiser.source.read_text() == FASTER
     assert Path(document["original"]).read_text() == SCALE
+
+
+def test_what_is_not_faster_in_the_program_is_not_written(optimiser: Optimiser, monkeypatch: pytest.MonkeyPatch
+                                                          ) -> None:
+    """The program is really built and run with both texts; what its comparison says is given."""
+    optimiser.offer(FASTER)
+    model = optimiser.folder / "model"
+    model.write_text("#!/bin/sh\n! grep '^#error' scale.cu\n")
+    model.chmod(0o755)
+    ran = []
+
+    def compare(*sides: DuetSide) -> SimpleNamespace:
+        ran.extend(Path(side.command[2], "scale.cu").read_text() for side in sides[:2])
+        verdict = SimpleNamespace(effect_pct=effect, ci=(effect - 1, effect + 1), n_units=SimpleNamespace(current=8),
+                                  level=0.99, baseline_value=100.0, status=status, why="so")
+        return SimpleNamespace(verdict=verdict, session=SimpleNamespace(id="s"))
+
+    monkeypatch.setattr(duet, "compare", compare)
+    effect, status = 0.1, "equivalent"
+    found = optimiser.run("--apply", "--command", "./model")
+    assert found.exit_code == 0, found.output
+    assert "faster alone, not in the program: -0.1 % [-1.1, 0.9] less time there; so" in found.output
+    assert "not written: it is not faster in the program" in found.output
+    assert ran == [SCALE, FASTER] and optimiser.source.read_text() == SCALE
+    effect, status = -10.0, "improved"
+    document = json.loads(optimiser.run("--apply", "--command", "./model", "--json").stdout)
+    assert document["in_program"] == "faster in the program by 10.0 % [9.0, 11.0]"
+    assert document["program"]["answer"] == "faster" and document["applied"]
+    assert optimiser.source.read_text() == FASTER
 
 
 COMMAND = """#!/bin/sh

@@ -40,13 +40,14 @@ def answer() -> Iterator[Callable[..., None]]:
 
 
 def run(module: str, arguments: Sequence[str], environment: Mapping[str, str], limit_s: float,
-        work: str = "calibration") -> Iterator[Line]:
-    """Yield the objects that the module writes, as they come. work: what errors call it.
+        work: str = "calibration", under: Sequence[str] = ()) -> Iterator[Line]:
+    """Yield the objects that the module writes, as they come. work: what errors call it. under: a program with its
+    options that starts the process, to watch it.
 
     Raise the error that the process ended with; Missing if a signal or the time limit ended it.
     """
     with tempfile.TemporaryFile() as errors, subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *arguments], env=os.environ | dict(environment),
+            [*under, sys.executable, "-P", "-m", module, *arguments], env=os.environ | dict(environment),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True) as process:
         try:
             last: Line = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,21 +119,12 @@ def _sides(models: tuple[str, ...], commands: tuple[str, ...], arguments: dict[s
     if bool(models) == bool(commands) or max(len(models), len(commands)) > 2:
         raise UsageError("name two models, or two commands", "aaco compare A.onnx B.onnx; "
                          "aaco compare --command 'cmd a' --command 'cmd b'; aaco compare --session SESSION")
-    named = [DuetSide(model=model) for model in models] + [DuetSide(command=_words(text)) for text in commands]
+    named = [*(DuetSide(model=model) for model in models),
+             *(DuetSide(command=options.words("--command", text)) for text in commands)]
     both = [DuetSide(side.model, side.command, _pairs(f"--option-{letter}", arguments[f"option_{letter}"]),
                      _pairs(f"--env-{letter}", arguments[f"env_{letter}"]))
             for letter, side in zip("ab", (named * 2)[:2] if len(named) == 1 else named, strict=True)]
     return both[0], both[1]
-
-
-def _words(text: str) -> tuple[str, ...]:
-    try:
-        words = tuple(shlex.split(text))
-    except ValueError as error:
-        raise UsageError(f"--command {text}: {error}", "quote it as for a shell, which is not used") from error
-    if not words:
-        raise UsageError("--command is empty", "--command 'program argument'")
-    return words
 
 
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -193,6 +194,17 @@ def session_reference(required: bool = False) -> Callable[[F], F]:
         return click.argument("session", required=required, shell_complete=of_kind("session"))(function)
 
     return add
+
+
+def words(option: str, text: str) -> tuple[str, ...]:
+    """Return the words of a command that an option names. Raise UsageError for none, or open quotes."""
+    try:
+        split = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}", "quote it as for a shell, which is not used") from error
+    if not split:
+        raise UsageError(f"{option} is empty", f"{option} 'program argument'")
+    return split
 
 
 def shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:

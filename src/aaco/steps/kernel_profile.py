@@ -54,6 +54,16 @@ def profile(session: Session, name: str) -> Parts:
     return document | {"why_absent": why}
 
 
+def device_ms(session: Session, name: str) -> float:
+    """Return the time that all launches of a kernel took on the device, ms. Raise UsageError, BadBundle."""
+    if not store.holds(session, KERNELS):
+        raise UsageError(f"session {session.id} has no kernels", "a trace with times of kernels: aaco trace -- COMMAND")
+    total = pc.sum(_rows(session, _full_name(session, name))["dur_ns"]).as_py()
+    if total is None:
+        raise UsageError(f"session {session.id} has no times of {name}", "a trace with times: aaco trace -- COMMAND")
+    return total / 1e6
+
+
 def _full_name(session: Session, name: str) -> str:
     names = queries.names(session, KERNELS, "kernel_name")
     matching = [name] if name in names else [entry for entry in names if name in entry]

@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from aaco.core import files, host
 from aaco.core.errors import BadCapture, UsageError
 from aaco.core.readings import Absent
 from aaco.optimize.kernels import applying, compiling, widening
+from aaco.optimize.kernels.acceptance import Gain
 from aaco.optimize.kernels.compiling import Toolchain
 from aaco.optimize.kernels.equivalence import Trials
 from aaco.optimize.kernels.log import SearchFiles
@@ -29,9 +30,10 @@ from aaco.replay.documents import CapturedFrom, CaptureDocument, KernelLaunch, M
 from aaco.replay.engine import ReplayRequest
 from aaco.replay.run import replay
 from aaco.tracelake.document_schemas.kernel_search import KernelOrigin
+from aaco.workflows.kernel_program import InProgram, phrase
 
-NOT_IN_PROGRAM = "faster alone, not tried in the program"
 MOST_SEED = 1 << 31
+TryInProgram = Callable[[bytes, Proposal, Gain], InProgram]
 Propose = Callable[[KernelSituation, str], Iterable[Proposal | RefusedOffer]]
 
 
@@ -53,6 +55,7 @@ class OptimizeOutcome:
     """What came of it. diff: of the kept text, empty for no change. applied: where the untouched source is now.
 
     no_reference: why the kernel has no form in double precision that says how exact it is; empty if it has.
+    in_program: what the program said of the kept text; None if no program was named, or nothing kept.
     """
 
     request: OptimizeRequest
@@ -62,10 +65,16 @@ class OptimizeOutcome:
     log: Path
     seed: int
     no_reference: str
+    in_program: InProgram | None = None
 
 
-def optimize(request: OptimizeRequest, propose: Propose) -> OptimizeOutcome:
-    """Search, and write the kept text if that was asked for. Raise UsageError, BadCapture, Missing, Refused."""
+def optimize(request: OptimizeRequest, propose: Propose, try_in_program: TryInProgram | None = None
+             ) -> OptimizeOutcome:
+    """Search, and write the kept text if that was asked for. Raise UsageError, BadCapture, Missing, Refused.
+
+    try_in_program: runs the program with the untouched text and with the kept one; what is not faster there is not
+    written.
+    """
     if not files.is_file(request.source):
         raise UsageError(f"{request.source}: no such file", "name the file that defines the kernel")
     with files.storage(request.source):
@@ -89,11 +98,13 @@ def optimize(request: OptimizeRequest, propose: Propose) -> OptimizeOutcome:
     decision = search.run(propose(read_situation(kernel, documents[0], roles, chain.compiler, chain.options,
                                                  tuple(document.launch.block for document in documents[1:])),
                                   request.source.name))
-    applied = None
-    if decision.kept and request.apply:
+    applied = in_program = None
+    if decision.kept and decision.gain and try_in_program:
+        in_program = try_in_program(text, decision.kept, decision.gain)
+    if decision.kept and request.apply and (in_program is None or in_program.answer == "faster"):
         applied = applying.apply(request.source, text, decision.kept.text)
     return OptimizeOutcome(request, decision, _diff(request.source, text, decision.kept), applied, kept.log, seed,
-                           why_none)
+                           why_none, in_program)
 
 
 def _find(request: OptimizeRequest, text: bytes) -> KernelSource:
@@ -219,7 +230,8 @@ def document(outcome: OptimizeOutcome) -> dict[str, Any]:
         "kept": decision.kept.name if decision.kept else None, "why": decision.why,
         "gain": None if gain is None else {"percent": gain.percent, "low": gain.low, "high": gain.high,
                                            "level": gain.level, "processes": gain.processes},
-        "in_program": NOT_IN_PROGRAM if decision.kept else None,
+        "in_program": phrase(outcome.in_program) if decision.kept else None,
+        "program": None if outcome.in_program is None else asdict(outcome.in_program),
         "launch": None if decision.kept is None else {"block": decision.kept.block, "grid": decision.kept.grid,
                                                       "options": list(decision.kept.options)},
         "diff": outcome.diff, "applied": outcome.applied is not None,
@@ -228,24 +240,27 @@ def document(outcome: OptimizeOutcome) -> dict[str, Any]:
         "tried": [{"name": line.name, "proposer": line.proposer, "refused": line.refused, "detail": line.detail,
                    "gain_pct": line.gain_pct} for line in decision.judged],
         "confirmed": [line.model_dump(mode="json", include={"name", "gain_pct", "low_pct", "high_pct", "level",
-                                                            "processes", "kept", "why"})
+                                                            "processes", "kept", "why", "not_examined"})
                       for line in decision.confirmed]}
 
 
 def lines(outcome: OptimizeOutcome) -> Sequence[str]:
     """Return the outcome for a person: the verdict, the diff, and what was tried."""
     decision = outcome.decision
-    head = f"{outcome.request.kernel}: " + (f"keep {decision.kept.name}: {decision.why}; {NOT_IN_PROGRAM}"
+    head = f"{outcome.request.kernel}: " + (f"keep {decision.kept.name}: {decision.why}; {phrase(outcome.in_program)}"
                                             if decision.kept else f"no change: {decision.why}")
     rows = [f"  {line.name}: {line.refused}: {line.detail}" if line.refused else
             f"  {line.name}: {line.gain_pct:+.1f} % at first sight" for line in decision.judged]
     rows += [f"  {line.name}, confirmed: {line.why}" for line in decision.confirmed]
+    rows += dict.fromkeys(f"  compute-sanitizer did not look at it: {line.not_examined}"
+                          for line in decision.confirmed if line.not_examined)
     if decision.kept and (decision.kept.block or decision.kept.grid or decision.kept.options):
         rows.append(f"  launch it with block {decision.kept.block}, grid {decision.kept.grid}, options "
                     f"{' '.join(decision.kept.options)}")
     if outcome.no_reference:
         rows.append(f"  numbers had to be equal or adjacent, as there is no reference: {outcome.no_reference}")
-    written = [f"written; the untouched source is {outcome.applied}"] if outcome.applied else []
+    written = [f"written; the untouched source is {outcome.applied}"] if outcome.applied else \
+        ["not written: it is not faster in the program"] if outcome.request.apply and outcome.in_program else []
     diff = [files.readable(line.expandtabs()) for line in outcome.diff.splitlines()]
     return [head, *diff, f"tried {len(decision.judged)}:", *map(files.readable, rows),
             f"log: {outcome.log}", *written]

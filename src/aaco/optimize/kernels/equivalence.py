@@ -11,6 +11,8 @@ from typing import Any
 
 from aaco.calibration import child
 from aaco.core.errors import AacoError
+from aaco.core.readings import Absent
+from aaco.optimize.kernels import sanitizer
 from aaco.optimize.kernels.trial import STAGES, TrialRequest
 from aaco.optimize.kernels.variants import Refused, Variant
 from aaco.replay import capture as captures
@@ -24,7 +26,7 @@ REASONS = frozenset((
     "no_change", "same_code", "nothing_to_compare", "inputs_cannot_change", "bounds_not_checked",
     "baseline_not_repeatable", "wrong_on_capture", "wrong_on_other_shape", "wrong_on_inputs", "not_repeatable",
     "out_of_bounds", "late_work", "less_exact", "wrong_when_timed", "faster_than_roof", "fails", "hangs",
-    "not_launchable"))
+    "not_launchable", "shared_memory_race"))
 # What a candidate did whose process ended without an answer, by the stage that it was in.
 DIED = {"bounds": "out_of_bounds"}
 Pair = tuple[float, float]  # us: the baseline, the candidate
@@ -47,7 +49,7 @@ def run_process(capture: Path, request: TrialRequest, limit_s: float) -> Iterato
         json.dump(asdict(request), file)
         file.flush()
         yield from child.run("aaco.replay.holding", [json.dumps(hosts), "aaco.optimize.kernels.trial", file.name], {},
-                             limit_s, "trial")
+                             limit_s, "trial", request.under)
 
 
 class Trials:
@@ -61,6 +63,7 @@ class Trials:
                  limit_s: float = LIMIT_S, run: RunTrial = run_process, reference: Variant | None = None) -> None:
         self.baseline, self._reference = baseline, reference
         self._known: dict[Path, dict[str, Any]] = {}  # by capture: it is read once
+        self._unfit: dict[str, str] = {}  # by tool: why it cannot judge, empty if it can
         self._parameters, self._any_driver, self._limit_s, self._run = tuple(parameters), any_driver, limit_s, run
 
     def check(self, candidate: Variant, paths: Sequence[Path], seed: int, pairs: int) -> TrialResult:
@@ -79,11 +82,12 @@ class Trials:
         return self.try_once(candidate, first, seed, pairs, STAGES)
 
     def try_once(self, candidate: Variant, path: Path, seed: int, pairs: int,
-                 stages: tuple[str, ...] = ("timed",)) -> TrialResult:
+                 stages: tuple[str, ...] = ("timed",), under: tuple[str, ...] = ()) -> TrialResult:
         """Return what one process answers. Raise Refused."""
         with tempfile.TemporaryDirectory(prefix="aaco-trial-") as folder:
             request = TrialRequest(str(path), self._programs(candidate, Path(folder)), self._parameters, stages,
-                                   pairs=pairs, seed=seed, any_driver=self._any_driver, known=self._known.get(path))
+                                   pairs=pairs, seed=seed, any_driver=self._any_driver, known=self._known.get(path),
+                                   under=under)
             for left in reversed(range(MOST_PROCESSES)):
                 result, stage, taken = TrialResult(), "load", False
                 try:
@@ -100,6 +104,47 @@ class Trials:
                         continue
                     raise Refused(_reason(stage, error), f"{stage}: {error.what}", error.fix) from error
         raise AssertionError("unreachable")
+
+    def examine(self, candidate: Variant, path: Path, seed: int) -> str:
+        """Run a candidate once under each tool of compute-sanitizer; return why one was left out, empty if none was.
+
+        A tool that reports the untouched kernel, too, says nothing of a candidate. Raise Refused.
+        """
+        for tool, (reason, _) in sanitizer.TOOLS.items():
+            if tool not in self._unfit:
+                self._unfit[tool] = self._why_unfit(tool, path, seed)
+            if self._unfit[tool]:
+                continue
+            try:
+                findings = self._watched(tool, candidate, path, seed)
+            except Absent as why:
+                raise Refused("fails", f"under {tool}, where the untouched kernel runs: {why}") from why
+            if findings.count:
+                raise Refused(reason, f"{tool}: {findings.count} reported, first: {findings.first}")
+        return "; ".join(dict.fromkeys(filter(None, self._unfit.values())))
+
+    def _why_unfit(self, tool: str, path: Path, seed: int) -> str:
+        try:
+            findings = self._watched(tool, self.baseline, path, seed)
+        except Absent as why:
+            return str(why)
+        return f"{tool} reports the untouched kernel, too: {findings.first}" if findings.count else ""
+
+    def _watched(self, tool: str, variant: Variant, path: Path, seed: int) -> sanitizer.SanitizerReport:
+        """Return what a tool reports of one trial. Raise Absent if it does not say."""
+        with tempfile.TemporaryDirectory(prefix="aaco-trial-") as folder:
+            log, refusal = Path(folder, "log"), ""
+            try:
+                self.try_once(variant, path, seed, 0, ("captured",), sanitizer.words(tool, log))
+            except Refused as refused:  # a fault ends the trial: the log says more
+                refusal = str(refused.what)
+            try:
+                findings = sanitizer.read(tool, log)
+            except Absent as why:
+                raise Absent(f"{why}; {refusal}" if refusal else str(why)) from why
+            if refusal and not findings.count:
+                raise Absent(f"{tool}: {refusal}")
+            return findings
 
     def _programs(self, candidate: Variant, folder: Path) -> dict[str, dict[str, Any]]:
         programs = {}

@@ -147,8 +147,10 @@ class KernelSearch:
         try:
             if key not in self._variants:
                 self._variants[key] = self._build(proposal)
+            not_examined = self._trials.examine(self._variants[key], self._captures[0], self._seed(0))
             found = self._measure(self._variants[key])
-            line = line.model_copy(update={"gain_pct": found.gain.percent, "low_pct": found.gain.low, "high_pct":
+            line = line.model_copy(update={"not_examined": not_examined,
+                                           "gain_pct": found.gain.percent, "low_pct": found.gain.low, "high_pct":
                                            found.gain.high, "level": found.gain.level, "processes":
                                            found.gain.processes, "kept": found.kept, "why": found.why})
         except Refused as refused:

@@ -48,6 +48,7 @@ class TrialRequest:
     seed: int = 0
     any_driver: bool = False
     known: Mapping[str, Any] | None = None  # the facts that another process answered
+    under: tuple[str, ...] = ()  # a program and its options that watch this process
 
 
 @dataclass

@@ -63,6 +63,8 @@ class VariantConfirmed(LedgerLine):
     processes: int
     kept: bool
     why: str
+    not_examined: str = Field(default="", description="why compute-sanitizer, or a tool of it, did not run; empty: it "
+                              "ran, or the candidate was refused")
 
 
 class KernelSearchDecided(LedgerLine):
