@@ -1,4 +1,4 @@
-"""The text of answers counted by the user's own tokenizer, beside what the server counts."""
+"""The text of answers counted by the user's own tokenizer, to compare with the server's count."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class _Counting(Parsing):
 
 
 def count(reads: Path, models: Sequence[str], path: Path, counted_by: Counter) -> OwnTokenCount:
-    """Return the tokens of all whole answers of a record by a tokenizer, beside those that the server counts of the
-    same text. Raise BadCapture, StorageError."""
+    """Return the tokens of all whole answers of a record by a tokenizer, and the server's count of the same
+    answers. Raise BadCapture, StorageError."""
     parsing = _Counting(reads, models, counted_by)
     for _ in parsing.events():
         pass  # read for their text only

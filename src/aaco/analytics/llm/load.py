@@ -29,11 +29,11 @@ class InProcess:
 
 @dataclass(frozen=True)
 class OwnTokenCount:
-    """Tokens of the text of answers by a tokenizer of the user's, beside the server's count of the same answers.
+    """Tokens of the text of answers by a tokenizer of the user's, and the server's count of the same answers.
 
     tokenizer: name and SHA-256 of its file. own_tokens: of all whole answers. compared: those of which the server says
-    its count, too; own_compared and server_tokens are theirs. differ: answers with another count; least_apart and
-    most_apart: own less the server's, of one answer.
+    its count, too; own_compared and server_tokens: tokens of those. differ: answers with two different
+    counts; least_difference and most_difference: smallest and largest difference in an answer, own minus server.
     """
 
     tokenizer: str
@@ -42,8 +42,8 @@ class OwnTokenCount:
     own_compared: int
     server_tokens: int
     differ: int
-    least_apart: int
-    most_apart: int
+    least_difference: int
+    most_difference: int
 
 
 @documents.document(layout.LOAD)

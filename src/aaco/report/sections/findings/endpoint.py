@@ -158,7 +158,7 @@ def _own_count(own: OwnTokenCount) -> str:
     if not own.compared:
         return f"{own.own_tokens:,} tokens by {tokenizer}; the server counts none to compare"
     apart = own.own_compared - own.server_tokens
-    range_of = f", from {own.least_apart:+,} to {own.most_apart:+,} in an answer" if own.differ else ""
+    range_of = f", from {own.least_difference:+,} to {own.most_difference:+,} in an answer" if own.differ else ""
     return (f"{own.own_compared:,} tokens by {tokenizer}, {own.server_tokens:,} by the server ({apart:+,}); "
             f"{own.differ:,} of {format.plural(own.compared, 'answer')} differ{range_of}")
 
