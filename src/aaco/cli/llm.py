@@ -28,7 +28,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 OF_DECODERS = ("genai", "backend", "batch")  # options by the kind of target that they are for
 OF_SERVERS = ("model", "api", "concurrency", "trace", "prompts", "shared_prefix_pct", "count_chunks", "body",
               "answers_as", "gap_timeout_s", "timeout_s", "real_time", "packet_stamps", "key_env", "key_file",
-              "certificates", "turns", "conversations", "server_traces")
+              "certificates", "turns", "conversations", "server_traces", "tokenizer")
 PLAIN = "one endpoint without --against"
 OF_ONE_REPORT = ("preset", "policy_file", "full")
 OF_SERVERS_ALONE = ("a load that rises", "--against")
@@ -36,7 +36,7 @@ OF_SERVERS_ALONE = ("a load that rises", "--against")
 IGNORED = {"a load that rises": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct", "batches",
                                "server_traces"),
            "--batches": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct"),
-           "--against": (*OF_ONE_REPORT, "turns", "conversations", "server_traces"),
+           "--against": (*OF_ONE_REPORT, "turns", "conversations", "server_traces", "tokenizer"),
            PLAIN: ("tolerance_pct",), "prompts of a file": ("shared_prefix_pct",),
            "conversations of a file": ("shared_prefix_pct", "prompt_tokens"),
            "a URL that names its interface": ("api",), "a server without https": ("certificates",)}
@@ -95,6 +95,8 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @click.option("--server-traces", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
               help="Start and stop the profiler of vLLM or SGLang around the load, and explain slow tokens by the "
               "trace that it writes into DIR on this machine.")
+@click.option("--tokenizer", type=click.Path(exists=True, path_type=Path), metavar="FILE|DIR", help="Count the text of "
+              "the answers, too, by this tokenizer.json, and say how far the server's count is from it.")
 @click.option("--seed", type=options.SEED, default=0, show_default=True, help="Seed of made prompts and random times.")
 @click.option("--api-key-env", "key_env", metavar="NAME", help="Environment variable that holds the API key.")
 @click.option("--api-key-file", "key_file", type=FILE, help="File that holds the API key.")

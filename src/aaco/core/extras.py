@@ -19,6 +19,7 @@ EXTRAS = {
     "viztracer": "dashboard",
     "httptools": "llm",
     "onnxruntime_genai": "genai",
+    "tokenizers": "tokenizer",
     "typst": "pdf",
     "textual": "top",
     "opentelemetry": "otlp",

@@ -33,6 +33,7 @@ MEMORY = "500MB"
 REDUCES = {"residuals": "levels", "processes": "measured", "kernels": "kernel_sums", "metrics": "metric_names",
            "unmeasured": "unmeasured_sessions"}
 MADE_OF = {"levels": "measured", "unmeasured_sessions": "measured"}
+UNREADABLE = (duckdb.IOException, duckdb.InvalidInputException, duckdb.BinderException, duckdb.ConversionException)
 Answer = TypeVar("Answer")
 
 
@@ -119,7 +120,7 @@ class LocalEngine:
                                    f"(SELECT session_id FROM retired){terms}")
                 connection.execute(f"SET VARIABLE metric = {_quoted(shard.metric)}")
                 yield LocalMaps(connection)
-        except (OSError, pa.ArrowException, duckdb.IOException, duckdb.InvalidInputException) as error:
+        except (OSError, pa.ArrowException, *UNREADABLE) as error:
             raise lake.failure(error) from error
 
 

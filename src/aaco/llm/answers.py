@@ -102,6 +102,11 @@ def kind_of(chunk: Chunk) -> str:
     return next((kind for kind in ("content", "reasoning") if kind in kinds), "empty")
 
 
+def text_of_choice(choice: ChunkChoice) -> str:
+    """Return the text that a choice brings; empty for none."""
+    return (choice.delta.content if choice.delta else choice.text) or ""
+
+
 def _kind_of_choice(choice: ChunkChoice) -> str:
     delta = choice.delta
     if choice.text or (delta and (delta.content or delta.tool_calls or delta.refusal)):

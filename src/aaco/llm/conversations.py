@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from aaco.llm.answers import DONE, EventSplitter, Malformed, decode
+from aaco.llm.answers import DONE, EventSplitter, Malformed, decode, text_of_choice
 from aaco.llm.prompts import Ask
 from aaco.llm.target import Api
 
@@ -151,7 +151,7 @@ def text_of(body: bytes) -> str:
             if chunk.error is not None:
                 return ""
             for choice in chunk.choices[:1]:
-                pieces.append((choice.delta.content if choice.delta else choice.text) or "")
+                pieces.append(text_of_choice(choice))
                 is_done = is_done or choice.finish_reason is not None
     except Malformed:
         return ""

@@ -85,7 +85,7 @@ class Parsing:
     def _turn(self, request: int, kind: int, stamp_ns: int, user_ns: int, kernel_ns: int, piece: bytes) -> None:
         """Take a row that is not content: what became of a request."""
         if kind == Kind.DISPATCH:
-            self._answers[request] = StreamedAnswer(request, kernel_ns, user_ns, int(piece or UNKNOWN))
+            self._answers[request] = self._new_answer(request, kernel_ns, user_ns, int(piece or UNKNOWN))
             return
         answer = self._answers[request]
         if kind == Kind.SENT:
@@ -108,7 +108,13 @@ class Parsing:
             answer.end(piece.decode(errors="replace"), user_ns)
             if self._models and answer.model and not any(is_model(answer.model, asked) for asked in self._models):
                 answer.fail("other_model", f"the answer is of {answer.model}; --answers-as accepts that name")
-            self._rows.append(_row(self._answers.pop(request)))
+            self._ended(self._answers.pop(request))
+
+    def _new_answer(self, *numbers: int) -> StreamedAnswer:
+        return StreamedAnswer(*numbers)
+
+    def _ended(self, answer: StreamedAnswer) -> None:
+        self._rows.append(_row(answer))
 
     def _read(self, answer: StreamedAnswer, piece: bytes, stamp_ns: int, user_ns: int, since_ns: int) -> None:
         """Take a read with content. Only the event at its end came when the stamp says, and only with a stamp.

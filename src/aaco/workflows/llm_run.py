@@ -25,7 +25,7 @@ from aaco.core.show import SILENT, Show
 from aaco.core.tables import REQUESTS as REQUESTS_TABLE
 from aaco.governance.interleaved import request_pairs
 from aaco.governance.verdict import RegressionVerdict
-from aaco.llm import arrivals, client, own_thread, prompts, server_metrics, server_profile, target, turns
+from aaco.llm import arrivals, client, own_thread, own_tokens, prompts, server_metrics, server_profile, target, turns
 from aaco.llm.conversations import ConversationTurn, RunningConversations, ask_of
 from aaco.llm.packets import PacketTap
 from aaco.llm.prompts import Ask, Lengths
@@ -49,7 +49,8 @@ class LoadRequest:
     requests: None: 100, or as many as the trace or the file of conversations has; of conversations their number.
     turns: of each made conversation, a number or a range; None: single requests. rate_per_s, poisson_per_s, trace: at
     most one. answers_as: more names of the model that an answer may give. body: further fields of every request.
-    key_env, key_file: where the key is. server_traces: where the server's profiler writes to.
+    key_env, key_file: where the key is. server_traces: where the server's profiler writes to. tokenizer:
+    counts the answers' text, too.
     """
 
     url: str
@@ -79,6 +80,7 @@ class LoadRequest:
     key_file: Path | None = None
     certificates: str | None = None
     server_traces: Path | None = None
+    tokenizer: Path | None = None
 
     def __post_init__(self) -> None:
         """Raises UsageError for what cannot be."""
@@ -117,6 +119,7 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
     """
     key, to = _key(request), target.parse(request.url, request.api)
     concurrency = request.concurrency or (1 if request.arrivals == "closed" else None)
+    own_count = own_tokens.counter(request.tokenizer) if request.tokenizer else None
     _refuse_descriptors(concurrency)
     asks, talk, count = _content(request, to, key)
     due = _due(request, asks, count)
@@ -139,6 +142,9 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
         finally:
             why_not = _stop_profiler(to, server, key) if request.server_traces else ""
         _count_after(session, to, server, key)
+        if request.tokenizer and own_count:
+            show.step("counting the tokens of the answers")
+            _count_own(session, request.tokenizer, own_count)
         if request.server_traces:
             server_trace.join(session, request.server_traces, written, settings, tag, show, why_not)
         show.step("explaining")
@@ -160,6 +166,13 @@ def _count_after(session: Session, to: Target, server: Server, key: str) -> None
     if load.server:
         counted = server_metrics.after(load.server, to, server, key)
         session.write_json(layout.LOAD, encode(replace(load, server=counted)))
+
+
+def _count_own(session: Session, tokenizer: Path, count: own_tokens.Counter) -> None:
+    """Keep what a tokenizer counts of the answers. Raise BadCapture, StorageError."""
+    load = EndpointLoad.of(documents.require(session, layout.LOAD))
+    own = own_tokens.count(session.folder / layout.READS, [load.model, *load.answers_as], tokenizer, count)
+    session.write_json(layout.LOAD, encode(replace(load, own_tokens=own)))
 
 
 def _key(request: LoadRequest) -> str:
@@ -284,6 +297,8 @@ def compare_endpoints(request: LoadRequest, against: str, settings: Settings, to
         raise UsageError("--trace sends at times of its own", "leave out --against")
     if request.has_turns:
         raise UsageError("turns of a conversation hold the answers of one server", "leave out --against")
+    if request.tokenizer:
+        raise UsageError("--tokenizer is of one endpoint", "leave out --against")
     if request.server_traces:
         raise UsageError("a profiler slows the server that it runs in", "leave out --server-traces or --against")
     key, targets = _key(request), [target.parse(url, request.api) for url in (against, request.url)]

@@ -27,6 +27,25 @@ class InProcess:
     batch: int
 
 
+@dataclass(frozen=True)
+class OwnTokenCount:
+    """Tokens of the text of answers by a tokenizer of the user's, and the server's count of the same answers.
+
+    tokenizer: name and SHA-256 of its file. own_tokens: of all whole answers. compared: those of which the server says
+    its count, too; own_compared and server_tokens: tokens of those. differ: answers with two different
+    counts; least_difference and most_difference: smallest and largest difference in an answer, own minus server.
+    """
+
+    tokenizer: str
+    own_tokens: int
+    compared: int
+    own_compared: int
+    server_tokens: int
+    differ: int
+    least_difference: int
+    most_difference: int
+
+
 @documents.document(layout.LOAD)
 @dataclass(frozen=True)
 class EndpointLoad:
@@ -41,7 +60,8 @@ class EndpointLoad:
     baseline: session of the endpoint that was asked in turns with this one, prompt by prompt; empty: none was.
     server: what the server itself counted; null: it was not asked. turns: of each conversation, a number or a range;
     empty: single requests. device_session: of the trace that the server wrote meanwhile; why_no_steps: why its steps
-    are not on the clock of the requests; both empty: without a trace.
+    are not on the clock of the requests; both empty: without a trace. own_tokens: the text of the answers counted by a
+    tokenizer of the user's; null: without.
     """
 
     url: str
@@ -69,6 +89,7 @@ class EndpointLoad:
     turns: str = ""
     device_session: str = ""
     why_no_steps: str = ""
+    own_tokens: OwnTokenCount | None = None
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> EndpointLoad:

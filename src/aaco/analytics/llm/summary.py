@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from aaco.analytics.llm import other_names
 from aaco.analytics.llm.decoding import DecodeFigure, LoadBound, bound_of, figures
 from aaco.analytics.llm.gaps import EventTally
-from aaco.analytics.llm.load import EndpointLoad, InProcess
+from aaco.analytics.llm.load import EndpointLoad, InProcess, OwnTokenCount
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, LatencyBounds, Points, points_of
 from aaco.analytics.llm.server_counters import PhaseMean, means
 from aaco.analytics.llm.window import NO_CLOCK, SteadyWindow, steady_window
@@ -120,7 +120,8 @@ class Endpoint:
     and prefill_share (% of the time).
 
     latencies: those that begin with server_ were measured by the server. client: null where another tool measured.
-    other_names: by tool the figures that mean the same there, under its names.
+    other_names: by tool the figures that mean the same there, under its names. own_tokens: a count of the text, which
+    is in no other figure; null: without a tokenizer of the user's.
     """
 
     model: str
@@ -144,6 +145,7 @@ class Endpoint:
     bound: LoadBound
     other_names: dict[str, dict[str, Any]]
     server_means: list[PhaseMean]
+    own_tokens: OwnTokenCount | None = None
 
     @property
     def accuracy(self) -> ClientAccuracy:
@@ -205,7 +207,7 @@ def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], l
         _bound(points, inside, load, decoding[-1]),
         _other_names(latencies, {"ok": ok, "failed": len(points.send) - ok, "prompt_tokens": prompt,
                                  "output_tokens": _sum(points.tokens[points.is_ok])}),
-        list(means(load.server)) if load and load.server else [])
+        list(means(load.server)) if load and load.server else [], load.own_tokens if load else None)
 
 
 def _bound(points: Points, inside: Flags, load: EndpointLoad | None, prefill: DecodeFigure) -> LoadBound:

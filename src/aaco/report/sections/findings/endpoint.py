@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aaco.analytics.llm.decoding import DECODE_RATE, PREFILL_RATE, PREFILL_SHARE, SLOPE, STABILITY
+from aaco.analytics.llm.load import OwnTokenCount
 from aaco.analytics.llm.summary import ALL, NAME, OTHER_CLIENT, Endpoint, LatencyQuantiles, QuantileEstimate
 from aaco.report import format
 from aaco.report.finding_view import finding_view
@@ -144,9 +145,22 @@ def _window(endpoint: Endpoint) -> Iterator[Row]:
 def _tokens(endpoint: Endpoint) -> Iterator[Row]:
     sources = ", ".join(f"{SOURCES[source]} ({count:,})" for source, count in endpoint.tokens_sources.items())
     yield Row("Tokens counted by", sources or "n/a: the server counts none")
+    if own := endpoint.own_tokens:
+        yield Row("Own count", _own_count(own))
     if endpoint.cached_tokens:
         of = f" of {endpoint.prompt_tokens:,}" if endpoint.prompt_tokens else ""
         yield Row("Cached prompt tokens", f"{endpoint.cached_tokens:,}{of}")
+
+
+def _own_count(own: OwnTokenCount) -> str:
+    """Return in words how far the server's count of tokens is from that of the user's tokenizer."""
+    tokenizer = own.tokenizer.partition(" ")[0]
+    if not own.compared:
+        return f"{own.own_tokens:,} tokens by {tokenizer}; the server counts none to compare"
+    apart = own.own_compared - own.server_tokens
+    range_of = f", from {own.least_difference:+,} to {own.most_difference:+,} in an answer" if own.differ else ""
+    return (f"{own.own_compared:,} tokens by {tokenizer}, {own.server_tokens:,} by the server ({apart:+,}); "
+            f"{own.differ:,} of {format.plural(own.compared, 'answer')} differ{range_of}")
 
 
 def failures(endpoint: Endpoint, most: int = SHOWN) -> Iterator[Row]:
