@@ -56,7 +56,7 @@ def optimize(session: str | None, named: str | None, only_list: bool, top: int, 
     The priority is headroom x share of the path; `at most` is how many times faster the wall time would be if the
     kernel reached its roof.
 
-    With --kernel, --source and --capture each change of the source is compiled, and held against the untouched one in
+    With --kernel, --source and --capture each change of the source is compiled, and compared with the untouched one in
     replays: on the captured inputs and on changed ones, next to memory that nothing may touch, and timed in turns. The
     best are confirmed in fresh processes. What is kept is 2 % faster or more; the default answer is "no change".
     --command tries it in the program, too. If SESSION is a trace of that command, no gain above the kernel's share of

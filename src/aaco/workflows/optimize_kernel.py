@@ -55,7 +55,7 @@ class OptimizeOutcome:
     """What came of it. diff: of the kept text, empty for no change. applied: where the untouched source is now.
 
     no_reference: why the kernel has no form in double precision that says how exact it is; empty if it has.
-    in_program: what the program said of the kept text; None if no program was named, or nothing kept.
+    in_program: how the program ran with the kept text; None if no program was named, or nothing kept.
     """
 
     request: OptimizeRequest
@@ -70,7 +70,7 @@ class OptimizeOutcome:
 
 def optimize(request: OptimizeRequest, propose: Propose, try_in_program: TryInProgram | None = None
              ) -> OptimizeOutcome:
-    """Search, and write the kept text if that was asked for. Raise UsageError, BadCapture, Missing, Refused.
+    """Search, and write the kept text if the request says so. Raise UsageError, BadCapture, Missing, Refused.
 
     try_in_program: runs the program with the untouched text and with the kept one; what is not faster there is not
     written.
@@ -146,7 +146,7 @@ def _require_faithful(request: OptimizeRequest) -> tuple[list[CaptureDocument], 
 
 
 def proposers(command: Sequence[str] | None) -> Propose:
-    """Return what offers proposals: the rules. command: what is asked after them, if it is given."""
+    """Return what offers proposals: the rules. command: runs after them, if it is given."""
     def propose(situation: KernelSituation, file: str) -> Iterator[Proposal | RefusedOffer]:
         yield from (offer for offer in rule_proposals(situation) if isinstance(offer, Proposal))
         if command:
