@@ -242,6 +242,17 @@ def test_a_compacted_file_that_is_missing_or_shorter_is_named(compacted: Path, t
         answers.regressions(lake)
 
 
+@pytest.mark.parametrize("column", ["session_id", "samples"])
+def test_a_file_with_a_column_of_another_type_is_named(compacted: Path, tmp_path: Path, column: str) -> None:
+    lake = shutil.copytree(compacted, tmp_path / "lake")
+    path = next((lake / "data").rglob("*.parquet"))
+    table = pq.read_table(path)
+    other = pa.array([[1.5]] * len(table))
+    pq.write_table(table.set_column(table.schema.get_field_index(column), column, other), path)
+    with pytest.raises(BadBundle, match=str(lake)):
+        answers.regressions(lake)
+
+
 def test_facts_of_a_later_version_are_refused_by_name(compacted: Path, tmp_path: Path) -> None:
     lake = shutil.copytree(compacted, tmp_path / "lake")
     path = next((lake / "data").rglob("*.parquet"))
