@@ -14,7 +14,7 @@ from aaco.fleet import answers
 from aaco.fleet.catalog import Catalog
 from aaco.fleet.compaction import compact, read_manifest
 from aaco.fleet.ingest import bundles, ingest
-from aaco.fleet.store import open_store
+from aaco.fleet.lakes import open_store
 from benchmarks.claims import Claim
 from benchmarks.fleet._bundles import FleetPlan, write
 

@@ -17,8 +17,8 @@ from aaco.fleet import answers, compaction, s3, signed
 from aaco.fleet import ingest as fleet_ingest
 from aaco.fleet.catalog import Catalog
 from aaco.fleet.ingest import bundles, ingest
+from aaco.fleet.lakes import open_store
 from aaco.fleet.s3 import S3Store
-from aaco.fleet.store import open_store
 from benchmarks.fleet._bundles import FleetPlan, sessions
 from tests import object_store
 from tests.fleets import bundles_of

@@ -16,8 +16,9 @@ from aaco.core.files import finite
 from aaco.core.readings import Absent
 from aaco.fleet.catalog import Catalog
 from aaco.fleet.compaction import read_manifest
+from aaco.fleet.lakes import open_store
 from aaco.fleet.scan import LOCAL, Engine, FleetFilter, Scan, ask
-from aaco.fleet.store import Place, open_store
+from aaco.fleet.store import Place
 from aaco.governance import fleet
 from aaco.tracelake.history.replicates import LATENCY, MEASURES
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from aaco.core import transactions
 from aaco.core.errors import BadBundle, UsageError
-from aaco.fleet.store import CatalogFile, Place, open_store
+from aaco.fleet.lakes import open_store
+from aaco.fleet.store import CatalogFile, Place
 
 if TYPE_CHECKING:
     from aaco.fleet.facts import BundleFacts

@@ -21,7 +21,8 @@ from aaco.core import documents
 from aaco.core.errors import BadBundle
 from aaco.fleet import facts
 from aaco.fleet.catalog import LANDING, Catalog, LakeState, landing_file
-from aaco.fleet.store import FIX, Place, Store, each, open_store
+from aaco.fleet.lakes import open_store
+from aaco.fleet.store import FIX, Place, Store, each
 
 MOST_ROWS = 1 << 16  # of a compacted file: some 64 to 256 MB
 DATA, MANIFESTS = "data", "manifests"

@@ -24,7 +24,8 @@ from aaco.core.show import SILENT, Show
 from aaco.fleet import reading
 from aaco.fleet.catalog import Catalog, landing_file
 from aaco.fleet.facts import BundleFacts
-from aaco.fleet.store import Overtaken, Place, Store, each, open_store
+from aaco.fleet.lakes import open_store
+from aaco.fleet.store import Overtaken, Place, Store, each
 from aaco.tracelake.share.archive import SUFFIXES
 
 PAUSES_S = (0.1, 0.2, 0.4, 0.8)  # at most, before an ingest that another writer overtook enters its sessions again

@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from aaco import __version__
 from aaco.core.errors import AacoError, StorageError, UsageError, first_line
+from aaco.fleet.lakes import open_store
 from aaco.fleet.scan import LOCAL, Shard, connected
-from aaco.fleet.store import Store, open_store
+from aaco.fleet.store import Store
 
 HERE = "local"
 ADDRESS = re.compile(r"(ray://)?[\w.-]+:\d{1,5}", re.ASCII)

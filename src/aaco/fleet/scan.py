@@ -22,7 +22,8 @@ from aaco.core.errors import BadBundle, StorageError
 from aaco.fleet import facts
 from aaco.fleet.catalog import Catalog, LakeState, landing_file
 from aaco.fleet.compaction import LakeManifest, read_manifest
-from aaco.fleet.store import FIX, Place, Store, each, open_store
+from aaco.fleet.lakes import open_store
+from aaco.fleet.store import FIX, Place, Store, each
 from aaco.tracelake.history.replicates import LATENCY
 
 if TYPE_CHECKING:

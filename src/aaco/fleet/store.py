@@ -27,7 +27,6 @@ CATALOG = "catalog.db"
 FIX = "restore the lake, or ingest the bundles into another --lake"
 AT_ONCE = 16  # files that are read or written at once: a file system makes one commit of them, a store is far away
 PATTERN = re.compile(r"[*?\[\]]")  # of what is below a lake's folder no name has these
-ON_S3 = re.compile(r"s3:(/{1,2}|$)")  # pathlib makes one slash of two
 
 
 class Overtaken(StorageError):
@@ -91,17 +90,6 @@ class Store(Protocol):
 
 
 Place: TypeAlias = Path | Store
-
-
-def open_store(place: Place) -> Store:
-    """Return the store of a lake: of a folder, or of s3://BUCKET/PREFIX. Raise UsageError."""
-    if not isinstance(place, Path):
-        return place
-    if ON_S3.match(str(place)):
-        from aaco.fleet.s3 import S3Store
-
-        return S3Store.named(ON_S3.sub("", str(place), count=1))
-    return FolderStore(place)
 
 
 def each(act: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

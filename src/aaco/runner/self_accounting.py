@@ -29,6 +29,8 @@ from aaco.core.errors import BadCapture
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from aaco.core.tables import TableSpec
+
 # t_ns, wait_ns, threads, involuntary, voluntary, minor faults, major faults: counts since the process began;
 # core_ns, memory_ns: the canaries. -1 is null.
 ROW = struct.Struct("<9q")
@@ -163,13 +165,12 @@ def parse(folder: Path) -> pa.Table:
     from aaco.core.tables import ACCOUNT
 
     paths = sorted(folder.glob("runtime/witness-*.i64"))
-    return pa.concat_tables([_parse_process(process, path) for process, path in enumerate(paths)] or [ACCOUNT.build()])
+    return pa.concat_tables([_parse_process(process, path, ACCOUNT) for process, path in enumerate(paths)]
+                            or [ACCOUNT.build()])
 
 
-def _parse_process(process: int, path: Path) -> pa.Table:
+def _parse_process(process: int, path: Path, table: TableSpec) -> pa.Table:
     import pyarrow as pa
-
-    from aaco.core.tables import ACCOUNT
 
     raw = path.read_bytes()
     rows = np.frombuffer(raw[: len(raw) // ROW.size * ROW.size], "<i8").reshape(-1, len(COLUMNS))
@@ -186,4 +187,4 @@ def _parse_process(process: int, path: Path) -> pa.Table:
             columns[name] = pa.array(grown, mask=changed if name == "run_queue_wait_ns" else first)
     for number, name in enumerate(COLUMNS[7:], 7):
         columns[name] = pa.array(rows[:, number], mask=rows[:, number] < 0)
-    return ACCOUNT.build(process=np.full(len(rows), process), t_ns=times, **columns)
+    return table.build(process=np.full(len(rows), process), t_ns=times, **columns)
