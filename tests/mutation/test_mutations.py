@@ -132,6 +132,8 @@ MUTATIONS = [
      "tests/unit/test_kernel_compiling.py::test_limits_of_memory_files_and_time_hold_for_what_a_program_starts"),
     ("steps/kernel_profile.py", "**_times(_of_geometry(rows, launch), why)", "**_times(rows, why)",
      "tests/system/test_rocm_perf.py::test_a_profile_is_what_the_tables_say_and_why_the_rest_is_null"),
+    ("optimize/kernels/trial.py", "        if not bench.is_written(number):", "        if False:",
+     f"{WRONG_KERNEL}[an input to the next number]"),
     ("optimize/kernels/trial.py", "    if difference.late:", "    if False:",
      f"{WRONG_KERNEL}[second stream]"),
     ("optimize/kernels/trial.py", "if stray := bench.strays(\"candidate\", how.seed):", "if stray := 0:",
