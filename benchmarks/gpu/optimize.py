@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from aaco.core.statistics import exact_share
 from aaco.optimize.kernels import acceptance
 from aaco.optimize.kernels.equivalence import Trials
 from aaco.optimize.kernels.search import PAIRS, KernelDecision, baseline_of
@@ -41,7 +42,7 @@ CALIBRATIONS, PLANTED_WITHIN = 6, 0.3  # points of the gain that is planted
 GAIN_CANDIDATES = 10  # that share the level
 GAINS, GAIN_KERNELS = {2.5: 80.0, 5.0: 99.0, 20.0: 100.0}, ("chain", "four_chains")
 GAIN_PROCESSES = 24  # of each: four confirmations
-DRAWN, REDRAWN, DRAWN_EACH = 1000, 100, 200  # searches drawn from those; recordings drawn, with so many searches each
+DRAWN, REDRAWN, DRAWN_EACH = 2000, 100, 200  # searches drawn from those; recordings drawn, with so many searches each
 FAMILIES, FAMILY = 1000, 20
 FALSE_KEEPS_PCT = 5.0
 LEAST_BAD = 4
@@ -96,8 +97,9 @@ def _recorded(cases: dict[str, Case]) -> Iterator[Claim]:
 
 def _searched(cases: dict[str, Case]) -> Iterator[Claim]:
     """Search each kernel; measure what was kept once more; hold its gain against the best of the whole table."""
-    compile_all(cases.values(), lambda case: offers(case.situation(case.text)))
-    decisions = in_parallel(_search, cases.values())
+    offered = {case: offers(case.situation(case.text)) for case in cases.values()}
+    compile_all(offered, offered.__getitem__)
+    decisions = in_parallel(lambda turn: _search(*turn), offered.items())
     decided = sum(not decision.why.startswith("the kernel cannot") for decision, _ in decisions)
     worse = [f"{case.name} {gain:+.1f} %" for case, (decision, gain) in zip(cases.values(), decisions, strict=True)
              if decision.kept and gain <= 0]
@@ -107,16 +109,22 @@ def _searched(cases: dict[str, Case]) -> Iterator[Claim]:
                                if case.shape.is_bad})
 
 
-def _search(case: Case) -> tuple[KernelDecision, float]:
+def _search(case: Case, proposals: Sequence[Proposal]) -> tuple[KernelDecision, float]:
     """Return the decision about a kernel, and what it keeps gains when it is measured once more, percent."""
-    decision, gain = case.search("rules", case.text, offers(case.situation(case.text)), 1), 0.0
-    if decision.kept:
-        again = case.trials(case.text).try_once(case.build(decision.kept), case.path, 99, PAIRS)
-        gain = acceptance.screened_pct(again.pairs)
+    begin, gain = time.monotonic(), 0.0
+    try:
+        decision = case.search("rules", case.text, proposals, 1)
+        if decision.kept:
+            again = case.trials(case.text).try_once(case.build(decision.kept), case.path, 99, PAIRS)
+            gain = acceptance.screened_pct(again.pairs)
+    except Exception as error:  # noqa: BLE001  the other searches are worth having
+        traceback.print_exc(file=sys.stdout)
+        return KernelDecision(None, f"the kernel cannot be judged: {type(error).__name__}: {error}", None, (), ()), 0.0
     table = {line.name: f"{line.gain_pct:+.1f} %" if line.gain_pct is not None else line.refused
              for line in decision.judged}
+    unexamined = sorted({line.not_examined for line in decision.confirmed if line.not_examined})
     say(f"{case.name}: kept {decision.kept.name if decision.kept else 'no change'} ({decision.why}), {gain:+.1f} % "
-        f"again; first look {table}")
+        f"again, {time.monotonic() - begin:.0f} s; first look {table}; no sanitizer: {unexamined}")
     return decision, gain
 
 
@@ -298,13 +306,16 @@ def _drawn_share(pools: Sequence[Sequence[float]], equal: Sequence[float]) -> tu
     """Return how many of the searches that are drawn keep the planted kernel, percent, with its 95 % interval.
 
     A search has one planted kernel among equal ones: a first look of each, the best confirmed by fresh processes, all
-    drawn from what was measured. The interval is of recordings drawn from the recording (bootstrap).
+    drawn from what was measured. The interval is the wider of two at each end: of recordings drawn from the recording
+    (bootstrap), and of the number of searches.
     """
     draw = random.Random(4)
     shares = sorted(_share([draw.choices(pool, k=len(pool)) for pool in pools], draw.choices(equal, k=len(equal)),
                            DRAWN_EACH, draw) for _ in range(REDRAWN))
     tail = round(0.025 * REDRAWN)
-    return _share(pools, equal, DRAWN, draw), shares[tail], shares[-1 - tail]
+    share = _share(pools, equal, DRAWN, draw)
+    low, high = exact_share(round(share * DRAWN / 100), DRAWN)
+    return share, min(shares[tail], 100 * low), max(shares[-1 - tail], 100 * high)
 
 
 def _share(pools: Sequence[Sequence[float]], equal: Sequence[float], searches: int, draw: random.Random) -> float:

@@ -7,14 +7,18 @@ import json
 import math
 import random
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from aaco.optimize.kernels.proposers import COMMAND
 from aaco.optimize.kernels.situation import KernelSituation, PointerTarget
 from aaco.optimize.kernels.source import find_kernel
-from benchmarks.gpu import _optimize_cases, _turns, optimize
+from aaco.optimize.kernels.variants import Proposal, RefusedOffer
+from aaco.workflows import optimize_kernel
+from benchmarks.gpu import _optimize_cases, _turns, optimize, optimize_in_program
 from benchmarks.gpu._optimize_program import CASES
 from benchmarks.gpu._planted_edits import kernel_text
 from tests.fakes import cuda_gpu
@@ -90,4 +94,18 @@ def test_searches_drawn_from_records_keep_what_was_gained(pool: list[float], equ
 
 def test_what_is_no_finalist_is_not_kept() -> None:
     hides = [math.log(1.2)]
-    assert optimize._share([GAIN], hides + [-hides[0]], 20, random.Random(1)) < 100
+    assert optimize._share([GAIN], [*hides, -hides[0]], 20, random.Random(1)) < 100
+
+
+def test_the_proposer_is_refused_once_and_then_brings_the_loop_into_the_kernel() -> None:
+    """Mutation: the second answer is the first. The rules have next to nothing to offer, so that a minute suffices."""
+    pytest.importorskip("tree_sitter_cpp", reason="the extra kernels is not installed")
+    text = Path(optimize_in_program.HERE, optimize_in_program.FILES[optimize_in_program.SOURCE]).read_bytes()
+    kernel = find_kernel(text, optimize_in_program.KERNEL)
+    situation = KernelSituation(kernel, "NVIDIA", "sm_90", (2048, 1, 1), ((64, 1, 1),), 0, {}, {}, "", "nvcc")
+    command = (sys.executable, str(optimize_in_program.HERE / "_sums_proposer.py"))
+    refused, offer = (offer for offer in optimize_kernel.proposers(command)(situation, "sums.cu")
+                      if offer.proposer == COMMAND)
+    assert isinstance(refused, RefusedOffer) and refused.refused.reason == "signature"
+    assert isinstance(offer, Proposal) and b"#pragma unroll 8" in offer.text[kernel.begin:]
+    assert {offer.proposer for offer in _optimize_cases.offers(situation)} == {"compiler_options"}
