@@ -187,7 +187,7 @@ def _planted(cases: dict[str, Case]) -> Iterator[Claim]:
 
 def _planted_texts(_: dict[str, Case]) -> Iterator[Claim]:
     """Wrong variants that their text gives away: each refused by the source model, without a device."""
-    from aaco.optimize.kernels.source import check_edit
+    from aaco.optimize.kernels.edit_proof import check_edit
 
     reasons = []
     for variant in (variant for kernel in PLANTED for variant in of_text(kernel)):
