@@ -45,7 +45,7 @@ Given, Made = TypeVar("Given"), TypeVar("Made")
 
 
 class Case:
-    """A captured kernel, and its builds. equal: what a first look said of kernels of equal speed, log ratios."""
+    """A captured kernel, and its builds. same: log ratios of it against itself, by process."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self.error = name, ""
@@ -54,7 +54,7 @@ class Case:
         self.folder = folder / re.sub(r"\W+", "_", name)
         self.folder.mkdir()
         self.path = self.folder / "capture"
-        self.equal: list[float] = []
+        self.same: list[float] = []
 
     def capture(self, lock: Path) -> None:
         """Capture its first launch, and measure its regions' roles."""
