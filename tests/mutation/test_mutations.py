@@ -2719,7 +2719,7 @@ MUTATIONS = [
      "tests/unit/test_replay_places.py::test_memory_of_the_host_between_that_of_the_device_becomes_the_device_s"),
     ("replay/holding.py", "addresses.hold(", "list(",
      "tests/unit/test_replay_places.py::test_a_replay_s_process_holds_addresses_before_anything_is_loaded"),
-    ("replay/run.py", "json.dumps(plan.hosts)", "json.dumps([*plan.blocks, *plan.hosts])",
+    ("replay/steering.py", "(planned.blocks if capture.is_amd else ())", "planned.blocks",
      "tests/unit/test_replay_cuda.py::test_only_addresses_of_the_host_are_held"),
     ("replay/run.py", "if use.base in ready[\"substituted\"] and", "if False and",
      "tests/unit/test_replay_cuda.py::test_memory_of_the_host_that_is_used_must_be_the_host_s_for_a_time"),
