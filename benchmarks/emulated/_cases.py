@@ -28,7 +28,7 @@ from aaco.core import host
 from aaco.core.errors import AacoError, Missing
 from aaco.optimize.kernels import compiling, trial, widening
 from aaco.optimize.kernels.compiling import Toolchain
-from aaco.optimize.kernels.equivalence import Trials
+from aaco.optimize.kernels.equivalence import EMULATED_LIMIT_S, Trials
 from aaco.optimize.kernels.search import baseline_of
 from aaco.optimize.kernels.trial import TrialRequest
 from aaco.optimize.kernels.variants import Proposal, Variant
@@ -37,6 +37,8 @@ from aaco.replay.capture import CaptureWriter
 from aaco.replay.code import read_code
 from aaco.replay.cuda import CudaReplay
 from aaco.replay.documents import CapturedFrom, KernelLaunch
+from aaco.replay.engine import ReplayRequest
+from aaco.replay.run import replay
 
 ROOT = Path(__file__).parents[2]
 NATIVE, HEADERS = ROOT / "native/testbeds", ROOT / "tests/fakes/amd"
@@ -130,7 +132,7 @@ class Case:
         self.name, self.arch, self.shape = name, arch, shapes()[name]
         self.path = folder / f"{name}-{arch}"
         self.text = (NATIVE / f"{name}.hip.cpp").read_text()
-        self._chain = chain(arch)
+        self._chain, self.replayed = chain(arch), ""
 
     def build(self, proposal: Proposal) -> Variant:
         """Return the variant of a proposal. Raise Refused."""
@@ -145,10 +147,11 @@ class Case:
                       limit_s=120.0, emulated=True)
 
     def capture(self) -> float:
-        """Write the capture; return the largest error of its numbers against numpy, of the largest number."""
+        """Write the capture and replay it; return the largest error of its numbers against numpy, of the largest."""
         first = self._write(self.path.with_name(f"{self.path.name}-before"), None)
         after = _emulate(first)
         self._write(self.path, after)
+        self.replayed = replay(self.path, ReplayRequest(iterations=2), limit_s=EMULATED_LIMIT_S).fidelity.verdict
         left = np.frombuffer(after[self.shape.out], np.float32).astype(np.float64)
         expected = self.shape.expected(*self.shape.arguments).ravel()
         return float(np.abs(left - expected).max() / np.abs(expected).max())

@@ -31,6 +31,9 @@ def claims(_: Path) -> Iterator[Claim]:
             far = {name: f"{error:.2g}" for name, error in errors.items() if not error <= NEAR}
             yield Claim(f"{arch}: the emulator computes what numpy does", f"{len(cases)} within {NEAR:g}",
                         f"{len(cases) - len(far)}; largest {max(errors.values()):.2g} {far or ''}", not far)
+            exact = [name for name, case in cases.items() if case.replayed == "exact"]
+            yield Claim(f"{arch}: captures are replayed exactly, in processes of their own", f"{len(cases)}",
+                        f"{len(exact)}", len(exact) == len(cases))
             yield from _wrong(arch, [(cases[name], kernels[name]) for name in NAMES])
             yield from _right(arch, list(cases.values()))
 

@@ -20,6 +20,10 @@ BASE, ROWS, THREADS = 0x6300_0000_0000, 3, 128
 WRONG, UNKNOWN, ENDLESS, OUTSIDE, RIGHT = 1, 2, 3, 4, 5  # in place of the code's first bytes
 SOURCE = '''
 import ctypes, tempfile
+class Buffer: pass
+class dtypes: uint32 = 1
+def BufferSpec(external_ptr):
+    return external_ptr
 def _get_ftz_lib():
     tempfile.NamedTemporaryFile(suffix=".so", delete=False).close()
 def run_asm(lib, size, gx, gy, gz, lx, ly, lz, kernarg, rsrc2, scratch, arch, registers):

@@ -5,7 +5,9 @@ It is no part of AACO. Only processes that replay a launch import it, and only a
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+import mmap
 import os
 import sys
 import tempfile
@@ -20,6 +22,7 @@ VARIABLE = "AACO_TINYGRAD"
 MODULE = "test.mockgpu.amd.emu"
 FAMILIES = {"gfx90a": "cdna", "gfx942": "cdna", "gfx1100": "rdna3"}  # by target, as the emulator calls their code
 LANES = {"cdna": 64, "rdna3": 32}
+ROOM, MAP_NORESERVE = (4 << 30) + (1 << 20), 0x4000  # asm-generic/mman.h
 NOT_EMULATED = "the emulator does not run this code"
 NO_ANSWER = "gave no answer"  # of the text by which a caller tells a kernel that hangs
 Run = Callable[..., Any]
@@ -66,6 +69,7 @@ def load() -> Run:
             try:
                 module = importlib.import_module(MODULE)
                 module._get_ftz_lib()
+                _give_room(module)
             finally:
                 tempfile.tempdir = before
         return _checked(module.run_asm)
@@ -73,6 +77,23 @@ def load() -> Run:
         raise Missing(f"{VARIABLE}: {MODULE} of {folder} cannot be used: {error}",
                       "use a checkout that has run_asm and its imports; the one this version was tried with is named "
                       "in docs/guides/optimize-kernels.md") from error
+
+
+def _give_room(module: Any) -> None:
+    """Put local memory where all that an index of 32 bits reaches is memory.
+
+    The emulator reads it for lanes, too, that are switched off, and whose index may be anything.
+    """
+    room, made = mmap.mmap(-1, ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE), module.Buffer
+    options, numbers = module.BufferSpec(external_ptr=ctypes.addressof(ctypes.c_char.from_buffer(room))), module.dtypes
+
+    def buffer(*arguments: Any, **named: Any) -> Any:
+        of_kernel = sys._getframe(1).f_code.co_name == "run_asm"
+        if of_kernel and arguments[2:] == (numbers.uint32,) and not named:
+            named = {"options": options}
+        return made(*arguments, **named)
+
+    module.Buffer, module._room_of_aaco = buffer, room
 
 
 def _checked(run: Run) -> Run:
