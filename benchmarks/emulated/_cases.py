@@ -1,7 +1,7 @@
 """Captures of six testbeds for AMD's targets, made without a device, and trials of them in the emulator.
 
-The memory after a launch is what the emulator leaves; numpy says whether that is right. Trials are forks of this process,
-which has the emulator's instructions compiled already: a process of its own for each would compile them again.
+The memory after a launch is what the emulator leaves; numpy says whether that is right. Trials are forks of this
+process, which has the emulator's instructions compiled already: a process of its own for each would compile them again.
 """
 
 from __future__ import annotations
@@ -195,7 +195,8 @@ def _emulate(path: Path) -> dict[int, bytes]:
 
 
 def forked(path: Path, request: TrialRequest, limit_s: float) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a trial in a fork of this process. Raise AacoError, Missing as calibration.child.run() does."""
+    """Yield the lines of a trial in a fork of this process. Raise AacoError, Missing as calibration.child.run() does.
+    """
     reading, writing = os.pipe()
     if not (process := os.fork()):
         os.close(reading)

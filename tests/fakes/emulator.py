@@ -1,7 +1,7 @@
 """A checkout of an emulator that is none: it computes what the code's first four bytes say, in Python.
 
-The code is tests/captures/replay/counter_gfx90a.hsaco, whose arguments are a counter, an input, an output and a number of
-rows of 128 floats.
+The code is tests/captures/replay/counter_gfx90a.hsaco, whose arguments are a counter, an input, an output and a number
+of rows of 128 floats.
 """
 
 from __future__ import annotations

@@ -171,8 +171,8 @@ def test_the_kernels_over_memory_do_what_those_of_the_device_do(tmp_path: Path) 
         *(("beyond", (floats, noise[0][:300] + floats[300:]), (size, width, kind, 0.5, 0.25))
           for kind, width in ((0, 8), (1, 4), (2, 2), (3, 2)))]
     for name, contents, values in cases:
-        left = [_run(getattr(device, name), name, contents, values), _run(host_tools.TOOLS[name], name, contents, values)]
-        assert left[0] == left[1], (name, values)
+        left, right = (_run(tool, name, contents, values) for tool in (getattr(device, name), host_tools.TOOLS[name]))
+        assert left == right, (name, values)
 
 
 def _run(tool: Any, name: str, contents: tuple[bytes, ...], values: tuple[Any, ...]) -> list[bytes]:

@@ -164,7 +164,9 @@ def _kernarg(kernel: CompiledKernel, arguments: bytes, size: int, grid: Dimensio
     content = bytearray(arguments[:size].ljust(size, b"\0"))
     for argument in kernel.arguments:
         kind, offset, length = argument.kind or "", argument.offset, argument.size
-        if not kind.startswith("hidden_") or offset is None or length is None or not 0 < length <= size - offset <= size:
+        if not kind.startswith("hidden_") or offset is None or length is None:
+            continue
+        if not 0 < length <= size - offset <= size:
             continue
         content[offset:offset + length] = _hidden(kind, grid, block).to_bytes(length, "little")
     return bytes(content)

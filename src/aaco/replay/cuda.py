@@ -20,6 +20,7 @@ from aaco.replay import addresses, launch, steering
 from aaco.replay.capture import HOW_TO_RUN, KernelCapture
 from aaco.replay.documents import CapturedRegion
 from aaco.replay.emulated_gpu import EmulatedGpu
+from aaco.replay.emulator import NotEmulated
 from aaco.replay.tolerance import NUMBER_TYPES, NumberTolerance
 
 MEMORY_KERNELS = Path(__file__).with_name("memory.ptx")
@@ -116,6 +117,8 @@ class CudaReplay:
     def _load(self, code: bytes) -> c_void_p:
         try:
             return self.gpu.load(code)
+        except NotEmulated:
+            raise
         except AacoError as error:
             raise BadCapture(f"the driver does not load the code: {error.what}",
                              "give a cubin for this device") from error

@@ -1,4 +1,4 @@
-"""An AMD GPU that is an emulator on this machine's processor: what a replay uses of a driver, for memory of this process.
+"""An AMD GPU that is an emulator on this machine's processor: what a replay uses of a driver, on this process's memory.
 
 Every call is done when it returns. There are no times: those of an emulator say nothing of a device.
 """

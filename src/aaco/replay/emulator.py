@@ -1,6 +1,6 @@
 """An emulator of AMD GPUs that the user has: tinygrad's, in a checkout that AACO_TINYGRAD names.
 
-It is no part of AACO. Only processes that replay a launch import it, and only after the launch's memory is in its place.
+It is no part of AACO. Only processes that replay a launch import it, after the launch's memory is in its place.
 """
 
 from __future__ import annotations
