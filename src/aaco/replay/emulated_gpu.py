@@ -113,7 +113,7 @@ class EmulatedGpu(DriverGpu):
         numbers = launch.CONFIG.unpack(config.raw)
         block: Dimensions = numbers[3:6]
         grid: Dimensions = tuple(count * (size if self._in_blocks else 1)
-                                 for count, size in zip(numbers[:3], block, strict=True))  # type: ignore[assignment]
+                                 for count, size in zip(numbers[:3], block, strict=True))
         size = ctypes.c_size_t.from_address(extra[ARGUMENT_BYTES]).value
         state = program.prepare(symbol, grid, block, numbers[6], ctypes.string_at(extra[ARGUMENTS], size),
                                 emulator.LANES[self._family])

@@ -17,7 +17,7 @@ Bytes = NDArray[np.uint8]
 
 def memory(at: int, size: int) -> Bytes:
     """Return memory of this process, shape (size,)."""
-    return np.frombuffer((ctypes.c_ubyte * size).from_address(at), np.uint8)
+    return np.frombuffer(memoryview((ctypes.c_ubyte * size).from_address(at)), np.uint8)
 
 
 def _add(count: int, more: int) -> None:
