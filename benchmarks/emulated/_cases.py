@@ -87,20 +87,20 @@ def _attention(query: Any, key: Any, value: Any, *_: Any) -> NDArray[np.float64]
 
 
 def shapes() -> dict[str, Shape]:
-    """Return a small launch of each of the six: rows that are no multiple of the threads."""
+    """Return a small launch of each of the six: rows that are no multiple of the threads, and more than 32 results."""
     floats, ints = ("const float *", "float *"), ("int",)
     index = np.array([3, 0, 2], np.int64)
     return {
         "softmax": Shape(2, (numbers(2, 150), _empty(2, 150), _number(150)), (*floats, *ints), 1, 150,
                          lambda rows, *_: _softmax(rows)),
-        "reduction": Shape(3, (numbers(3, 150), _empty(3), _number(150)), (*floats, *ints), 1, 150,
+        "reduction": Shape(40, (numbers(40, 130), _empty(40), _number(130)), (*floats, *ints), 1, 130,
                            lambda rows, *_: rows.astype(np.float64).sum(axis=1)),
         "matmul": Shape(2, (numbers(11, 9), numbers(9, 20), _empty(11, 20), _number(11), _number(20), _number(9)),
                         ("const float *", *floats, *3 * ints), 2, 9, lambda a, b, *_: a.astype(np.float64) @ b),
         "gather": Shape(3, (numbers(4, 150), index, _empty(3, 150), _number(150)),
                         ("const float *", "const long long *", "float *", "int"), 2, 150,
                         lambda table, rows, *_: table[rows].astype(np.float64)),
-        "attention": Shape(2, (numbers(2, 16), numbers(20, 16), numbers(20, 16) - 0.5, _empty(2, 16), _number(20),
+        "attention": Shape(3, (numbers(3, 16), numbers(20, 16), numbers(20, 16) - 0.5, _empty(3, 16), _number(20),
                                _number(16), _number(0.25)),
                            (*3 * ("const float *",), "float *", "int", "int", "float"), 3, 16, _attention,
                            4 * (20 + THREADS)),

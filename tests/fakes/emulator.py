@@ -17,19 +17,39 @@ from aaco.replay.documents import CapturedFrom, KernelLaunch
 CODE = Path(__file__).parents[1] / "captures/replay/counter_gfx90a.hsaco"
 PARAMETERS = ("unsigned *", "const float *", "float *", "unsigned")
 BASE, ROWS, THREADS = 0x6300_0000_0000, 3, 128
-WRONG, UNKNOWN, ENDLESS, OUTSIDE, RIGHT = 1, 2, 3, 4, 5  # in place of the code's first bytes
+WRONG, UNKNOWN, ENDLESS, OUTSIDE, RIGHT, CLOCK = 1, 2, 3, 4, 5, 6  # in place of the code's first bytes
 SOURCE = '''
 import ctypes, tempfile
-class Buffer: pass
+class UOp: pass
+class Instruction:
+    def __init__(self, name):
+        self.op = type("op", (), {"name": name})
+class ir3:
+    class SOP1: pass
+class irc:
+    class SOP1: pass
+_INST_HANDLERS = {}
+def _compile_sop(inst, ctx): return "else"
+def _split64(value): return "low", "high"
+def _c(value): return value
+def _get_runner(content, family): return content
+def decode_inst(content, family):
+    return Instruction("S_GETREG_B32" if content[0] == 6 else "V_ADD_F32")
+class Buffer:
+    def __init__(self, device, size, dtype, options=None):
+        self.options = options
 class dtypes: uint32 = 1
 def BufferSpec(external_ptr):
     return external_ptr
 def _get_ftz_lib():
     tempfile.NamedTemporaryFile(suffix=".so", delete=False).close()
 def run_asm(lib, size, gx, gy, gz, lx, ly, lz, kernarg, rsrc2, scratch, arch, registers):
-    assert (gy, gz, lx, ly, lz, scratch, arch) == (1, 1, 128, 1, 1, 0, "cdna")
+    assert (gx * lx, gy, gz, ly, lz, scratch, arch) == (384, 1, 1, 1, 1, 0, "cdna")
+    room = Buffer("CPU", 8, dtypes.uint32).options + (1 << 32)
+    assert ctypes.c_uint32.from_address(room).value == 0 and Buffer("CPU", 8, dtypes.uint32, options=5).options == 5
     assert registers[4:] == [kernarg & 0xffffffff, kernarg >> 32] and (rsrc2 >> 15 & 511) == (4 + 511) // 512
     what = ctypes.c_uint32.from_address(lib).value
+    decode_inst(ctypes.string_at(lib, 8), arch)
     if what == 2: raise RuntimeError("[emu] unimplemented instruction type: MIMG")
     if what == 3: raise RuntimeError("exceeded 1M instructions in single wave, likely infinite loop")
     counter, source, target, rows = [ctypes.c_uint64.from_address(kernarg + 8 * n).value for n in range(4)]

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 EVERY_FORMAT = "tests/system/test_trace.py::test_counter_passes_of_every_format_stay_out_of_the_totals"
 SPLIT = "tests/system/test_counted_executions.py::"
 WRONG_KERNEL = "tests/unit/test_kernel_trial.py::test_a_wrong_kernel_is_refused_for_its_reason"
+EMULATED = "tests/unit/test_emulated_trials.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
     ("optimize/kernels/source.py", " or before[old.end:] != after[new.end:]:", ":",
@@ -166,6 +167,32 @@ MUTATIONS = [
     ("optimize/kernels/exactness.py",
      "    if not np.array_equal(before[odd], after[odd], equal_nan=True):", "    if False:",
      "tests/unit/test_kernel_exactness.py::test_numbers_without_a_reference"),
+    ("replay/emulator.py", ' and target(isa) in FAMILIES', '',
+     f"{EMULATED}test_without_the_emulator_the_message_is_that_of_a_device"),
+    ("replay/emulator_repairs.py", "    _give_room(module)\n", "",
+     f"{EMULATED}test_a_capture_is_replayed_and_has_no_time"),
+    ("replay/run.py", '    no_time = EMULATED if capture.is_amd else no_time\n', '',
+     f"{EMULATED}test_a_capture_is_replayed_and_has_no_time"),
+    ("replay/emulator_repairs.py", "    _refuse_registers(module)\n", "",
+     f"{EMULATED}test_the_same_gate_judges_what_an_emulator_runs"),
+    ("replay/amd_program.py", 'if any(items % size for items', 'if any(False for items',
+     f"{EMULATED}test_a_code_object_is_loaded_as_the_hardware_finds_it"),
+    ("replay/amd_program.py", '    if bool(properties & WAVE32) != (lanes == 32):', '    if False:',
+     f"{EMULATED}test_a_code_object_is_loaded_as_the_hardware_finds_it"),
+    ("replay/amd_program.py", 'return grid[number] // block[number]', 'return grid[number]',
+     f"{EMULATED}test_what_the_compiler_adds_to_the_arguments_is_of_this_launch"),
+    ("replay/host_tools.py", '        wrote &= ~np.repeat', '        np.repeat',
+     f"{EMULATED}test_the_kernels_over_memory_do_what_those_of_the_device_do"),
+    ("optimize/kernels/equivalence.py", '    if NOT_EMULATED in error.what:', '    if False:',
+     f"{EMULATED}test_the_same_gate_judges_what_an_emulator_runs"),
+    ("optimize/kernels/equivalence.py", 'CHECKS if self.emulated else STAGES', 'STAGES',
+     f"{EMULATED}test_the_command_ends_in_equal_not_timed"),
+    ("optimize/kernels/search.py", 'sum(line.refused is None for line', 'sum(True for line',
+     f"{EMULATED}test_the_command_ends_in_equal_not_timed"),
+    ("optimize/kernels/bench.py", 'if program.grid and captured.grid_unit == "work-items":', 'if False:',
+     f"{EMULATED}test_a_proposal_s_grid_counts_blocks_and_that_of_a_capture_work_items"),
+    ("optimize/kernels/inputs.py", 'launch.grid_unit == "work-items":', 'False:',
+     f"{EMULATED}test_what_the_compiler_adds_to_the_arguments_is_of_this_launch"),
     ("optimize/kernels/exactness.py", "MOST_TIMES = 2.0", "MOST_TIMES = 10.0",
      "tests/unit/test_kernel_exactness.py::test_a_candidate_may_have_twice_the_baselines_own_error_and_no_more"),
     ("optimize/kernels/exactness.py",

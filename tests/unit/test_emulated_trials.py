@@ -6,10 +6,12 @@ The emulator is tests/fakes/emulator.py; where AACO_TINYGRAD names a checkout of
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import os
 import random
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,16 @@ from click.testing import CliRunner
 
 from aaco.cli import app
 from aaco.core.errors import AacoError, BadCapture, Missing
-from aaco.optimize.kernels import compiling
+from aaco.optimize.kernels import compiling, inputs
 from aaco.optimize.kernels.compiling import Toolchain
 from aaco.optimize.kernels.equivalence import CHECKS, Trials
 from aaco.optimize.kernels.search import baseline_of
 from aaco.optimize.kernels.variants import Proposal, Refused, Variant
-from aaco.replay import emulator, host_tools
+from aaco.profiler.formats.code_object.code_object import KernelArgument
+from aaco.replay import amd_program, emulator, host_tools
 from aaco.replay.amd_program import AmdProgram
-from aaco.replay.emulator import NotEmulated
+from aaco.replay.documents import ArgumentPlace, KernelLaunch
+from aaco.replay.emulator_errors import NotEmulated
 from aaco.replay.engine import ReplayRequest
 from aaco.replay.run import replay
 from aaco.workflows import optimize_kernel
@@ -57,10 +61,42 @@ def verdict(path: Path, what: int) -> tuple[str, str]:
 
 @pytest.mark.parametrize(("what", "reason", "detail"), [
     (fake.RIGHT, "equal", ""), (fake.WRONG, "wrong_on_capture", "differ"), (fake.OUTSIDE, "out_of_bounds", "4 bytes"),
+    (fake.CLOCK, "not_judged", "S_GETREG_B32 reads a register of the hardware, such as a clock"),
     (fake.UNKNOWN, "not_judged", "unimplemented instruction type: MIMG"), (fake.ENDLESS, "hangs", "1M instructions")])
 def test_the_same_gate_judges_what_an_emulator_runs(checkout: Path, what: int, reason: str, detail: str) -> None:
     found, why = verdict(fake.capture(checkout / "capture"), what)
     assert (found, detail in why) == (reason, True), why
+
+
+def test_a_proposal_s_grid_counts_blocks_and_that_of_a_capture_work_items(checkout: Path) -> None:
+    path = fake.capture(checkout / "capture")
+    trials = Trials(variant(), fake.PARAMETERS, emulated=True)
+    for blocks, reason in ((6, ""), (5, "not_judged")):
+        edited = Variant(Proposal("blocks of 64", "test", b"", (), (64, 1, 1), (blocks, 1, 1)), fake.code(), "counter",
+                         None)
+        try:
+            trials.try_once(edited, path, 1, 0, ("captured",))
+        except Refused as refused:
+            assert refused.reason == reason, refused.detail
+        else:
+            assert not reason
+
+
+def test_what_the_compiler_adds_to_the_arguments_is_of_this_launch() -> None:
+    hidden = {"hidden_block_count_x": (8, 4), "hidden_block_count_z": (12, 4), "hidden_group_size_y": (16, 2),
+              "hidden_grid_dims": (18, 2), "hidden_heap_v1": (24, 8)}
+    arguments = tuple(KernelArgument(None, None, kind, at, size, None) for kind, (at, size) in hidden.items())
+    kernel = dataclasses.replace(AmdProgram(fake.code(), "counter").kernels["counter"], arguments=arguments)
+    content = amd_program._kernarg(kernel, b"\7" * 40, 40, (256, 6, 4), (128, 2, 1))
+    assert content == b"\7" * 8 + struct.pack("<IIHH", 2, 4, 2, 3) + b"\7" * 4 + bytes(8) + b"\7" * 8
+    assert inputs.places_of(launch_with(3), ("a", "b")) == launch_with(2).layout
+    assert inputs.places_of(launch_with(1), ("a", "b")) is None
+
+
+def launch_with(count: int) -> KernelLaunch:
+    places = [ArgumentPlace(offset=8 * number, size=8) for number in range(count)]
+    return KernelLaunch(symbol="k", number=0, grid=(1, 1, 1), grid_unit="work-items", block=(1, 1, 1),
+                        dynamic_lds_bytes=0, arguments="00" * 8 * count, layout=places, passed_as="buffer")
 
 
 def test_a_capture_is_replayed_and_has_no_time(checkout: Path) -> None:
@@ -146,8 +182,6 @@ def test_a_code_object_is_loaded_as_the_hardware_finds_it() -> None:
         program.prepare("counter", (128, 1, 1), (128, 1, 1), 1 << 20, bytes(28), 64)
     with pytest.raises(BadCapture, match="no kernel other"):
         program.prepare("other", (128, 1, 1), (128, 1, 1), 0, bytes(28), 64)
-    with pytest.raises(NotEmulated, match="reads a register of the hardware, such as a clock"):
-        AmdProgram(fake.code(0xB8800000), "counter")
     with pytest.raises(BadCapture):
         AmdProgram(fake.code()[:900], "counter")
 

@@ -8,22 +8,17 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from aaco.core.errors import BadCapture
 from aaco.profiler.formats.code_object import code_object, elf
 from aaco.profiler.formats.code_object.code_object import CompiledKernel
-from aaco.replay.emulator import NotEmulated
+from aaco.replay.emulator_errors import NotEmulated
 
 Dimensions = tuple[int, int, int]
-LOAD, RELOCATIONS, FUNCTION = 1, 4, 2
-# s_getreg_b32 and s_sendmsg_rtn, by the bits that say so. Constants can look like them: then it is not judged, either.
-READS_HARDWARE = ((0xFF800000, 0xB8800000), (0xFF80FE00, 0xBE804C00))
-ABSOLUTE, RELATIVE = 3, 13  # R_AMDGPU_ABS64, R_AMDGPU_RELATIVE64
+LOAD, RELOCATIONS = 1, 4
 MOST_BYTES = 1 << 30
 LDS_GRANULE, LDS_SHIFT, LDS_MOST = 512, 15, 0x1FF  # the field of rsrc2 that whoever launches a kernel fills
 WAVE32 = 1 << 10
@@ -32,8 +27,6 @@ DISPATCH, KERNARG = 1 << 1, 1 << 3
 REGISTERS = ((1 << 0, 4), (DISPATCH, 2), (1 << 2, 2), (KERNARG, 2), (1 << 4, 2), (1 << 5, 2), (1 << 6, 1))
 _FILE = struct.Struct("<32xQ14xHH")  # where program headers begin, their size and number
 _SEGMENT = struct.Struct("<IIQQ8xQQ8x")  # type, flags, offset, address, bytes in the file, bytes in memory
-_RELOCATION = struct.Struct("<QIIq")
-_SYMBOL = struct.Struct("<IBBHQQ")
 _DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
 _PACKET = struct.Struct("<HHHHHHIIIIIQQQQ")
 
@@ -51,7 +44,7 @@ class KernelLaunchState:
 
 
 class AmdProgram:
-    """A code object, loaded and relocated. name: what errors call it."""
+    """A code object in memory. name: what errors call it."""
 
     def __init__(self, code: bytes, name: str) -> None:
         """Raise BadCapture, NotEmulated."""
@@ -59,7 +52,8 @@ class AmdProgram:
         self.kernels = {kernel.name: kernel for kernel in code_object.read_code_object(path, code).kernels}
         _, sections = elf.read_sections(path, code, code_object.AMDGPU, "AMD GPUs", elf.FIX)
         self.symbols = {symbol.name: symbol for symbol in elf.symbols(path, code, sections)}
-        _require_no_clock(path, code, sections, self.symbols)
+        if any(section.kind == RELOCATIONS for section in sections):
+            raise NotEmulated("it has addresses that a loader would write")
         segments = list(_segments(path, code))
         self.size = max((address + size for _, address, _, size in segments), default=0)
         if not 0 < self.size <= MOST_BYTES:
@@ -69,25 +63,6 @@ class AmdProgram:
         for offset, address, in_file, in_memory in segments:
             self._memory[address:address + min(in_file, in_memory)] = elf.part(path, code, offset,
                                                                                min(in_file, in_memory))
-        self._relocate(code, sections)
-
-    def _relocate(self, code: bytes, sections: list[elf.ElfSection]) -> None:
-        """Write the addresses that are known now: of variables, through which the code reaches them."""
-        for section in sections:
-            if section.kind != RELOCATIONS:
-                continue
-            symbols = elf.content(self._path, code, sections[section.link]) if section.link < len(sections) else b""
-            for place, kind, number, addend in _RELOCATION.iter_unpack(elf.content(self._path, code, section)):
-                if kind not in (ABSOLUTE, RELATIVE):
-                    raise NotEmulated(f"a relocation of type {kind}")
-                entry = elf.part(self._path, symbols, number * _SYMBOL.size, _SYMBOL.size) if kind == ABSOLUTE else b""
-                defined = not entry or _SYMBOL.unpack(entry)[3]
-                if not defined:
-                    raise NotEmulated("it refers to a symbol of another code object")
-                value = self.base + addend + (_SYMBOL.unpack(entry)[4] if entry else 0)
-                if not 0 <= place <= self.size - 8:
-                    raise BadCapture(f"{self._path}: a relocation outside of its memory", elf.FIX)
-                struct.pack_into("<Q", self._memory, place, value % (1 << 64))
 
     def variable(self, name: str) -> tuple[int, int] | None:
         """Return the address and the size of a variable; None if there is none of this name."""
@@ -125,19 +100,6 @@ def _require_emulated(grid: Dimensions, block: Dimensions, properties: int, prel
         raise NotEmulated("arguments that are loaded before the kernel begins")
     if bool(properties & WAVE32) != (lanes == 32):
         raise NotEmulated(f"waves of {96 - lanes} lanes")
-
-
-def _require_no_clock(path: Path, code: bytes, sections: Sequence[elf.ElfSection],
-                      symbols: Mapping[str, elf.ElfSymbol]) -> None:
-    """Raise NotEmulated for code that reads registers of the hardware: the emulator's never change, as a clock does."""
-    for symbol in symbols.values():
-        if symbol.kind != FUNCTION or symbol.section >= len(sections):
-            continue
-        section = sections[symbol.section]
-        begin = symbol.position - section.address
-        words = np.frombuffer(elf.content(path, code, section)[begin:begin + symbol.size // 4 * 4], "<u4")
-        if any(((words & mask) == value).any() for mask, value in READS_HARDWARE):
-            raise NotEmulated(f"{symbol.name} reads a register of the hardware, such as a clock")
 
 
 def _segments(path: Path, code: bytes) -> Iterator[tuple[int, int, int, int]]:

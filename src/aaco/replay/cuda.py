@@ -20,7 +20,7 @@ from aaco.replay import addresses, launch, steering
 from aaco.replay.capture import HOW_TO_RUN, KernelCapture
 from aaco.replay.documents import CapturedRegion
 from aaco.replay.emulated_gpu import EmulatedGpu
-from aaco.replay.emulator import NotEmulated
+from aaco.replay.emulator_errors import NotEmulated
 from aaco.replay.tolerance import NUMBER_TYPES, NumberTolerance
 
 MEMORY_KERNELS = Path(__file__).with_name("memory.ptx")

@@ -5,9 +5,7 @@ It is no part of AACO. Only processes that replay a launch import it, after the 
 
 from __future__ import annotations
 
-import ctypes
 import importlib
-import mmap
 import os
 import sys
 import tempfile
@@ -17,22 +15,14 @@ from typing import Any
 
 from aaco.core import files
 from aaco.core.errors import AacoError, Missing
+from aaco.replay import emulator_repairs
+from aaco.replay.emulator_errors import NO_ANSWER, NotEmulated
 
 VARIABLE = "AACO_TINYGRAD"
 MODULE = "test.mockgpu.amd.emu"
 FAMILIES = {"gfx90a": "cdna", "gfx942": "cdna", "gfx1100": "rdna3"}  # by target, as the emulator calls their code
 LANES = {"cdna": 64, "rdna3": 32}
-ROOM, MAP_NORESERVE = (4 << 30) + (1 << 20), 0x4000  # asm-generic/mman.h
-NOT_EMULATED = "the emulator does not run this code"
-NO_ANSWER = "gave no answer"  # of the text by which a caller tells a kernel that hangs
 Run = Callable[..., Any]
-
-
-class NotEmulated(AacoError):
-    """The emulator lacks something that the code uses: nothing is known of what it computes."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"{NOT_EMULATED}: {why}", "replay the launch on the device itself")
 
 
 def target(isa: str) -> str:
@@ -69,7 +59,7 @@ def load() -> Run:
             try:
                 module = importlib.import_module(MODULE)
                 module._get_ftz_lib()
-                _give_room(module)
+                emulator_repairs.repair(module)
             finally:
                 tempfile.tempdir = before
         return _checked(module.run_asm)
@@ -79,28 +69,13 @@ def load() -> Run:
                       "in docs/guides/optimize-kernels.md") from error
 
 
-def _give_room(module: Any) -> None:
-    """Put local memory where all that an index of 32 bits reaches is memory.
-
-    The emulator reads it for lanes, too, that are switched off, and whose index may be anything.
-    """
-    room, made = mmap.mmap(-1, ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE), module.Buffer
-    options, numbers = module.BufferSpec(external_ptr=ctypes.addressof(ctypes.c_char.from_buffer(room))), module.dtypes
-
-    def buffer(*arguments: Any, **named: Any) -> Any:
-        of_kernel = sys._getframe(1).f_code.co_name == "run_asm"
-        if of_kernel and arguments[2:] == (numbers.uint32,) and not named:
-            named = {"options": options}
-        return made(*arguments, **named)
-
-    module.Buffer, module._room_of_aaco = buffer, room
-
-
 def _checked(run: Run) -> Run:
     """Return a call whose failures are errors of ours: the emulator raises whatever it meets."""
     def call(*arguments: Any) -> None:
         try:
             run(*arguments)
+        except NotEmulated:
+            raise
         except Exception as error:
             text = " ".join(str(error).split())[:400]
             if "likely infinite loop" in text or "scheduling rounds" in text:

@@ -17,7 +17,7 @@ from aaco.optimize.kernels.trial import STAGES, TrialRequest
 from aaco.optimize.kernels.variants import Refused, Variant
 from aaco.replay import capture as captures
 from aaco.replay import steering
-from aaco.replay.emulator import NO_ANSWER, NOT_EMULATED
+from aaco.replay.emulator_errors import NO_ANSWER, NOT_EMULATED
 
 LIMIT_S, EMULATED_LIMIT_S = 120.0, 600.0
 MOST_PROCESSES = 8  # that a trial may lose to addresses that are taken
