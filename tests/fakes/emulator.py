@@ -17,7 +17,7 @@ from aaco.replay.documents import CapturedFrom, KernelLaunch
 CODE = Path(__file__).parents[1] / "captures/replay/counter_gfx90a.hsaco"
 PARAMETERS = ("unsigned *", "const float *", "float *", "unsigned")
 BASE, ROWS, THREADS = 0x6300_0000_0000, 3, 128
-WRONG, UNKNOWN, ENDLESS, OUTSIDE, RIGHT, CLOCK = 1, 2, 3, 4, 5, 6  # in place of the code's first bytes
+WRONG, UNKNOWN, ENDLESS, OUTSIDE, RIGHT, CLOCK, TRAP = 1, 2, 3, 4, 5, 6, 7  # in place of the code's first bytes
 SOURCE = '''
 import ctypes, tempfile
 class UOp: pass
@@ -32,9 +32,10 @@ _INST_HANDLERS = {}
 def _compile_sop(inst, ctx): return "else"
 def _split64(value): return "low", "high"
 def _c(value): return value
-def _get_runner(content, family): return content
+def _decode_at(at, family):
+    return decode_inst(ctypes.string_at(at, 8), family)
 def decode_inst(content, family):
-    return Instruction("S_GETREG_B32" if content[0] == 6 else "V_ADD_F32")
+    return Instruction({6: "S_GETREG_B32", 7: "S_TRAP"}.get(content[0], "V_ADD_F32"))
 class Buffer:
     def __init__(self, device, size, dtype, options=None):
         self.options = options
@@ -49,7 +50,7 @@ def run_asm(lib, size, gx, gy, gz, lx, ly, lz, kernarg, rsrc2, scratch, arch, re
     assert ctypes.c_uint32.from_address(room).value == 0 and Buffer("CPU", 8, dtypes.uint32, options=5).options == 5
     assert registers[4:] == [kernarg & 0xffffffff, kernarg >> 32] and (rsrc2 >> 15 & 511) == (4 + 511) // 512
     what = ctypes.c_uint32.from_address(lib).value
-    decode_inst(ctypes.string_at(lib, 8), arch)
+    _decode_at(lib, arch)
     if what == 2: raise RuntimeError("[emu] unimplemented instruction type: MIMG")
     if what == 3: raise RuntimeError("exceeded 1M instructions in single wave, likely infinite loop")
     counter, source, target, rows = [ctypes.c_uint64.from_address(kernarg + 8 * n).value for n in range(4)]

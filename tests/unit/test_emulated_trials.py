@@ -61,6 +61,7 @@ def verdict(path: Path, what: int) -> tuple[str, str]:
 
 @pytest.mark.parametrize(("what", "reason", "detail"), [
     (fake.RIGHT, "equal", ""), (fake.WRONG, "wrong_on_capture", "differ"), (fake.OUTSIDE, "out_of_bounds", "4 bytes"),
+    (fake.TRAP, "fails", "the kernel traps"),
     (fake.CLOCK, "not_judged", "S_GETREG_B32 reads a register of the hardware, such as a clock"),
     (fake.UNKNOWN, "not_judged", "unimplemented instruction type: MIMG"), (fake.ENDLESS, "hangs", "1M instructions")])
 def test_the_same_gate_judges_what_an_emulator_runs(checkout: Path, what: int, reason: str, detail: str) -> None:

@@ -74,7 +74,7 @@ def _checked(run: Run) -> Run:
     def call(*arguments: Any) -> None:
         try:
             run(*arguments)
-        except NotEmulated:
+        except AacoError:
             raise
         except Exception as error:
             text = " ".join(str(error).split())[:400]

@@ -10,6 +10,7 @@ import mmap
 import sys
 from typing import Any
 
+from aaco.core.errors import AacoError
 from aaco.replay.emulator_errors import NotEmulated
 
 ROOM, MAP_NORESERVE = (4 << 30) + (1 << 20), 0x4000  # asm-generic/mman.h
@@ -45,7 +46,7 @@ def _give_room(module: Any) -> None:
 
 
 def _refuse_registers(module: Any) -> None:
-    """Refuse instructions that read registers of the hardware: a clock would never change."""
+    """Refuse instructions that read registers of the hardware: a clock would never change. A trap is the end."""
     decode = module.decode_inst
 
     def checked(content: bytes, family: str) -> Any:
@@ -53,21 +54,26 @@ def _refuse_registers(module: Any) -> None:
         name = getattr(getattr(instruction, "op", None), "name", "")
         if name.startswith(NO_REGISTERS):
             raise NotEmulated(f"{name} reads a register of the hardware, such as a clock")
+        if name == "S_TRAP":
+            raise AacoError("the kernel traps")
         return instruction
 
     module.decode_inst = checked
 
 
 def _ignore_base(module: Any) -> None:
-    """Let flat instructions of CDNA add no scalar register: the emulator reads a field that they do not have."""
-    runner = module._get_runner
+    """Let flat instructions of CDNA add no scalar register: the emulator reads a field that they do not have.
 
-    def without_base(content: bytes, family: str) -> Any:
-        if family == "cdna" and int.from_bytes(content[:4], "little") & FLAT_MASK == FLAT:
-            content = content[:BASE_BYTE] + bytes([content[BASE_BYTE] | NO_BASE]) + content[BASE_BYTE + 1:]
-        return runner(content, family)
+    It does so from the code in memory, where that field becomes the one that means none.
+    """
+    decode_at = module._decode_at
 
-    module._get_runner = without_base
+    def without_base(at: int, family: str) -> Any:
+        if family == "cdna" and ctypes.c_uint32.from_address(at).value & FLAT_MASK == FLAT:
+            ctypes.c_ubyte.from_address(at + BASE_BYTE).value |= NO_BASE
+        return decode_at(at, family)
+
+    module._decode_at = without_base
 
 
 def _know_counter(module: Any) -> None:
