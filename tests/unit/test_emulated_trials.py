@@ -12,6 +12,8 @@ import os
 import random
 import shutil
 import struct
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,16 @@ def test_without_the_emulator_the_message_is_that_of_a_device(tmp_path: Path, mo
         replay(fake.capture(tmp_path / "other", isa="gfx950"), ReplayRequest(iterations=2))
 
 
+@pytest.fixture
+def imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test imports of a checkout is gone after it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "test"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("imports")
 def test_a_folder_that_is_no_checkout_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(emulator.VARIABLE, str(tmp_path))
     with pytest.raises(Missing, match=f"AACO_TINYGRAD: {tmp_path} is no checkout of tinygrad"):
@@ -222,6 +234,7 @@ def _run(tool: Any, name: str, contents: tuple[bytes, ...], values: tuple[Any, .
     return [buffer.raw for buffer in buffers] + [bytes(count)]
 
 
+@pytest.mark.usefixtures("imports")
 @pytest.mark.skipif(not REAL, reason="AACO_TINYGRAD names no checkout of tinygrad")
 def test_the_real_emulator_runs_a_kernel(tmp_path: Path) -> None:
     from benchmarks.emulated._cases import Case
