@@ -20,17 +20,28 @@ BASE, ROWS, THREADS = 0x6300_0000_0000, 3, 128
 WRONG, UNKNOWN, ENDLESS, OUTSIDE, RIGHT, CLOCK, TRAP = 1, 2, 3, 4, 5, 6, 7  # in place of the code's first bytes
 SOURCE = '''
 import ctypes, tempfile
-class UOp: pass
+class UOp:
+    const = staticmethod(lambda value, kind: value)
+    sink = staticmethod(lambda *stores: stores)
+class Context:
+    def inst_field(self, field): return field
+    def rpc(self): return 100
+    def inc_pc(self): return ["next"]
+    def wsgpr_dyn(self, register, value): return "write", register, value
 class Instruction:
     def __init__(self, name):
         self.op = type("op", (), {"name": name})
+class GetPc(Instruction):
+    sdst = 8
+    def __init__(self):
+        super().__init__("S_GETPC_B64")
 class ir3:
     class SOP1: pass
 class irc:
     class SOP1: pass
 _INST_HANDLERS = {}
 def _compile_sop(inst, ctx): return "else"
-def _split64(value): return "low", "high"
+def _split64(value): return value & 0xffffffff, value >> 32
 def _c(value): return value
 def _decode_at(at, family):
     return decode_inst(ctypes.string_at(at, 8), family)
@@ -39,7 +50,7 @@ def decode_inst(content, family):
 class Buffer:
     def __init__(self, device, size, dtype, options=None):
         self.options = options
-class dtypes: uint32 = 1
+class dtypes: uint32, uint64 = 1, 2
 def BufferSpec(external_ptr):
     return external_ptr
 def _get_ftz_lib():

@@ -65,7 +65,8 @@ def verdict(path: Path, what: int) -> tuple[str, str]:
     (fake.RIGHT, "equal", ""), (fake.WRONG, "wrong_on_capture", "differ"), (fake.OUTSIDE, "out_of_bounds", "4 bytes"),
     (fake.TRAP, "fails", "the kernel traps"),
     (fake.CLOCK, "not_judged", "S_GETREG_B32 reads a register of the hardware, such as a clock"),
-    (fake.UNKNOWN, "not_judged", "unimplemented instruction type: MIMG"), (fake.ENDLESS, "hangs", "1M instructions")])
+    (fake.UNKNOWN, "not_judged", "unimplemented instruction type: MIMG"), (fake.ENDLESS, "hangs", "1M instructions")],
+    ids=["right", "wrong", "outside", "trap", "clock", "unknown", "endless"])
 def test_the_same_gate_judges_what_an_emulator_runs(checkout: Path, what: int, reason: str, detail: str) -> None:
     found, why = verdict(fake.capture(checkout / "capture"), what)
     assert (found, detail in why) == (reason, True), why
@@ -132,10 +133,8 @@ class Command:
                                         "--capture", f"{self.folder}/capture", "--seed", "1", *arguments])
 
 
-@pytest.mark.skipif(pytest.importorskip("tree_sitter_cpp", reason="the extra kernels is not installed") is None,
-                    reason="")
 def test_the_command_ends_in_equal_not_timed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutations: what is equal is timed, or counted as refused."""
+    pytest.importorskip("tree_sitter_cpp", reason="the extra kernels is not installed")
     command = Command(checkout, monkeypatch)
     fake.capture(checkout / "capture")
     answer = command.run(fake.RIGHT, fake.UNKNOWN)
@@ -197,6 +196,20 @@ def test_a_code_object_is_loaded_as_the_hardware_finds_it() -> None:
         program.prepare("other", (128, 1, 1), (128, 1, 1), 0, bytes(28), 64)
     with pytest.raises(BadCapture):
         AmdProgram(fake.code()[:900], "counter")
+
+
+@pytest.mark.usefixtures("imports")
+def test_the_emulator_is_put_right_where_it_is_imported(checkout: Path) -> None:
+    """Flat addresses of CDNA without a scalar base; S_GETPC_B64. A global address (0x8000 more) keeps its base."""
+    emulator.load()
+    module = sys.modules[emulator.MODULE]
+    for first, family, byte in ((0xDC500000, "cdna", 0x7F), (0xDC508000, "cdna", 0), (0xDC500000, "rdna3", 0)):
+        code = ctypes.create_string_buffer(struct.pack("<II", first, 0), 16)
+        module._decode_at(ctypes.addressof(code), family)
+        assert code.raw[6] == byte
+    compiled = module._INST_HANDLERS[module.ir3.SOP1]
+    assert compiled(module.Instruction("S_MOV_B32"), None) == "else"
+    assert compiled(module.GetPc(), module.Context()) == (("write", 8, 104), ("write", 9, 0), "next")
 
 
 @pytest.mark.skipif(not shutil.which("clang++"), reason="not on PATH: clang++")
