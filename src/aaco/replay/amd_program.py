@@ -33,7 +33,7 @@ _PACKET = struct.Struct("<HHHHHHIIIIIQQQQ")
 
 @dataclass(frozen=True)
 class KernelLaunchState:
-    """What a launch needs beside the program. registers: the first scalar ones; kept: what they point to."""
+    """What a launch needs in addition to the program. registers: the first scalar ones; kept: what they point to."""
 
     entry: int
     rsrc2: int

@@ -36,7 +36,7 @@ def is_at_hand(isa: str) -> bool:
 
 
 def identity() -> str:
-    """Return what tells this emulator from another version of it. Raise Missing."""
+    """Return the name and the hash of this version of the emulator. Raise Missing."""
     return f"tinygrad, its emulator of SHA-256 {files.sha256(_file())}"
 
 
@@ -70,7 +70,7 @@ def load() -> Run:
 
 
 def _checked(run: Run) -> Run:
-    """Return a call whose failures are errors of ours: the emulator raises whatever it meets."""
+    """Return the same call with every exception of the emulator as an AacoError."""
     def call(*arguments: Any) -> None:
         try:
             run(*arguments)

@@ -1,4 +1,4 @@
-"""How a caller tells that an emulator does not run a kernel, or that the kernel does not end."""
+"""Errors of kernels that an emulator cannot run, or that do not end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NO_ANSWER = "gave no answer"  # calibration/child.py says so, too
 
 
 class NotEmulated(AacoError):
-    """The emulator lacks something that the code uses: nothing is known of what it computes."""
+    """The emulator does not support something that the code uses: its results are not known."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"{NOT_EMULATED}: {why}", "replay the launch on the device itself")

@@ -31,7 +31,7 @@ def repair(module: Any) -> None:
 def _give_room(module: Any) -> None:
     """Put local memory where all that an index of 32 bits reaches is memory.
 
-    The emulator reads it for lanes, too, that are switched off, and whose index may be anything.
+    The emulator reads it for inactive lanes, too, and their index may be anything.
     """
     room, made = mmap.mmap(-1, ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE), module.Buffer
     options, numbers = module.BufferSpec(external_ptr=ctypes.addressof(ctypes.c_char.from_buffer(room))), module.dtypes
