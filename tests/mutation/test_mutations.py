@@ -324,7 +324,7 @@ MUTATIONS = [
      "tests/unit/test_llm_summary.py::test_a_request_that_waited_in_the_client_is_late_from_its_intended_time"),
     ("analytics/llm/summary.py", "own = (lateness - points.cpu_wait)", "own = lateness",
      "tests/unit/test_llm_summary.py::test_what_the_client_waited_for_a_cpu_is_told_apart"),
-    ("llm/client.py", "                    self._dispatch_due(stamps.now())  #", "                    #",
+    ("llm/client.py", "                self._dispatch_due(stamps.now())  #", "                pass  #",
      "tests/system/test_llm.py::test_what_is_due_waits_for_no_answer_that_is_to_be_read"),
     ("profiler/formats/serving/bench_serving.py", ' and "chat" not in _interface(document)', "",
      "tests/unit/test_serving_results.py::test_gaps_between_chunks_are_no_itl_unless_counts_prove_it"),
