@@ -62,6 +62,20 @@ def test_whole_chunks_that_the_parser_does_not_see_change_nothing(seed: int):
     ours.close()
 
 
+@pytest.mark.parametrize(("reads", "body"), [
+    ([b"1\r\nx\r\n", b"a\r\n", b"5\r\nhello\r\n", b"\r\n"], b"x5\r\nhello\r\n"),
+    ([b"1\r\nx\r\n1", b"5\r\nhello\r\n", b"of 21 bytes...\r\n"], b"xhello\r\nof 21 bytes...")])
+def test_what_looks_like_a_chunk_but_is_none_is_parsed(reads: list[bytes], body: bytes):
+    """Read alone, after a read that ends with the header of its chunk, or inside it.
+
+    Mutations: a header ends a chunk, too; the next byte after an end begins a chunk wherever the read ends.
+    """
+    ours = ServerConnection(socket.AF_INET)
+    ours.begin(0, b"", 0)
+    assert b"".join(map(ours.feed, [HEAD, *reads, b"0\r\n\r\n"])) == body and ours.is_complete
+    ours.close()
+
+
 def test_most_reads_of_a_stream_are_left_out_of_the_parser(monkeypatch: pytest.MonkeyPatch):
     """Mutation: all are parsed."""
     ours = ServerConnection(socket.AF_INET)

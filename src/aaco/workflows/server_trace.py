@@ -57,9 +57,9 @@ def _classes(run: Run) -> Iterator[TracedClass]:
     if serving := documents.read(run.session, layout.finding("serving")):
         for phase in Serving.of(serving).phases:
             yield TracedClass(phase.phase, phase.label, phase.confidence, phase.why)
-    found = run.explanation.diagnosis
-    label = None if found.label == UNKNOWN else found.label
-    yield TracedClass(WHOLE_TRACE, label, found.confidence if label else None, found.abstained_because)
+    diagnosis = run.explanation.diagnosis
+    label = None if diagnosis.label == UNKNOWN else diagnosis.label
+    yield TracedClass(WHOLE_TRACE, label, diagnosis.confidence if label else None, diagnosis.abstained_because)
 
 
 def _on_clock_of(session: Session, traced: Session) -> tuple[str, pa.Table]:

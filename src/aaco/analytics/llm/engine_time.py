@@ -1,4 +1,4 @@
-"""What bounds the requests of a load by what the server's engine and its device did meanwhile, as a trace shows it.
+"""What bounds the requests of a load by what the server's engine and its device did in that time, as a trace shows it.
 
 Every moment of a request is of one part: the device ran a step that computed prompts (prefill), it ran decoding
 (device), a step was under way and the device had nothing to do (host), or no step was under way (queue). Why the
@@ -51,14 +51,14 @@ def _class_of(part: str, shares: Mapping[str, float], classes: Sequence[TracedCl
         return part, f"of the time of requests {MEANINGS[part]}"
     of_phase = next((traced for traced in classes if traced.phase == (DECODE if part == DEVICE else WHOLE_TRACE)),
                     TracedClass("", None, None, "the trace gives it no class"))
-    given = f"class {of_phase.label} of the server's trace" if of_phase.label else of_phase.why
+    cause = f"class {of_phase.label} of the server's trace" if of_phase.label else of_phase.why
     if part == HOST:
         return "launch" if of_phase.label == LAUNCH_BOUND else HOST, \
-            f"of the time of requests the device waits within a step; {given}"
+            f"of the time of requests the device waits within a step; {cause}"
     if of_phase.label is None:
-        return None, f"the device decodes for most of the time of requests; what limits it is not known: {given}"
+        return None, f"the device decodes for most of the time of requests; what limits it is not known: {cause}"
     return (f"decode-{of_phase.label.removesuffix('_bound').replace('_', '-')}",
-            f"of the time of requests the device decodes; {given}")
+            f"of the time of requests the device decodes; {cause}")
 
 
 def time_of_parts(times: EngineTimes, begin: Ints, end: Ints) -> Reals:
@@ -78,17 +78,17 @@ def time_of_parts(times: EngineTimes, begin: Ints, end: Ints) -> Reals:
     return spent
 
 
-def _covered(edges: Ints, begin: Ints, end: Ints, chosen: Flags) -> Flags:
-    """Return for each stretch between edges whether one of the chosen intervals holds it."""
+def _covered(edges: Ints, begin: Ints, end: Ints, included: Flags) -> Flags:
+    """Return for each stretch between edges whether one of the included intervals holds it."""
     change = np.zeros(len(edges), np.int64)
-    np.add.at(change, np.searchsorted(edges, begin[chosen]), 1)
-    np.add.at(change, np.searchsorted(edges, end[chosen]), -1)
+    np.add.at(change, np.searchsorted(edges, begin[included]), 1)
+    np.add.at(change, np.searchsorted(edges, end[included]), -1)
     return np.asarray(np.cumsum(change)[:-1] > 0)
 
 
 def _working_share(times: EngineTimes, steps: pa.Table) -> float:
     """Return in how much of the time from the first to the last kernel of decoding steps anything ran."""
     busy = np.asarray(pc.fill_null(steps["busy_ns"], UNKNOWN).to_numpy(), np.int64)
-    known = (times.device_begin != UNKNOWN) & ~times.prefill & (busy != UNKNOWN)
-    extent = int((times.device_end - times.device_begin)[known].sum())
-    return min(1.0, int(busy[known].sum()) / extent) if extent else 1.0
+    decoding = (times.device_begin != UNKNOWN) & ~times.prefill & (busy != UNKNOWN)
+    extent = int((times.device_end - times.device_begin)[decoding].sum())
+    return min(1.0, int(busy[decoding].sum()) / extent) if extent else 1.0
