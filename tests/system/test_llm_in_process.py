@@ -212,12 +212,22 @@ def test_genai_answers_as_the_same_model_does_here(genai_folder: Path, tmp_path:
         ours.step()
 
 
-def test_genai_counts_its_prefill(genai_folder: Path, settings: Settings):
-    """append_tokens computes the prompt: the first token of 512 takes longer than ten more. Mutation: it is outside."""
+def test_genai_counts_its_prefill(genai_folder: Path, settings: Settings, tmp_path: Path,
+                                  monkeypatch: pytest.MonkeyPatch):
+    """append_tokens computes the prompt: the first token of 512 takes longer than ten more. Mutation: it is outside.
+
+    Its steps are marked, and in the table, as those of a decoder in ONNX Runtime are.
+    """
+    monkeypatch.setenv(markers.PATH, str(tmp_path / "marks"))
     fields = {"requests": 3, "prompt_tokens": "512", "max_tokens": "5", "batch": 2}
     run = decode_run.ask_decoder(DecodeRequest(genai=genai_folder, **fields), settings)
     rows = requests(run)
     assert {(row["status"], row["output_tokens"], row["prompt_tokens"]) for row in rows} == {("ok", 5, 512)}
+    steps = store.read(run.session, ENGINE_STEPS)
+    assert steps["phase"].to_pylist() == ["prefill", *["decode"] * 4] * 2
+    assert steps["context_requests"].to_pylist()[::5] == [2, 1]
+    kinds = [markers.KINDS[markers.RECORD.unpack_from(raw)[1]] for raw in chunks((tmp_path / "marks").read_bytes())]
+    assert (kinds.count("prefill"), kinds.count("decode")) == (1 + 2, 3 + 2 * 4)
     assert run.metrics["prefill_share_pct"].value > 50
     assert "onnxruntime-genai" in (run.session.folder / "runtime/load.json").read_text()
     with pytest.raises(UsageError, match="different lengths"):
