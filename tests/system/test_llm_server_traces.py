@@ -15,6 +15,7 @@ from aaco.core.show import Show
 from aaco.core.tables import ENGINE_STEPS, KERNELS, REQUESTS
 from aaco.llm import server_profile
 from aaco.pipeline import Run, analyze
+from aaco.report.sections.findings import endpoint
 from aaco.report.sections.findings.slow_tokens import sections
 from aaco.tracelake import documents, layout, store
 from aaco.workflows import export_trace, llm_run
@@ -76,6 +77,8 @@ def assert_the_bound_has_its_evidence(run: Run) -> None:
     assert all(10 < parts[part] < 30 for part in ("host", "prefill", "queue"))
     phases = documents.require(run.session, layout.LOAD)["device_classes"]
     assert {traced["phase"] for traced in phases} == {"prefill", "decode", "all"}
+    shown = [row.text for _, rows in endpoint.sections(run.explanation.examined["endpoint"]) for row in rows]
+    assert sum("the device computes prompts for" in text and "decodes for" in text for text in shown) == 1
     assert bound["label"] is None and "what limits it is not known" in bound["why"]  # no counters, no shapes
 
 
