@@ -66,6 +66,7 @@ def test_a_slow_token_has_the_cause_that_was_planted(traces: Path, settings: Set
     again = analyze(run.session, settings)
     assert again.examined["slow_tokens"] == found
     assert len([row for _, rows in sections(found) for row in rows if " by " in row.text]) == 5
+    assert_kernels_are_left_out_where_their_session_is_gone(run, traces / "requests.json")
 
 
 def assert_the_bound_has_its_evidence(run: Run) -> None:
@@ -93,15 +94,12 @@ def assert_kernels_are_drawn_in_their_steps(run: Run, steps: list[dict[str, Any]
                                       for begin in requests for kernel in kernels) == len(kernels)
 
 
-def test_kernels_are_left_out_where_their_session_is_gone(traces: Path, settings: Settings, tmp_path: Path):
-    """Mutation: the export fails."""
-    with profiled_server.serving(traces) as url:
-        run = llm_run.ask_endpoint(LoadRequest(url, "ref", requests=1, server_traces=traces), settings)
-    load = documents.require(run.session, layout.LOAD)
-    whole, _ = export_trace.export(run.session, tmp_path / "whole.json", "chrome")
+def assert_kernels_are_left_out_where_their_session_is_gone(run: Run, path: Path) -> None:
+    """What a load names need not be a session. Mutation: the export fails."""
+    load, shown = documents.require(run.session, layout.LOAD), list[str]()
+    whole, _ = export_trace.export(run.session, path, "chrome")
     run.session.write_json(layout.LOAD, load | {"device_session": "../../etc"})
-    shown: list[str] = []
-    count, _ = export_trace.export(run.session, tmp_path / "less.json", "chrome", Show(step=shown.append))
+    count, _ = export_trace.export(run.session, path, "chrome", Show(step=shown.append))
     assert count < whole and "without the kernels" in " ".join(shown)
 
 
