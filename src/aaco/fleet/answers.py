@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,11 @@ from aaco.tracelake.history.replicates import LATENCY, MEASURES
 SCHEMA_VERSION = 1
 FDR = 0.05
 AHEAD_NS = 300 * 10**9  # a session that is newer than its ingest by more than this comes from a clock that is ahead
-GROUP = ("model", "device", "backend", "fingerprint", "metric")
+# several_devices: on how many a session ran, where that is known and more than one.
+SAME = ("model", "device", "backend", "fingerprint")
+COMPARABLE = (*SAME, "several_devices")
+GROUP = (*COMPARABLE, "metric")
+TOP = ("residuals", "processes", "device_skews", "kernels")
 BANDS = ((0.05, "excellent"), (0.15, "good"), (0.30, "degraded"))  # shares of sessions below these are called so
 WORST_BAND = "critical"
 
@@ -69,19 +73,40 @@ def regressions_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
 
 def top(lake: Place, choice: FleetFilter | None = None, fdr: float = FDR, most: int = 20,
         engine: Engine = LOCAL) -> dict[str, Any]:
-    """Return what to look at first: slow nodes, processes that lag in their session, the longest kernels."""
-    def question(scan: Scan) -> tuple[pa.Table, pa.Table, pa.Table]:
-        return scan.run("residuals"), scan.run("processes"), scan.run("kernels")
+    """Return what to look at first: slow nodes, processes that lag in their session, devices that are slower than the
+    others of their session, the longest kernels."""
+    def question(scan: Scan) -> dict[str, pa.Table]:
+        return {name: scan.run(name) for name in TOP}
 
-    return top_of(*ask(lake, question, choice or FleetFilter(), engine=engine), fdr, most)
+    return top_of(ask(lake, question, choice or FleetFilter(), engine=engine), fdr, most)
 
 
-def top_of(residuals: pa.Table, processes: pa.Table, kernels: pa.Table, fdr: float, most: int) -> dict[str, Any]:
-    """Return the same of the tables of the queries with these names."""
-    stragglers = _stragglers(processes, fdr)
+def top_of(tables: Mapping[str, pa.Table], fdr: float, most: int) -> dict[str, Any]:
+    """Return the same of the tables of the queries in TOP."""
+    stragglers = _stragglers(tables["processes"], fdr)
     return document({
-        "fdr": fdr, **_nodes(residuals, fdr), "stragglers": stragglers[:most], "stragglers_found": len(stragglers),
-        "kernels": kernels.slice(0, most).to_pylist()})
+        "fdr": fdr, **_nodes(tables["residuals"], fdr), "stragglers": stragglers[:most],
+        "stragglers_found": len(stragglers), **_device_skews(tables["device_skews"], most),
+        "kernels": tables["kernels"].slice(0, most).to_pylist()})
+
+
+def scaling(lake: Place, choice: FleetFilter | None = None, engine: Engine = LOCAL) -> dict[str, Any]:
+    """Return the scaling efficiency of comparable sessions: throughput per device over that on the smallest number of
+    devices that they recorded. It is absent where only one number was recorded, or none is known."""
+    return scaling_of(ask(lake, lambda scan: scan.run("scaling"), choice or FleetFilter(), engine=engine))
+
+
+def scaling_of(table: pa.Table) -> dict[str, Any]:
+    """Return the same of the table of queries/reduce/scaling.sql."""
+    rows = table.to_pylist()
+    return document({
+        "groups": [{name: row[name] for name in (*SAME, "devices_used", "sessions", "throughput", "base_devices",
+                                                 "base_sessions", "base", "unit", "efficiency")}
+                   for row in rows if row["numbers"] > 1 and row["devices_used"] is not None],
+        "absent": [{name: row[name] for name in (*SAME, "devices_used", "sessions")} | {
+            "why_absent": row["why_absent"] or f"recorded on {row['devices_used']} device"
+            f"{'s' if row['devices_used'] > 1 else ''} only"}
+            for row in rows if row["numbers"] < 2 or row["devices_used"] is None]})
 
 
 def trend(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR,
@@ -149,7 +174,7 @@ def q_values_of(table: pa.Table, count: str) -> Any:
 
 
 def _session(row: dict[str, Any], q: float) -> dict[str, Any]:
-    return {name: row[name] for name in ("session_id", "time_ns", *GROUP[:4], "node", "unit", "level", "base",
+    return {name: row[name] for name in ("session_id", "time_ns", *COMPARABLE, "node", "unit", "level", "base",
                                          "sessions")} | {"change_pct": 100 * float(np.expm1(row["residual"])),
                                                          "q_value": float(q)}
 
@@ -157,9 +182,9 @@ def _session(row: dict[str, Any], q: float) -> dict[str, Any]:
 def _not_judged(table: pa.Table, q: Any) -> list[dict[str, Any]]:
     """Return the groups of sessions that nothing is said of, each with the reason."""
     rows = table.filter(pa.array(np.isnan(q)))
-    return [dict(zip(GROUP[:4], key, strict=True)) | {
+    return [dict(zip(COMPARABLE, key, strict=True)) | {
         "sessions": part.num_rows, "why_absent": why_not(part["sessions"][0].as_py())}
-        for key, part in _by(rows, GROUP[:4])]
+        for key, part in _by(rows, COMPARABLE)]
 
 
 def why_not(sessions: int) -> str:
@@ -188,10 +213,25 @@ def _nodes(table: pa.Table, fdr: float) -> dict[str, Any]:
 def _stragglers(table: pa.Table, fdr: float) -> list[dict[str, Any]]:
     q = q_values_of(table, "peers")
     listed = np.flatnonzero((q <= fdr) & (table["residual"].to_numpy() > 0))
-    rows = [{name: row[name] for name in ("session_id", "process", *GROUP[:4], "node")}
+    rows = [{name: row[name] for name in ("session_id", "process", *COMPARABLE, "node")}
             | {"behind_pct": 100 * float(np.expm1(row["residual"])), "q_value": float(value)}
             for row, value in zip(table.take(listed).to_pylist(), q[listed], strict=True)]
     return sorted(rows, key=lambda row: (-row["behind_pct"], row["session_id"], row["process"]))
+
+
+def _device_skews(table: pa.Table, most: int) -> dict[str, Any]:
+    """Return the sessions with the slowest devices, and of how many there are no times, by the reason."""
+    measured = [row for row in table.slice(0, most).to_pylist() if row["skew"] is not None]
+    absent = Counter(table["why_absent"].drop_null().to_pylist())
+    return {"device_skews": [skewed(row) for row in measured], "device_skews_found": table.num_rows - absent.total(),
+            "no_device_times": [{"why_absent": why, "sessions": count} for why, count in sorted(absent.items())]}
+
+
+def skewed(row: dict[str, Any]) -> dict[str, Any]:
+    """Return how much longer than the median of its devices the slowest one of a session takes, in per cent, and the
+    device that the others wait for throughout, or why none is named."""
+    return {name: row[name] for name in ("session_id", *COMPARABLE, "node", "devices", "slowest", "straggler",
+                                         "straggler_pct", "why_no_straggler")} | {"skew_pct": 100 * (row["skew"] - 1)}
 
 
 def _groups(table: pa.Table) -> Iterator[pa.Table]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MEMORY = "500MB"
 # What each question reduces, and what a map is made of itself.
 REDUCES = {"residuals": "levels", "processes": "measured", "kernels": "kernel_sums", "metrics": "metric_names",
-           "unmeasured": "unmeasured_sessions"}
+           "unmeasured": "unmeasured_sessions", "scaling": "throughputs", "device_skews": "device_times"}
 MADE_OF = {"levels": "measured", "unmeasured_sessions": "measured"}
 UNREADABLE = (duckdb.IOException, duckdb.InvalidInputException, duckdb.BinderException, duckdb.ConversionException)
 Answer = TypeVar("Answer")
@@ -120,6 +120,7 @@ class LocalEngine:
                 connection.execute(f"CREATE VIEW facts AS SELECT * FROM lake WHERE session_id NOT IN "
                                    f"(SELECT session_id FROM retired){terms}")
                 connection.execute(f"SET VARIABLE metric = {_quoted(shard.metric)}")
+                connection.execute(f"SET VARIABLE before = {_quoted(facts.BEFORE)}")
                 yield LocalMaps(connection)
         except (OSError, pa.ArrowException, *UNREADABLE) as error:
             raise lake.failure(error) from error

@@ -40,8 +40,10 @@ def tables(document: Document) -> Iterator[FleetTable]:
     yield _regressions(document)
     yield _nodes(document["top"])
     yield _stragglers(document["top"])
+    yield _device_skews(document["top"])
     yield _heat_map(document["heatmap"])
     yield _trends(document["trend"])
+    yield _scaling(document["scaling"])
     yield _kernels(document["top"])
 
 
@@ -58,12 +60,20 @@ def facts(status: Document) -> list[Row]:
 
 
 def _listed(rows: Sequence[Document]) -> FleetTable:
-    cells = [(Cell(row["session_id"]), Cell(_level(row)), Cell(row["verdict"] or format.NA, row["verdict"] or "absent"),
+    cells = [(Cell(row["session_id"]), Cell(_level(row)),
+              Cell(row["verdict"] or format.NA, row["verdict"] or "absent"),
               Cell(_change(row["change_pct"])) if row["verdict"] else Cell(row["why_absent"], "absent"),
-              Cell(_change(row["slowest_process_pct"])), *_where(row)) for row in rows[:MOST_ROWS]]
+              Cell(_change(row["slowest_process_pct"])), _slowest_device(row), *_where(row))
+             for row in rows[:MOST_ROWS]]
     return FleetTable("listed", "Sessions", format.plural(len(rows), "session") + _first(rows) + ".",
-                      ("Session", "Level", "Verdict", "Against its base", "Slowest process", *WHERE), cells,
-                      frozenset({"Level", "Slowest process"}))
+                      ("Session", "Level", "Verdict", "Against its base", "Slowest process", "Slowest device",
+                                                         *WHERE), cells, frozenset({"Level", "Slowest process"}))
+
+
+def _slowest_device(row: Document) -> Cell:
+    if row["device_skew_pct"] is None:
+        return Cell(f"{format.NA}: {row['why_no_device_skew']}", "absent")
+    return Cell(f"{_change(row['device_skew_pct'])}, {device(row['slowest_device'])}")
 
 
 def _regressions(document: Document) -> FleetTable:
@@ -102,6 +112,43 @@ def _stragglers(top: Document) -> FleetTable:
     return FleetTable("stragglers", "Stragglers", lead, ("Session", "Process", "Behind", "q", *WHERE), [
         (Cell(row["session_id"]), Cell(str(row["process"])), Cell(_change(row["behind_pct"])), Cell(_q(row)),
          *_where(row)) for row in shown], frozenset({"Process", "Behind", "q"}))
+
+
+def _device_skews(top: Document) -> FleetTable:
+    shown, count = top["device_skews"][:MOST_ROWS], top["device_skews_found"]
+    lead = (f"{format.plural(count, 'session')} recorded several devices. Slowest: the longest own time in a step "
+            "against the median of the session's devices; straggler: the device that the others wait for throughout")
+    lead += f"; the {len(shown):,} with the largest skew are shown." if count > len(shown) else "."
+    lead += "".join(f" No times of devices: {format.plural(row['sessions'], 'session')}; {row['why_absent']}."
+                    for row in top["no_device_times"])
+    return FleetTable("devices", "Device skew", lead, ("Session", "Slowest", "Skew", "Straggler", "Devices", *WHERE), [
+        (Cell(row["session_id"]), Cell(device(row["slowest"])), Cell(_change(row["skew_pct"])),
+         Cell(f"{device(row['straggler'])}, {format.percent(row['straggler_pct'] / 100)} of the time", "worse")
+         if row["straggler"] else Cell(f"{format.NA}: {row['why_no_straggler']}", "absent"),
+         Cell(str(row["devices"])), *_where(row)) for row in shown], frozenset({"Skew", "Devices"}))
+
+
+def device(row: Document) -> str:
+    """Return how a device of a session is called: by its rank where that is known."""
+    return f"rank {row['rank']}" if row["rank"] is not None else f"device {row['device_id']}"
+
+
+def _scaling(asked: Document) -> FleetTable:
+    """Return the throughput on each number of devices. What has no efficiency says why."""
+    rows = asked["groups"]
+    lead = ("Efficiency: throughput per device over that on the fewest devices that comparable sessions used"
+            f"{_first(rows)}." if rows else "No comparable sessions ran on different numbers of devices.")
+    reasons: dict[str, int] = {}
+    for row in asked["absent"]:
+        reasons[row["why_absent"]] = reasons.get(row["why_absent"], 0) + row["sessions"]
+    lead += "".join(f" No efficiency: {format.plural(count, 'session')}; {why}." for why, count in reasons.items())
+    columns = ("Model", "Devices", "Throughput", "Efficiency", "Sessions", "Device", "Backend", "Fingerprint")
+    return FleetTable("scaling", "Scaling", lead, columns, [
+        (Cell(row["model"] or format.NA), Cell(str(row["devices_used"])),
+         Cell(format.quantity(row["throughput"], row["unit"])),
+         Cell("the base") if row["efficiency"] is None else Cell(format.percent(row["efficiency"])),
+         Cell(f"{row['sessions']:,}"), *_where(row, ("device", "backend", "fingerprint")))
+        for row in rows[:MOST_ROWS]], frozenset({"Devices", "Throughput", "Efficiency", "Sessions"}))
 
 
 def _heat_map(asked: Document) -> FleetTable:
@@ -160,7 +207,8 @@ def _not_judged(groups: Sequence[Document]) -> str:
 
 
 def _where(row: Document, names: Sequence[str] = ("model", "device", "backend", "node")) -> tuple[Cell, ...]:
-    return tuple(Cell(format.cut(row[name] or format.NA, 40)) for name in names)
+    several = f"{row['several_devices']} x " if row.get("several_devices") else ""
+    return tuple(Cell((several if name == "device" else "") + format.cut(row[name] or format.NA, 40)) for name in names)
 
 
 def _level(row: Document) -> str:
