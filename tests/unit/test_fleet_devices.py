@@ -214,6 +214,24 @@ def test_rows_of_version_1_have_neither_and_say_why() -> None:
     assert f"No efficiency: 12 sessions; {facts.BEFORE}." in fleet_page.render(overview(lake), "Fleet")
 
 
+def test_the_golden_lake_of_version_2_is_read() -> None:
+    """tests/captures/fleet_2: a lake as version 2 wrote it; its data files must stay readable."""
+    lake = CAPTURES / "fleet_2"
+    assert answers.status(lake)["sessions"] == 8
+    first = answers.top(lake)["device_skews"][0]
+    assert (first["session_id"], first["straggler"]["device_id"]) == ("20260213_180000_000007", 1)
+    assert first["skew_pct"] == pytest.approx(28.53, abs=0.01)
+    assert [row["devices_used"] for row in answers.scaling(lake)["absent"]] == [3, 3]
+    assert [cell["calibrated"] for cell in answers.heatmap(lake)["absent"]] == [4, 4]
+
+
+@pytest.mark.parametrize("version", range(1, facts.FACTS.version + 1))
+def test_every_version_has_a_golden_lake(version: int) -> None:
+    paths = list((CAPTURES / f"fleet_{version}").rglob("*.parquet"))
+    assert {pq.read_schema(path).metadata[b"aaco.version"] for path in paths} == {str(version).encode()}
+    assert {path.relative_to(CAPTURES / f"fleet_{version}").parts[0] for path in paths} == {"landing", "data"}
+
+
 def test_version_1_is_read_by_arrow_as_by_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bucket's objects are read by Arrow."""
     lake = CAPTURES / "fleet_1"

@@ -190,7 +190,7 @@ def top(asked: Asked, most: int) -> None:
 @metric_option
 @question
 def trend(asked: Asked, metric: str) -> None:
-    """Where each group of comparable sessions is heading, degrading first."""
+    """Where each group of comparable sessions is heading, degrading first, and where its level changed."""
     from aaco.fleet import answers
 
     document = answers.trend(asked.lake, metric, asked.choice, asked.fdr, asked.engine)
@@ -204,6 +204,9 @@ def _print_trend(document: dict[str, Any]) -> None:
             f"{row['trend'].replace('none', 'no trend')}, {row['moved_pct']:+.1f} % over {row['sessions']} sessions "
             f"(q = {row['q_value']:.1g})")
         say.line(f"{_group(row)}: {moved}")
+        for change in row["changes"]:
+            say.line(f"  changed at {change['session_id']}: {change['change_pct']:+.1f} %, {change['before']:.4g} to "
+                     f"{change['after']:.4g} {row['unit']}, {change['verdict']} (q = {change['q_value']:.1g})")
 
 
 @fleet.command()
@@ -224,8 +227,15 @@ def _print_heatmap(document: dict[str, Any]) -> None:
     for cell in document["cells"]:
         pooled = f", {cell['fingerprints']} fingerprints, each against its own" if cell["fingerprints"] > 1 else ""
         say.line(say.row([(cell["model"] or "n/a", 24), (cell["device"] or "n/a", 24), (cell["band"], 11)])
-                 + f"{cell['worse']} of {cell['judged']} worse ({100 * cell['share']:.1f} %){pooled}")
+                 + f"{cell['worse']} of {cell['judged']} worse ({100 * cell['share']:.1f} %){pooled}"
+                 + _per_ceiling(cell))
     _absent(document["absent"])
+
+
+def _per_ceiling(cell: dict[str, Any]) -> str:
+    if cell["per_tflops"] is None:
+        return ""
+    return f"; {cell['per_tflops']:.3g} samples/s for each TFLOP/s of the measured peak, across fingerprints"
 
 
 @fleet.command()

@@ -48,6 +48,8 @@ FACTS = TableSpec("fleet_facts", "facts.parquet", "One row per session of the fl
     "kernels_left_out": (INT, "how many more there were"),
     "left_out_ns": (INT, "time of those"),
     "why_no_kernels": (TEXT, "the reason if there are none"),
+    "fp32_flops": (REAL, "measured peak of what ran it, operations a second; null: not calibrated"),
+    "dram_bytes_per_s": (REAL, "measured bandwidth of its memory; null: not calibrated"),
     "devices_used": (INT, "on how many devices it ran"),
     "why_no_devices_used": (TEXT, "the reason if that is not known"),
     "device_times": (DEVICE_TIMES, "each device's time in a judged step, or in the window where steps are not counted, "
@@ -58,8 +60,8 @@ FACTS = TableSpec("fleet_facts", "facts.parquet", "One row per session of the fl
     "why_no_straggler": (TEXT, "the reason if none is named"),
 }, never_null=("session_id", "time_ns", "month", "fingerprint"), version=2)
 # The columns that a version added. Of rows of an earlier version they are null.
-ADDED = {2: ("devices_used", "why_no_devices_used", "device_times", "why_no_device_times", "straggler",
-             "straggler_pct", "why_no_straggler")}
+ADDED = {2: ("fp32_flops", "dram_bytes_per_s", "devices_used", "why_no_devices_used", "device_times",
+             "why_no_device_times", "straggler", "straggler_pct", "why_no_straggler")}
 
 
 @dataclass(frozen=True)

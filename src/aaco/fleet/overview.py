@@ -20,7 +20,7 @@ from aaco.fleet.store import Place
 from aaco.tracelake.history.replicates import LATENCY
 
 MOST = 20  # rows of each list of `top`
-ASKED = (*answers.TOP, "scaling", "unmeasured")
+ASKED = (*answers.TOP, "scaling", "per_ceiling", "unmeasured")
 
 
 def overview(lake: Place, choice: FleetFilter | None = None, fdr: float = answers.FDR,
@@ -59,8 +59,8 @@ def _overview(lake: Place, choice: FleetFilter, fdr: float, most: int,
         "metric": LATENCY, "fdr": fdr, "status": answers.status(lake),
         "regressions": answers.regressions_of(residuals, LATENCY, fdr),
         "top": answers.top_of(tables, fdr, most),
-        "heatmap": answers.heatmap_of(residuals, LATENCY, fdr), "trend": answers.trend_of(residuals, LATENCY, fdr),
-        "scaling": answers.scaling_of(tables["scaling"]),
+        "heatmap": answers.heatmap_of(residuals, tables["per_ceiling"], LATENCY, fdr),
+        "trend": answers.trend_of(residuals, LATENCY, fdr), "scaling": answers.scaling_of(tables["scaling"]),
         "unmeasured": [{"why_absent": why, "sessions": count} for why, count in sorted(reasons.items())],
     }), tables
 

@@ -35,6 +35,7 @@ TAKEN = (RECORD, layout.MANIFEST, layout.ENVIRONMENT, tables.INFERENCE_ITERS.fil
          tables.SAMPLES.file)
 MEASURED = ("phase", "latency_ms", "process", "counted")
 SUMMED = ("family", "kernel_name", "calls", "total_ns")
+CEILINGS = ("fp32_flops", "dram_bytes_per_s")
 SAMPLED = ("name", "device_id", "value")
 
 
@@ -103,6 +104,7 @@ def _row(session: Session, record: Record) -> dict[str, Any]:
             "tool_version": record.tool_version, "synthetic_weights": record.synthetic_weights,
             "samples": _samples(replicate), "why_no_samples": why or None,
             **_kernels(session, absent.get(tables.KERNEL_GROUPS.file, "no kernels recorded")),
+            **_ceilings(env, on_device=device not in (None, (env.get("machine") or {}).get("cpu_model"))),
             **_of_devices(session, record)}
 
 
@@ -142,6 +144,14 @@ def _device(env: Mapping[str, Any], backend: str | None) -> tuple[str | None, in
     if backend == job.CPU or not gpus:
         return machine.get("cpu_model"), machine.get("sockets")
     return Gpu(**{name: gpus[0].get(name) for name in Gpu.__dataclass_fields__}).name, len(gpus)
+
+
+def _ceilings(env: Mapping[str, Any], on_device: bool) -> dict[str, float | None]:
+    """Return the measured ceilings of what ran it; None where only those of something else, or none, were measured."""
+    machine = env.get("machine") or {}
+    is_its_own = bool((machine.get("card") or {}).get("device")) == on_device
+    ceilings = (machine.get("ceilings") or {}) if is_its_own else {}
+    return {name: ceilings.get(name) for name in CEILINGS}
 
 
 def _kernels(session: Session, why: str) -> dict[str, Any]:

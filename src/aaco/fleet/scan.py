@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 MEMORY = "500MB"
 # What each question reduces, and what a map is made of itself.
 REDUCES = {"residuals": "levels", "processes": "measured", "kernels": "kernel_sums", "metrics": "metric_names",
-           "unmeasured": "unmeasured_sessions", "scaling": "throughputs", "device_skews": "device_times"}
+           "unmeasured": "unmeasured_sessions", "scaling": "throughputs", "per_ceiling": "throughputs",
+           "device_skews": "device_times"}
 MADE_OF = {"levels": "measured", "unmeasured_sessions": "measured"}
 UNREADABLE = (duckdb.IOException, duckdb.InvalidInputException, duckdb.BinderException, duckdb.ConversionException)
 Answer = TypeVar("Answer")

@@ -43,6 +43,7 @@ def tables(document: Document) -> Iterator[FleetTable]:
     yield _device_skews(document["top"])
     yield _heat_map(document["heatmap"])
     yield _trends(document["trend"])
+    yield _changes(document["trend"])
     yield _scaling(document["scaling"])
     yield _kernels(document["top"])
 
@@ -156,7 +157,8 @@ def _heat_map(asked: Document) -> FleetTable:
     cells = {(cell["model"], cell["device"]): cell for cell in (*asked["cells"], *asked["absent"])}
     models, devices = (sorted({key[place] for key in cells}, key=lambda name: name or "") for place in (0, 1))
     lead = ("Share of judged sessions that are worse than comparable ones: below 5 % excellent, below 15 % good, below "
-            "30 % degraded, else critical.")
+            "30 % degraded, else critical. Where machines were calibrated: samples per second for each TFLOP/s of the "
+            "measured peak, across fingerprints, which compares devices roughly.")
     return FleetTable("heatmap", "Heat map", lead, ("Model", *(device or format.NA for device in devices)), [
         (Cell(model or format.NA), *(_heat(cells.get((model, device))) for device in devices)) for model in models])
 
@@ -167,8 +169,9 @@ def _heat(cell: Document | None) -> Cell:
     if cell["band"] is None:
         return Cell(f"{format.NA}: {cell['why_absent']}", "absent")
     several = f", {cell['fingerprints']} fingerprints" if cell["fingerprints"] > 1 else ""
-    return Cell(f"{cell['band']}: {cell['worse']:,} of {cell['judged']:,} ({format.percent(cell['share'])}){several}",
-                f"band {cell['band']}")
+    per = "" if cell["per_tflops"] is None else f"; {cell['per_tflops']:.3g} per TFLOP/s"
+    share = f"{cell['worse']:,} of {cell['judged']:,} ({format.percent(cell['share'])})"
+    return Cell(f"{cell['band']}: {share}{several}{per}", f"band {cell['band']}")
 
 
 def _trends(asked: Document) -> FleetTable:
@@ -184,6 +187,20 @@ def _trends(asked: Document) -> FleetTable:
         (Cell(row["model"] or format.NA), Cell(row["trend"], looks[row["trend"]]), Cell(_change(row["moved_pct"])),
          Cell(f"{row['sessions']:,}"), Cell(_q(row)), *_where(row, ("device", "backend", "fingerprint")))
         for row in heading[:MOST_ROWS]], frozenset({"Change", "Sessions", "q"}))
+
+
+def _changes(asked: Document) -> FleetTable:
+    changed = [(change, group) for group in asked["groups"] for change in group["changes"]]
+    changed.sort(key=lambda pair: -pair[0]["time_ns"])
+    judged = sum(not group["why_no_changes"] for group in asked["groups"])
+    lead = (f"{format.plural(len(changed), 'change')} of level in {format.plural(judged, 'judged group')} of "
+            f"comparable sessions, the newest first{_first(changed)}.")
+    columns = ("First session", "Verdict", "Change", "Before", "After", "q", "Model", "Device", "Backend")
+    return FleetTable("changes", "Changes of level", lead, columns, [
+        (Cell(change["session_id"]), Cell(change["verdict"], change["verdict"]), Cell(_change(change["change_pct"])),
+         Cell(format.quantity(change["before"], group["unit"])), Cell(format.quantity(change["after"], group["unit"])),
+         Cell(_q(change)), *_where(group, ("model", "device", "backend")))
+        for change, group in changed[:MOST_ROWS]], frozenset({"Change", "Before", "After", "q"}))
 
 
 def _kernels(top: Document) -> FleetTable:
