@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from aaco.core.show import SILENT, Show
 from aaco.fleet import answers
-from aaco.fleet.ingest import bundles, ingest
+from aaco.fleet.remote import ingest_all
 from aaco.fleet.scan import LOCAL, Engine, FleetFilter, Scan, ask
 from aaco.fleet.store import Place
 from aaco.tracelake.history.replicates import LATENCY
@@ -35,7 +35,7 @@ def card(paths: Sequence[Path], fdr: float = answers.FDR, most: int = MOST, show
     refused: by path, why a bundle could not be read. Raise UsageError for a path that holds no bundle.
     """
     with tempfile.TemporaryDirectory(prefix="aaco-fleet-") as folder:
-        done = ingest(Path(folder), bundles(paths), os.cpu_count() or 1, show)
+        done = ingest_all(Path(folder), paths, os.cpu_count() or 1, show)
         document, tables = _overview(Path(folder), FleetFilter(), fdr, most)
     del document["status"]["lake"]  # it is gone
     skews = {row["session_id"]: row for row in tables["device_skews"].to_pylist()}
