@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from aaco.core.show import SILENT, Show
 from aaco.fleet import answers
-from aaco.fleet.ingest import bundles, ingest
 from aaco.fleet.scan import LOCAL, Engine, FleetFilter, Scan, ask
 from aaco.fleet.store import Place
 from aaco.tracelake.history.replicates import LATENCY
@@ -33,6 +32,8 @@ def card(paths: Sequence[Path], fdr: float = answers.FDR, most: int = MOST, show
 
     refused: by path, why a bundle could not be read. Raise UsageError for a path that holds no bundle.
     """
+    from aaco.fleet.ingest import bundles, ingest  # a tenth of a second that an overview does not need
+
     with tempfile.TemporaryDirectory(prefix="aaco-fleet-") as folder:
         done = ingest(Path(folder), bundles(paths), os.cpu_count() or 1, show)
         document, residuals, processes, unmeasured = _overview(Path(folder), FleetFilter(), fdr, most)
