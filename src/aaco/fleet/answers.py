@@ -159,7 +159,7 @@ def document(content: dict[str, Any]) -> dict[str, Any]:
     return versioned
 
 
-def _distinct(rows: list[dict[str, Any]], name: str) -> list[str]:
+def _distinct(rows: list[Any], name: str) -> list[str]:
     return sorted({row[name] for row in rows} - {None})
 
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from aaco.core.show import SILENT, Show
 from aaco.fleet import answers
-from aaco.fleet.remote import ingest_all
 from aaco.fleet.scan import LOCAL, Engine, FleetFilter, Scan, ask
 from aaco.fleet.store import Place
 from aaco.tracelake.history.replicates import LATENCY
@@ -34,6 +33,8 @@ def card(paths: Sequence[Path], fdr: float = answers.FDR, most: int = MOST, show
 
     refused: by path, why a bundle could not be read. Raise UsageError for a path that holds no bundle.
     """
+    from aaco.fleet.remote import ingest_all  # a tenth of a second that an overview does not need
+
     with tempfile.TemporaryDirectory(prefix="aaco-fleet-") as folder:
         done = ingest_all(Path(folder), paths, os.cpu_count() or 1, show)
         document, tables = _overview(Path(folder), FleetFilter(), fdr, most)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,9 @@ WINDOWS = layout.finding("windows")
 TAKEN = (RECORD, layout.MANIFEST, layout.ENVIRONMENT, tables.INFERENCE_ITERS.file, tables.KERNEL_GROUPS.file, WINDOWS,
          tables.SAMPLES.file)
 MEASURED = ("phase", "latency_ms", "process", "counted")
-SUMMED = ("family", "kernel_name", "calls", "total_ns")
+NAMES = ("family", "kernel_name")
+SUMMED = (*NAMES, "calls", "total_ns")
+REDACTED = ("samples", "kernels")  # long lists: the texts of one are our own, those of the other are redacted there
 CEILINGS = ("fp32_flops", "dram_bytes_per_s")
 SAMPLED = ("name", "device_id", "value")
 
@@ -49,9 +51,13 @@ def source_digest(path: Path) -> str:
     return hashlib.sha256("".join(files.sha256(path / name) for name in (RECORD, layout.MANIFEST)).encode()).hexdigest()
 
 
-def read(path: Path) -> BundleFacts:
-    """Return the facts of a bundle file or a session's folder. Every hash is checked first. Raise AacoError."""
-    with _opened(path) as session:
+def read(path: Path, scratch: Path | None = None) -> BundleFacts:
+    """Return the facts of a bundle file or a session's folder. Every hash is checked first. Raise AacoError.
+
+    scratch: a folder of only this process for what is unpacked; no file stays in it. None: a temporary one.
+    """
+    with (nullcontext(scratch) if scratch else tempfile.TemporaryDirectory(prefix="aaco-fleet-") as folder,
+          _opened(path, Path(folder)) as session):
         try:
             return _facts(session)
         except AacoError as error:
@@ -60,15 +66,17 @@ def read(path: Path) -> BundleFacts:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Session]:
+def _opened(path: Path, scratch: Path) -> Iterator[Session]:
     if files.is_folder(path):
         session = Session.open(path)
         manifest.refuse_changed(session, TAKEN)
         yield session
         return
-    with tempfile.TemporaryDirectory(prefix="aaco-fleet-") as folder:
-        archive.extract(path, Path(folder), only=TAKEN)
-        yield Session(Path(folder))
+    try:
+        archive.extract(path, scratch, only=TAKEN)
+        yield Session(scratch)
+    finally:
+        documents.remove(Session(scratch), *TAKEN)
 
 
 def _facts(session: Session) -> BundleFacts:
@@ -76,7 +84,8 @@ def _facts(session: Session) -> BundleFacts:
     if record.status != "complete":
         raise UsageError(f"{session.folder}: session {record.session_id} is {record.status}: only complete ones enter",
                          "aaco ls  # which sessions are complete")
-    row = redact_json(_row(session, record))
+    row = _row(session, record)
+    row |= redact_json({name: value for name, value in row.items() if name not in REDACTED})
     table = FACTS.build(**{name: [value] for name, value in row.items()})
     return BundleFacts(row["session_id"], row["month"], row["model"], row["device"], row["node"], row["time_ns"],
                  content(table))
@@ -160,9 +169,10 @@ def _kernels(session: Session, why: str) -> dict[str, Any]:
         return {"kernels": [], "kernels_left_out": None, "left_out_ns": None, "why_no_kernels": why}
     rows = [row for row in groups.to_pylist() if row["kernel_name"] is not None and row["total_ns"] is not None]
     rows.sort(key=lambda row: (-row["total_ns"], row["kernel_name"], row["family"] or ""))
-    remainder = rows[MOST_KERNELS:]
-    return {"kernels": rows[:MOST_KERNELS], "kernels_left_out": len(remainder),
-            "left_out_ns": sum(row["total_ns"] for row in remainder), "why_no_kernels": None}
+    kept, remainder = rows[:MOST_KERNELS], rows[MOST_KERNELS:]
+    return {"kernels": [row | {name: redact_json(row[name]) for name in NAMES} for row in kept],
+            "kernels_left_out": len(remainder), "left_out_ns": sum(row["total_ns"] for row in remainder),
+            "why_no_kernels": None}
 
 
 def _of_devices(session: Session, record: Record) -> dict[str, Any]:
