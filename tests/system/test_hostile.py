@@ -71,7 +71,7 @@ def test_bytes_that_are_no_text_damage_no_session(aaco, tmp_path):
 
 
 def test_a_long_tag_is_a_tag(aaco):
-    aaco("run", "gpt2-tiny", "--iterations", 3, "--tag", LONG, "--no-profile")
+    aaco.inside("run", "gpt2-tiny", "--iterations", 3, "--tag", LONG, "--no-profile")
     assert json.loads(aaco.inside("ls", "--json", "--tag", LONG).stdout)["sessions"]
     for command in (("ls",), ("report", "--format", "html"), ("report",), ("info", "latest"), ("report", LONG)):
         aaco.inside(*command)
