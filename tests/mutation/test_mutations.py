@@ -17,7 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation import import_graph
+
 ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src"
+SAMPLE = 8  # tests that are run without a mutation
 
 EVERY_FORMAT = "tests/system/test_trace.py::test_counter_passes_of_every_format_stay_out_of_the_totals"
 SPLIT = "tests/system/test_counted_executions.py::"
@@ -2834,11 +2838,35 @@ MUTATIONS = [
 IDS = [f"{row[0]}:{row[1]}" for row in MUTATIONS]
 
 
+def in_order() -> list[tuple[str, tuple[str, str, str, str]]]:
+    """Return ids and rows so that no mutated module was needed before: all that does not import it can be shared."""
+    rows = list(zip(IDS, MUTATIONS, strict=True))
+    return sorted(rows, key=lambda row: PLACES.get(module(row[1][0]), -1))
+
+
+def module(name: str) -> str:
+    return import_graph.module_of(SOURCES / "aaco" / name, SOURCES) if name.endswith(".py") else name
+
+
+def module_of_tests(tests: str) -> str:
+    return import_graph.module_of(ROOT / tests.partition("::")[0], ROOT)
+
+
+FILES = {import_graph.module_of(path, root): path
+         for root, top in ((SOURCES, "aaco"), (ROOT, "tests"), (ROOT, "benchmarks"))
+         for path in (root / top).rglob("*.py") if "node_modules" not in path.parts}
+NEEDS = import_graph.needs(FILES)
+ORDER = import_graph.order({module(row[0]) for row in MUTATIONS} & FILES.keys(), NEEDS,
+                           [module_of_tests(row[3]) for row in MUTATIONS])
+PLACES = {name: place for place, name in enumerate(ORDER)}
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """The package, compiled: of a mutant one file is to be compiled, not six hundred."""
+    """The package, compiled: of a mutant one file is to be compiled, not six hundred. What is compiled here is taken
+    along; half of a file that another program compiles at this moment is not."""
     folder = tmp_path_factory.mktemp("mutant")
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCES, folder / "src", ignore=shutil.ignore_patterns("*.pyc.*"))
     shutil.copytree(ROOT / "native/calibration", folder / "native/calibration")  # which the package compiles
     compileall.compile_dir(folder / "src", quiet=2)
     return folder
@@ -2846,13 +2874,16 @@ def copy(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tried(copy):
-    """Runs the tests that are named on the copy: exit status, what was printed."""
+    """Runs the tests that are named on the copy with this module mutated: exit status, what was printed."""
     mutant_first = {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen([sys.executable, ROOT / "tests" / "mutation" / "forge.py"], cwd=ROOT, text=True,
                           env=os.environ | mutant_first, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forge:
-        def run(tests):
-            arguments = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "mutant", str(ROOT / tests)]
-            print(json.dumps(arguments), file=forge.stdin, flush=True)
+        def run(mutant, tests):
+            needed = [name for name in NEEDS[module_of_tests(tests)] if name.partition(".")[0] == "aaco"]
+            asked = {"import": import_graph.unaffected(needed, ORDER[PLACES.get(mutant, 0):], NEEDS), "mutant": mutant,
+                     "arguments": ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "mutant",
+                                   str(ROOT / tests)]}
+            print(json.dumps(asked), file=forge.stdin, flush=True)
             return json.loads(forge.stdout.readline())
 
         yield run
@@ -2870,14 +2901,22 @@ def test_a_mutation_is_of_what_is_there(row):
 
 @pytest.mark.parametrize(("name", "old", "new", "tests"), [
     pytest.param(*row, marks=pytest.mark.slow if row[3].startswith("tests/system/") else (), id=name)
-    for row, name in zip(MUTATIONS, IDS, strict=True)])
+    for name, row in in_order()])
 def test_the_mutant_is_caught(copy, tried, name, old, new, tests):
     path = copy / "src" / "aaco" / name
     original = path.read_text()
     Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)  # the compiled one may be as long and as old
     path.write_text(original.replace(old, new))
     try:
-        status, printed = tried(tests)
+        status, printed = tried(module(name), tests)
     finally:
         path.write_text(original)
     assert status == 1, f"survived:\n{printed[-1500:]}"
+
+
+def test_without_a_mutation_the_tests_pass(tried):
+    """Beside all that was imported for the mutants. Mutation: a module that is imported twice and declares twice."""
+    fast = dict.fromkeys(row[3] for _, row in in_order() if not row[3].startswith("tests/system/"))
+    for tests in list(fast)[::len(fast) // SAMPLE]:
+        status, printed = tried("", tests)
+        assert status == 0, f"{tests} fails without a mutation:\n{printed[-1500:]}"
