@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aaco.analytics.advice.achieved import ChangedStep, changed_step
+from aaco.analytics.advice.achieved import ChangedStep, changed_step, room_for_more
 from aaco.analytics.advice.expected import Expected, RankedChange, expected, ranked
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, floor
+from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.limits import DeviceLimits
 from aaco.analytics.advice.mechanisms import MECHANISMS
-from aaco.analytics.advice.responses import fusible_runs, in_one_pass
+from aaco.analytics.advice.responses import fusible_runs, in_one_pass, unchanged
 from aaco.analytics.advice.track_record import (
     DEVICE,
     HOST,
@@ -32,7 +33,7 @@ from aaco.analytics.advice.track_record import (
 from aaco.analytics.advice.work import StepOperator
 from aaco.core.readings import Absent
 from aaco.steps import track_records
-from tests.step_pieces import CONV, FP32, copy, kernel, product, step
+from tests.step_pieces import CONV, FP32, LIMITS, copy, kernel, product, step
 
 HABITS = HostHabits(call_ns=10_000, saved_share=0.5)
 STEP_US = 1000
@@ -217,6 +218,37 @@ def test_a_larger_batch_shares_calls_updates_and_the_fixed_part_of_kernels():
     after = changed(work, "larger_batch", samples=4)
     assert after.device_ns == pytest.approx(1000 * (0.75 + 97 + 2))
     assert HABITS.host_ns(after, 1_000_000) == 250_000
+
+
+def test_more_samples_run_beside_those_of_a_product_that_does_not_fill_the_device():
+    """10 blocks on 40 compute units leave room for four times as many, 30 for a third more; 80 fill them."""
+    units = replace(LIMITS, compute_units=40)
+    for blocks, family, room in ((10, "gemm", 4), (30, "gemm", 4 / 3), (80, "gemm", 1), (0, "gemm", 1),
+                                 (10, "norm", 1)):
+        work = step(kernel(103, family, blocks=blocks), limits=units)
+        assert room_for_more(work).tolist() == [room]
+        batched = replace(MECHANISMS["graph"], respond=lambda work, least: unchanged(work))
+        after = changed_step(work, StepTime(1_000_000, True), [batched], 8.0)
+        assert after.device_ns == pytest.approx(1000 * (3 / 8 + 100 / room))
+
+
+def test_a_batch_is_doubled_as_long_as_that_is_expected_to_pay():
+    """Of 1000 us the device takes 103: 8 times as many are 100 us of device work and 125 of the host; 16 are no more
+    than the device. A step that waits for the device gains nothing of more than twice the samples.
+    """
+    record = TrackRecord(HABITS, rows("graph", [0.0] * 19))
+    waiting, busy = step(product(103, 1e9)), step(product(950, 1e9))
+    assert floors_of(waiting, StepTime(1_000_000, True), record).expected["larger_batch"].samples == 8
+    assert floors_of(busy, StepTime(1_000_000, True), record).expected["larger_batch"].samples == 2
+    assert "larger_batch" not in floors_of(waiting, StepTime(1_000_000, True)).saved_ns
+
+
+def test_a_graph_of_an_adam_in_a_loop_computes_its_bias_corrections_on_the_device():
+    """Two parameters: 12 kernels of 2 us more for each. Another loop, and one kernel for all, need nothing more."""
+    update = StepOperator("aten::addcdiv_", phase="optimizer")
+    assert device_us(step(kernel(50), kernel(2, operator=update), kernel(3, operator=update)), "graph") == 55 + 48
+    assert device_us(step(kernel(50), optimizer(5)), "graph") == 55
+    assert device_us(step(kernel(50), kernel(5, operator=replace(update, phase="forward"))), "graph") == 55
 
 
 def test_a_mechanism_without_a_response_leaves_its_floor():

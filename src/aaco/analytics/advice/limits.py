@@ -36,6 +36,7 @@ class DeviceLimits:
     cache_bytes_per_s: float | None = None
     ns_per_block: float | None = None
     link_bytes_per_s: float | None = None
+    compute_units: int | None = None
 
     def memory_ns(self, moved_bytes: float) -> float:
         """Return the least time of a kernel that reads and writes so many bytes; 0 where no bandwidth is known.
@@ -55,4 +56,5 @@ def limits_of(device: Identity) -> DeviceLimits:
     last = LAST_LEVELS.get(ceilings.board or "")
     near = ceilings.bandwidths.get(L2) or (last and last.bytes_per_s) or ceilings.bandwidths.get(L1)
     return DeviceLimits(at_highest_clock(device), ceilings.bandwidths.get(DRAM), last.bytes if last else None, near,
-                        NS_PER_BLOCK.get(device.arch or ""), LINK_BYTES_PER_S.get(ceilings.board or ""))
+                        NS_PER_BLOCK.get(device.arch or ""), LINK_BYTES_PER_S.get(ceilings.board or ""),
+                        device.compute_units)
