@@ -177,6 +177,20 @@ def test_of_memory_kernels_the_time_of_their_bytes_is_halved():
     assert device_us(step(kernel(160), limits=DeviceLimits({"matrix_bf16": 1e15})), "narrower_types") == 160
 
 
+def test_a_recurrent_layer_gains_the_time_of_its_arithmetic_alone():
+    """At 5e13 its 1e10 FLOPs are 200 of 400 us, and 16.7 at .6 of the rate of 16 bits; 1e8 are 2 us of 400."""
+    for flops, left in ((1e10, 200 + 10 / 0.6), (1e8, 398 + 0.1 / 0.6)):
+        layer = product(400, flops, FP32, operator="aten::_cudnn_rnn")
+        assert device_us(step(layer), "narrower_types") == left
+
+
+def test_what_converts_the_operands_of_a_convolution_moves_half_of_the_bytes():
+    """1e10 FLOPs are 10 us in 16 bits, 33.3 us at .3 of that rate, of which the product has its part of the time."""
+    called = StepOperator("aten::cudnn_convolution", types=("f32",), flops=1e10, kernels=2)
+    work = step(kernel(80, "transpose", called), kernel(400, "conv", called, FP32))
+    assert changed(work, "narrower_types").device_ns == pytest.approx(1000 * (40 + 400 / 480 * 10 / 0.3))
+
+
 def test_reads_by_index_take_as_long_in_a_narrower_type():
     gather = StepOperator("aten::gather", types=("f32",), bytes=200e6)
     assert device_us(step(kernel(160, "embedding", gather)), "narrower_types") == 160

@@ -195,3 +195,24 @@ def test_only_shorter_kernels_do_not_help_a_step_that_waits_for_the_host():
     computing = readings({"compute_limited_pct": 60.0})
     assert "narrower_types" in [one.name for one in recommend.gaining(computing)]
     assert "narrower_types" not in [one.name for one in recommend.gaining(computing, None, floors())]
+
+
+def test_neither_a_graph_nor_a_batch_does_the_work_of_the_host():
+    """Where the host loads and computes for longer than it launches, both leave that as it is for each sample."""
+    busy = {**dict.fromkeys(USED), "launch_tax_pct": 30.0, "host_pause_pct": 31.0, "host_limited_pct": 61.0}
+    rest = {**busy, "host_pause_pct": 29.0}
+    names = ({one.name for one in recommend.gaining(readings(found), None, floors())} for found in (busy, rest))
+    assert next(names) & {"device_graph", "larger_device_batch"} == set()
+    assert next(names) >= {"device_graph", "larger_device_batch"}
+
+
+def test_no_more_is_expected_of_waits_than_the_time_that_the_device_is_idle_for_them():
+    """Recorded changes make 1.5 x likely, up to 2 x; the device is idle for 20 % of the time: 1.25 x."""
+    waits = {**dict.fromkeys(USED), "sync_limited_pct": 20.0, "removable_wait_pct": 10.0}
+    (one,) = (advice for advice in recommend.gaining(readings(waits)) if advice.name == "remove_waits")
+    likely = Expected(1.5, 1.1, 2.0, 9, 9, True)
+    known = replace(floors(), floors=(MechanismFloor("remove_syncs", 500_000.0),), expected={"remove_syncs": likely})
+    ((bounded,), _) = recommend.bounded((one,), known)
+    assert bounded.expected == replace(likely, factor=1.25, high=1.25) and bounded.ceiling == 4
+    idle = readings({**waits, "sync_limited_pct": 4.0, "removable_wait_pct": 4.0})
+    assert recommend.bounded(recommend.gaining(idle), known)[0] == ()

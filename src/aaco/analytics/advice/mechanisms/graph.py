@@ -45,8 +45,11 @@ GRAPH = Mechanism("graph", "Launch once for many kernels: a device graph", "D", 
 def _launching_between_waits(values: Values) -> float:
     """Return the time that launches take.
 
-    A graph holds no wait and hastens no copy: raise KeyError where more time goes to those.
+    A graph holds no wait, hastens no copy and does none of the host's own work: raise KeyError where more time goes to
+    those.
     """
+    if values.get("host_pause_pct", 0.0) > values["launch_tax_pct"]:
+        raise KeyError("host_pause_pct")
     if values.get("sync_limited_pct", 0.0) > values["launch_tax_pct"]:
         raise KeyError("sync_limited_pct")
     if values.get("transfer_limited_pct", 0.0) > values.get("host_limited_pct", 100.0):

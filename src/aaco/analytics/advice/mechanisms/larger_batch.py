@@ -34,8 +34,11 @@ LARGER_BATCH = Mechanism("larger_batch", "Raise the batch",
 def _waiting(values: Values) -> float:
     """Return the time that the device waits for the host; only a step without a profiler shows it.
 
-    More samples are copied as long each: raise KeyError where more time goes to copies.
+    More samples are copied as long each, and the host's own work is as long for each: raise KeyError where more time
+    goes to those.
     """
+    if values.get("host_pause_pct", 0.0) > values.get("launch_tax_pct", 100.0):
+        raise KeyError("host_pause_pct")
     if values.get("transfer_limited_pct", 0.0) > values["host_limited_pct"]:
         raise KeyError("transfer_limited_pct")
     return values[ACTS_ON + "graph"]
