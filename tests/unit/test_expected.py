@@ -410,6 +410,12 @@ def test_changes_are_ranked_by_expected_gain_then_ceiling_then_effort():
     assert [change.name for change in ranked(options)] == ["easy", "hard", "second", "ceiling", "lower ceiling"]
 
 
+def test_of_equal_expected_gains_the_higher_ceiling_comes_first():
+    """Both end at the host's path; the one that leaves the device less to do may gain more."""
+    options = [option("easy", 4.0, 7.0), option("hard", 4.0, 12.0, effort=1), option("more", 4.1, 5.0)]
+    assert [change.name for change in ranked(options)] == ["more", "hard", "easy"]
+
+
 def test_without_an_expected_gain_the_share_and_the_ceiling_bound_a_change():
     """60 % of the time leaves 2.5 x (Amdahl), under a ceiling of 2.2 x; among them ranks what is expected."""
     options = [option("bounded", most=2.2, share_pct=60.0), option("share", share_pct=60.0),

@@ -30,7 +30,8 @@ class Mechanism:
     respond: what such changes usually leave, by the work and its least times; None where the device's work does not
     show that. most_samples: times as many in a step as before at most, where it is advised. shown: whether the work
     shows that there is something to change; without it the change is not advised. host_stays: whether the host calls
-    and waits as before, so that a step loses no more than the time of the rows that the change acts on.
+    and waits as before, so that a step loses no more than the time of the rows that the change acts on. waits: the rows
+    that the host no longer waits for, where its calls stay and all other waits, too.
     """
 
     name: str
@@ -45,3 +46,4 @@ class Mechanism:
     most_samples: float = 1.0
     shown: Callable[[StepWork], bool] | None = None
     host_stays: bool = False
+    waits: Callable[[StepWork], Flags] | None = None
