@@ -5,8 +5,9 @@
 Of every recorded change the trace before it is imported with its step time without a profiler. The track record is
 learned of all other families of workloads, and the expected gain and its 90 % interval come from it. So does the advice
 of the before's session. An alternative whose kinds of changes are all advised has the place of the first of them; what
-is not advised has none, and nothing is promised of it. A table and the claims are printed; the exit code is 1 where a bar is missed. --write also
-learns the record of all changes and writes the one that ships, src/aaco/analytics/advice/residuals.json.
+is not advised has none, and nothing is promised of it. A table and the claims are printed; the exit code is 1 where a
+bar is missed. --write also learns the record of all changes and writes the one that ships,
+src/aaco/analytics/advice/residuals.json.
 
 The changes are those of $AACO_CAPTURES/pairs (default ../shared/data) and of tests/captures/torch_changes, or of the
 folder that AACO_CHANGES names. Times of a process that had used a profiler are left out.

@@ -198,12 +198,18 @@ def test_only_shorter_kernels_do_not_help_a_step_that_waits_for_the_host():
 
 
 def test_neither_a_graph_nor_a_batch_does_the_work_of_the_host():
-    """Where the host loads and computes for longer than it launches, both leave that as it is for each sample."""
-    busy = {**dict.fromkeys(USED), "launch_tax_pct": 30.0, "host_pause_pct": 31.0, "host_limited_pct": 61.0}
-    rest = {**busy, "host_pause_pct": 29.0}
-    names = ({one.name for one in recommend.gaining(readings(found), None, floors())} for found in (busy, rest))
-    assert next(names) & {"device_graph", "larger_device_batch"} == set()
-    assert next(names) >= {"device_graph", "larger_device_batch"}
+    """Where the host loads and computes for longer than it launches, both take away its launches at most: of 20 %
+    1.25 x. Else the time in which the device waits, 75 % of this step.
+    """
+    launching = {**dict.fromkeys(USED), "launch_tax_pct": 20.0, "host_limited_pct": 75.0}
+    likely = Expected(3.0, 2.0, 4.0, 9, 9, True)
+    known = replace(floors(), expected={"graph": likely, "larger_batch": likely},
+                    floors=(*floors().floors, MechanismFloor("larger_batch", 100_000.0)))
+    for pause, share, factor in ((21.0, 20.0, 1.25), (19.0, 75.0, 3.0)):
+        found = recommend.gaining(readings({**launching, "host_pause_pct": pause}), None, known)
+        offered = {one.name: one for one in recommend.bounded(found, known)[0]}
+        for name in ("device_graph", "larger_device_batch"):
+            assert (offered[name].share_pct, offered[name].expected.factor) == (share, factor)
 
 
 def test_no_more_is_expected_of_waits_than_the_time_that_the_device_is_idle_for_them():

@@ -83,6 +83,14 @@ def of_metric(name: str) -> Callable[[Values], float]:
     return lambda values: values[name]
 
 
+def of_launches(values: Values) -> float:
+    """Return the share of the wall that fewer launches can take away: where the host's own work takes longer than its
+    launches, no more than those, for that work is as long in a graph and for each sample of a batch.
+    """
+    launches = values.get("launch_tax_pct", 100.0)
+    return launches if values.get("host_pause_pct", 0.0) > launches else 100.0
+
+
 def of_targets(mechanism: str, otherwise: str = "") -> Callable[[Values], float]:
     """Return the share of what a mechanism acts on; where that is not known, of the reading that is named, and nothing
     of a step that waits for the host: shorter kernels do not shorten that.

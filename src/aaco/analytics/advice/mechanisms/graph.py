@@ -16,6 +16,7 @@ from aaco.analytics.advice.action import (
     VLLM,
     Action,
     Values,
+    of_launches,
 )
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism, Response
@@ -45,16 +46,13 @@ GRAPH = Mechanism("graph", "Launch once for many kernels: a device graph", "D", 
 def _launching_between_waits(values: Values) -> float:
     """Return the time that launches take.
 
-    A graph holds no wait, hastens no copy and does none of the host's own work: raise KeyError where more time goes to
-    those.
+    A graph holds no wait and hastens no copy: raise KeyError where more time goes to those.
     """
-    if values.get("host_pause_pct", 0.0) > values["launch_tax_pct"]:
-        raise KeyError("host_pause_pct")
     if values.get("sync_limited_pct", 0.0) > values["launch_tax_pct"]:
         raise KeyError("sync_limited_pct")
     if values.get("transfer_limited_pct", 0.0) > values.get("host_limited_pct", 100.0):
         raise KeyError("transfer_limited_pct")
-    return values.get(ACTS_ON + "graph", values["launch_tax_pct"])
+    return min(values.get(ACTS_ON + "graph", values["launch_tax_pct"]), of_launches(values))
 
 
 ACTIONS = (Action(
@@ -67,4 +65,5 @@ ACTIONS = (Action(
         Step("cudaStreamBeginCapture, then cudaGraphLaunch", (NVIDIA, NO_FRAMEWORK))),
     "launch_tax_pct", applies_if=(fact_is("graph_capture", "possible"),),
     already_done_if=(fact_is("device_graph", "replayed", "captured"),),
-    memory="a graph keeps its own buffers, for each shape", mechanism="graph"),)
+    memory="a graph keeps its own buffers, for each shape", mechanism="graph",
+    at_most=of_launches),)

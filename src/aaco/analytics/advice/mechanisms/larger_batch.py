@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, OWN_CODE, PYTORCH, Action, Values
+from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, OWN_CODE, PYTORCH, Action, Values, of_launches
 from aaco.analytics.advice.least import PRODUCTS, memory_roofs, own_rate, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import unchanged
@@ -34,14 +34,11 @@ LARGER_BATCH = Mechanism("larger_batch", "Raise the batch",
 def _waiting(values: Values) -> float:
     """Return the time that the device waits for the host; only a step without a profiler shows it.
 
-    More samples are copied as long each, and the host's own work is as long for each: raise KeyError where more time
-    goes to those.
+    More samples are copied as long each: raise KeyError where more time goes to copies.
     """
-    if values.get("host_pause_pct", 0.0) > values.get("launch_tax_pct", 100.0):
-        raise KeyError("host_pause_pct")
     if values.get("transfer_limited_pct", 0.0) > values["host_limited_pct"]:
         raise KeyError("transfer_limited_pct")
-    return values[ACTS_ON + "graph"]
+    return min(values[ACTS_ON + "graph"], of_launches(values))
 
 
 ACTIONS = (Action(
@@ -51,4 +48,4 @@ ACTIONS = (Action(
      Step("more samples in a step", (PYTORCH, OWN_CODE))),
     "gpu_active_ratio", "up", applies_if=(PYTORCH, NOT_SERVING),
     accuracy="training: the learning rate follows the batch", memory="activations grow with the batch",
-    mechanism="larger_batch"),)
+    mechanism="larger_batch", at_most=of_launches),)
