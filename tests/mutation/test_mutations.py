@@ -2379,6 +2379,8 @@ MUTATIONS = [
      "tests/system/test_serving.py::test_a_reference_that_tells_nothing_is_refused_and_leaves_no_session"),
     ("report/sections/findings/serving.py", "if least > group.busy_ns:", "if False:",
      "tests/system/test_serving.py::test_another_models_configuration_is_found_out_by_its_least_time"),
+    ("analytics/kernels/families/aten.py", "|flip|roll_cuda", "|flip",
+     "tests/unit/test_families.py::test_a_name_of_each_library"),
     ("analytics/kernels/families/backends.py", "(?:_UserArgs|_Bias_|_HA_S_|_SAV)", "_Bias_XYZ",
      "tests/unit/test_kernel_backends.py::test_the_backend_of_a_kernel"),
     ("analytics/kernels/families/serving.py", "paged_attention_(?:v\\d|ll4mi|kernel)", "paged_attention",
