@@ -24,7 +24,7 @@ LAUNCHES = 3
 class Shape(NamedTuple):
     """A launch: outputs, the length of the loop, the stride, how many numbers it reads, and its block.
 
-    pragma: before the loops of a source that was written badly on purpose.
+    pragma: before the loops. is_bad: the source was written badly on purpose.
     """
 
     kernel: str
@@ -34,21 +34,24 @@ class Shape(NamedTuple):
     inputs: int
     block: int = 256
     pragma: str = ""
+    is_bad: bool = False
 
 
 K = 1024
-CASES = {"strided": Shape("strided", K * 128, 128, K * 128, K * 128 * 128),
+LONG = (K * 128, 128, K * 128, K * 128 * 128)
+CASES = {"strided": Shape("strided", *LONG),
          "strided, few threads": Shape("strided", K * 16, K, K * 16, K * K * 16),
-         "sine, unrolled by 2": Shape("sine", K * 128, 128, K * 128, K * 128 * 128, pragma="unroll 2"),
-         "gathered, small blocks": Shape("gathered", K * 128, 128, K * K * 8, K * K * 8, block=32),
-         "strided, not unrolled": Shape("strided", K * 128, 128, K * 128, K * 128 * 128, block=64, pragma="unroll 1"),
+         "sine, unrolled by 2": Shape("sine", *LONG, pragma="unroll 2", is_bad=True),
+         "gathered": Shape("gathered", K * 128, 128, K * K * 8, K * K * 8),
+         "strided, not unrolled": Shape("strided", *LONG, block=64, pragma="unroll 1", is_bad=True),
+         "sum in memory": Shape("sum_in_memory", *LONG, is_bad=True),
          "chain": Shape("chain", K * 512, 4096, 0, K * 512),
          "four_chains": Shape("four_chains", K * 512, 2048, 0, K * 512),
          "product": Shape("product", K * K, K, 0, K * K),
          "row_softmax": Shape("row_softmax", K * 64, 128, 0, K * 64 * 128),
          "stencil": Shape("stencil", K * K * 2, 32, 0, K * K * 2),
-         "polynomial, not unrolled": Shape("polynomial", K * K * 2, 256, 0, K * K * 2, pragma="unroll 1"),
-         "root_mean_square": Shape("root_mean_square", K * 128, 128, K * 128, K * 128 * 128)}
+         "polynomial, not unrolled": Shape("polynomial", K * K * 2, 256, 0, K * K * 2, pragma="unroll 1", is_bad=True),
+         "root_mean_square, not unrolled": Shape("root_mean_square", *LONG, pragma="unroll 1", is_bad=True)}
 
 
 class Testbed(NamedTuple):

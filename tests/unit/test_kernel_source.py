@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from aaco.core.errors import Missing
 from aaco.optimize.kernels import lexing, source
-from aaco.optimize.kernels.source import LAUNCH_BOUNDS, RESTRICT, check_edit, find_kernel
+from aaco.optimize.kernels.edit_proof import check_edit
+from aaco.optimize.kernels.grammar import LAUNCH_BOUNDS
+from aaco.optimize.kernels.source import RESTRICT, find_kernel
 from aaco.optimize.kernels.variants import Refused
 
 pytest.importorskip("tree_sitter_cpp", reason="the extra kernels is not installed")

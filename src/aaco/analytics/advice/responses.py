@@ -65,8 +65,9 @@ def in_one_pass(work: StepWork, fusible: Flags) -> Response:
         return Response(device, left)
     whole = work.of_families(*WHOLE)[rows]
     kept = whole.copy()
-    longest = np.lexsort((-device[rows], run))  # of each run in turn; of equals the first, as lexsort is stable
-    first = longest[np.r_[True, np.diff(run[longest]) != 0]]
+    took = device[rows]
+    longest = np.flatnonzero(took == np.maximum.reduceat(took, np.flatnonzero(np.diff(run, prepend=-1)))[run])
+    first = longest[np.diff(run[longest], prepend=-1) != 0]  # of equals the first
     kept[first] |= np.bincount(run, whole) == 0
     device[rows[~kept]] = left[rows[~kept]] = 0.0
     return Response(device, left)

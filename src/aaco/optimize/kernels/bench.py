@@ -319,6 +319,10 @@ class Bench(CudaReplay):
             if number in unwritten:
                 self._scramble(self._results["expected"][number], self._results["left"][number], number, seed)
 
+    def is_written(self, number: int) -> bool:
+        """Return whether the baseline writes a region: it wrote where it was inverted, or its last run changed it."""
+        return number in self.masks or bool(self._count_differing(self._results["baseline"], self._before)[number])
+
     def content_of(self, result: str, number: int) -> bytes:
         """Return what a run left in a region."""
         size = self.regions[number].size

@@ -41,15 +41,19 @@ class TrialResult:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def run_process(capture: Path, request: TrialRequest, limit_s: float) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a trial in a process of its own. Raise as calibration.child.run() does."""
+def run_process(capture: Path, request: TrialRequest, limit_s: float, module: str = "aaco.optimize.kernels.trial"
+                ) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a trial in a process of its own. module: its main program.
+
+    Raise as calibration.child.run() does.
+    """
     with captures.open(capture) as opened:
         hosts = steering.plan_capture(opened).hosts
     with tempfile.NamedTemporaryFile("w", prefix="aaco-trial-", suffix=".json") as file:
         json.dump(asdict(request), file)
         file.flush()
-        yield from child.run("aaco.replay.holding", [json.dumps(hosts), "aaco.optimize.kernels.trial", file.name], {},
-                             limit_s, "trial", request.under)
+        yield from child.run("aaco.replay.holding", [json.dumps(hosts), module, file.name], {}, limit_s, "trial",
+                             request.under)
 
 
 class Trials:
