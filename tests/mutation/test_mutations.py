@@ -768,6 +768,8 @@ MUTATIONS = [
      "tests/unit/test_expected.py::test_a_recurrent_layer_gains_the_time_of_its_arithmetic_alone"),
     ("analytics/advice/responses.py", "HALF * own, achieved)", "achieved, achieved)",
      "tests/unit/test_expected.py::test_what_converts_the_operands_of_a_convolution_moves_half_of_the_bytes"),
+    ("analytics/advice/mechanisms/graph.py", ', fact_is("optimizer", "loop", "foreach")', "",
+     "tests/unit/test_recommend.py::test_a_graph_of_a_training_step_needs_an_adam_that_can_be_captured"),
     ("analytics/advice/action.py", 'if values.get("host_pause_pct", 0.0) > launches', "if False",
      "tests/unit/test_recommend.py::test_neither_a_graph_nor_a_batch_does_the_work_of_the_host"),
     ("analytics/advice/mechanisms/larger_batch.py", ", at_most=of_launches", "",

@@ -222,3 +222,9 @@ def test_no_more_is_expected_of_waits_than_the_time_that_the_device_is_idle_for_
     assert bounded.expected == replace(likely, factor=1.25, high=1.25) and bounded.ceiling == 4
     idle = readings({**waits, "sync_limited_pct": 4.0, "removable_wait_pct": 4.0})
     assert recommend.bounded(recommend.gaining(idle), known)[0] == ()
+
+
+def test_a_graph_of_a_training_step_needs_an_adam_that_can_be_captured():
+    training = {**NO_BATCH, "optimizer": frozenset({"loop"})}
+    assert "capturable=True" in recommend.gaining(LAUNCHING, training)[0].attempt
+    assert "capturable=True" not in recommend.gaining(LAUNCHING, NO_BATCH)[0].attempt

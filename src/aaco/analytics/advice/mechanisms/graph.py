@@ -58,6 +58,7 @@ def _launching_between_waits(values: Values) -> float:
 ACTIONS = (Action(
     "device_graph", "Launch once for many kernels", _launching_between_waits, "the device waits for launches", "low", (
         Step('torch.compile(model, mode="reduce-overhead"), torch.cuda.CUDAGraph', (PYTORCH, OWN_CODE)),
+        Step("for Adam capturable=True, with fused=True", (PYTORCH, OWN_CODE, fact_is("optimizer", "loop", "foreach"))),
         Step("ONNX Runtime: enable_cuda_graph=1", (ORT, NVIDIA)),
         Step("vLLM: without --enforce-eager", (VLLM,)),
         Step("SGLang: without --disable-cuda-graph", (SGLANG,)),
