@@ -26,11 +26,11 @@ from aaco.optimize.kernels.variants import Proposal, Refused
 from benchmarks.claims import Claim
 from benchmarks.gpu import _device, _planted_edits
 from benchmarks.gpu._optimize_cases import Case, compile_all, in_parallel, measured_gains, offers
-from benchmarks.gpu._optimize_program import CASES, NATIVE, TESTBEDS
+from benchmarks.gpu._optimize_program import CASES, NATIVE, SHAPED, TESTBEDS
 from benchmarks.gpu._planted_edits import PlantedEdit
 from benchmarks.gpu._replays import say
 from benchmarks.gpu._turns import LOCK
-from benchmarks.gpu._wrong_variants import PLANTED, WrongVariant, of_device, of_text
+from benchmarks.gpu._wrong_variants import PLANTED, SHAPES, WrongVariant, of_device, of_shape, of_text
 
 ROOT = Path(__file__).parents[2]
 NAMES = tuple(CASES)
@@ -146,10 +146,10 @@ def _against_table(decisions: dict[str, tuple[KernelDecision, float]]) -> Iterat
     yield Claim("share of its evaluations that the search takes, at most", "<= 30 %", f"{most:.0f} %", most <= 30)
 
 
-def _verdict(case: Case, trials: Trials, proposal: Proposal, seed: int) -> tuple[str, str]:
-    """Return what refuses a proposal, and the detail; "PASSED" if nothing does."""
+def _verdict(case: Case, trials: Trials, proposal: Proposal, seed: int, other: bool = False) -> tuple[str, str]:
+    """Return what refuses a proposal, and the detail; "PASSED" if nothing does. other: try it on another shape, too."""
     try:
-        trials.check(case.build(proposal), [case.path], seed, 4)
+        trials.check(case.build(proposal), [case.path, case.other] if other else [case.path], seed, 4)
     except Refused as refused:
         return refused.reason, refused.detail
     return "PASSED", ""
@@ -205,14 +205,16 @@ def _planted_texts(_: dict[str, Case]) -> Iterator[Claim]:
 def _planted_beds(cases: dict[str, Case]) -> Iterator[Claim]:
     """Wrong variants of the testbeds that only a replay can tell: each refused, for one of its reasons."""
     kernels = {kernel.name: kernel for kernel in PLANTED if kernel.name in cases and kernel.path.parent == NATIVE}
-    variants = [variant for kernel in kernels.values() for variant in of_device(kernel)]
+    variants = [variant for name, kernel in kernels.items()
+                for variant in (*of_device(kernel), *of_shape(kernel, SHAPED[name]))]
     variants.sort(key=_hangs)  # they keep the device from the others
     trials = {(name, hangs): cases[name].trials(kernel.text.encode(), beside=True, **limit)
               for name, kernel in kernels.items() for hangs, limit in ((False, {}), (True, {"limit_s": HANGS_S}))}
 
     def verdict(variant: WrongVariant) -> tuple[str, str]:
         case = cases[variant.kernel.name]
-        return _verdict(case, trials[case.name, _hangs(variant)], Proposal(variant.name, "planted", variant.text), 7)
+        return _verdict(case, trials[case.name, _hangs(variant)], Proposal(variant.name, "planted", variant.text), 7,
+                        variant.reasons == SHAPES)
 
     verdicts = [(variant, *found) for variant, found in zip(variants, in_parallel(verdict, variants), strict=True)]
     for variant, reason, detail in verdicts:
