@@ -68,7 +68,10 @@ def test_a_trial_shares_the_device_to_check_and_has_it_alone_to_time(tmp_path: P
         if kind:
             free[kind].append([_is_free(lock, how) for how in (fcntl.LOCK_SH, fcntl.LOCK_EX)])
 
-    _turns.main(json.loads(json.dumps(request)), lock, tell)
+    try:
+        _turns.main(json.loads(json.dumps(request)), lock, tell)
+    finally:
+        trials.gpu.close()
     assert free == {"captured": [[True, False]], "pair": [[False, False]] * 2}
     assert _is_free(lock, fcntl.LOCK_EX)
 
