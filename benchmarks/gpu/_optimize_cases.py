@@ -32,7 +32,7 @@ from aaco.replay.engine import ReplayRequest
 from aaco.replay.record import record
 from aaco.replay.run import replay
 from aaco.tracelake.document_schemas.kernel_search import KernelOrigin
-from benchmarks.gpu._optimize_program import CASES, NATIVE, PARAMETERS, TESTBEDS, Shape
+from benchmarks.gpu._optimize_program import CASES, LESS, NATIVE, PARAMETERS, TESTBEDS, Shape
 from benchmarks.gpu._planted_edits import kernel_text
 from benchmarks.gpu._replays import say
 from benchmarks.gpu._turns import run_in_turn
@@ -45,7 +45,10 @@ Given, Made = TypeVar("Given"), TypeVar("Made")
 
 
 class Case:
-    """A captured kernel, and its builds. equal: what a first look said of kernels of equal speed, log ratios."""
+    """A captured kernel, and its builds. other: a capture of a testbed with another shape.
+
+    same: log ratios of it against itself, by process.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self.error = name, ""
@@ -53,22 +56,27 @@ class Case:
         self.shape = Shape(name, 0, 0, 0, 0) if self.testbed else CASES[name]
         self.folder = folder / re.sub(r"\W+", "_", name)
         self.folder.mkdir()
-        self.path = self.folder / "capture"
-        self.equal: list[float] = []
+        self.path, self.other = self.folder / "capture", self.folder / "other"
+        self.same: list[float] = []
 
     def capture(self, lock: Path) -> None:
-        """Capture its first launch, and measure its regions' roles."""
+        """Capture a launch, of a testbed with another shape too, and measure the regions' roles."""
         try:
-            record(self.path, [sys.executable, str(PROGRAM), self.name, str(lock)], f"^{self.shape.kernel}$", 1)
-            with captures.open(self.path) as opened:
-                self.arch = opened.document.captured_from.isa
-            result = replay(self.path, ReplayRequest(iterations=2))
-            say(f"captured {self.name}: {result.fidelity.verdict}, {result.median_us} us")
-            if result.fidelity.verdict != "exact":
-                self.error = result.fidelity.reason
+            self._capture(self.name, self.path, lock)
+            if self.testbed:
+                self._capture(self.name + LESS, self.other, lock)
         except Exception as error:  # noqa: BLE001  a claim counts those that could not be captured
             self.error = f"{type(error).__name__}: {error}"
             say(f"NOT captured {self.name}: {self.error}")
+
+    def _capture(self, name: str, path: Path, lock: Path) -> None:
+        record(path, [sys.executable, str(PROGRAM), name, str(lock)], f"^{self.shape.kernel}$", 1)
+        with captures.open(path) as opened:
+            self.arch = opened.document.captured_from.isa
+        result = replay(path, ReplayRequest(iterations=2))
+        say(f"captured {name}: {result.fidelity.verdict}, {result.median_us} us")
+        if result.fidelity.verdict != "exact":
+            self.error = f"{name}: {result.fidelity.reason}"
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ CAPTURE = frozenset({"wrong_on_capture"})
 BOUNDS = frozenset({"out_of_bounds", "fails"})
 SELDOM = frozenset({"wrong_on_capture", "wrong_on_inputs", "not_repeatable", "wrong_when_timed",
                     "baseline_not_repeatable"})
-SHAPES = frozenset({"wrong_on_other_shape", "wrong_on_capture"})
+SHAPES = frozenset({"wrong_on_other_shape"})
 
 
 def variants(captured: Mapping[str, int] | None = None) -> Iterator[WrongVariant]:

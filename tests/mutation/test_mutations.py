@@ -17,11 +17,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation import import_graph
+
 ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src"
+SAMPLE = 8  # tests that are run without a mutation
 
 EVERY_FORMAT = "tests/system/test_trace.py::test_counter_passes_of_every_format_stay_out_of_the_totals"
 SPLIT = "tests/system/test_counted_executions.py::"
 WRONG_KERNEL = "tests/unit/test_kernel_trial.py::test_a_wrong_kernel_is_refused_for_its_reason"
+EMULATED = "tests/unit/test_emulated_trials.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
     ("optimize/kernels/edit_proof.py", " or before[old.end:] != after[new.end:]:", ":",
@@ -169,6 +174,36 @@ MUTATIONS = [
     ("optimize/kernels/exactness.py",
      "    if not np.array_equal(before[odd], after[odd], equal_nan=True):", "    if False:",
      "tests/unit/test_kernel_exactness.py::test_numbers_without_a_reference"),
+    ("replay/emulator.py", ' and target(isa) in FAMILIES', '',
+     f"{EMULATED}test_without_the_emulator_the_message_is_that_of_a_device"),
+    ("replay/emulator_repairs.py", "    _give_room(module)\n", "",
+     f"{EMULATED}test_a_capture_is_replayed_and_has_no_time"),
+    ("replay/run.py", '    no_time = EMULATED if capture.is_amd else no_time\n', '',
+     f"{EMULATED}test_a_capture_is_replayed_and_has_no_time"),
+    ("replay/emulator_repairs.py", "    _ignore_base(module)\n", "",
+     f"{EMULATED}test_the_emulator_is_put_right_where_it_is_imported"),
+    ("replay/emulator_repairs.py", "    _know_counter(module)\n", "",
+     f"{EMULATED}test_the_emulator_is_put_right_where_it_is_imported"),
+    ("replay/emulator_repairs.py", "    _refuse_registers(module)\n", "",
+     f"{EMULATED}test_the_same_gate_judges_what_an_emulator_runs[clock]"),
+    ("replay/amd_program.py", 'if any(items % size for items', 'if any(False for items',
+     f"{EMULATED}test_a_code_object_is_loaded_as_the_hardware_finds_it"),
+    ("replay/amd_program.py", '    if bool(properties & WAVE32) != (lanes == 32):', '    if False:',
+     f"{EMULATED}test_a_code_object_is_loaded_as_the_hardware_finds_it"),
+    ("replay/amd_program.py", 'return grid[number] // block[number]', 'return grid[number]',
+     f"{EMULATED}test_what_the_compiler_adds_to_the_arguments_is_of_this_launch"),
+    ("replay/host_tools.py", '        wrote &= ~np.repeat', '        np.repeat',
+     f"{EMULATED}test_the_kernels_over_memory_do_what_those_of_the_device_do"),
+    ("optimize/kernels/equivalence.py", '    if NOT_EMULATED in error.what:', '    if False:',
+     f"{EMULATED}test_the_same_gate_judges_what_an_emulator_runs[unknown]"),
+    ("optimize/kernels/equivalence.py", 'CHECKS if self.emulated else STAGES', 'STAGES',
+     f"{EMULATED}test_the_command_ends_in_equal_not_timed"),
+    ("optimize/kernels/search.py", 'sum(line.refused is None for line', 'sum(True for line',
+     f"{EMULATED}test_the_command_ends_in_equal_not_timed"),
+    ("optimize/kernels/bench.py", 'if program.grid and captured.grid_unit == "work-items":', 'if False:',
+     f"{EMULATED}test_a_proposal_s_grid_counts_blocks_and_that_of_a_capture_work_items"),
+    ("optimize/kernels/inputs.py", 'launch.grid_unit == "work-items":', 'False:',
+     f"{EMULATED}test_what_the_compiler_adds_to_the_arguments_is_of_this_launch"),
     ("optimize/kernels/exactness.py", "MOST_TIMES = 2.0", "MOST_TIMES = 10.0",
      "tests/unit/test_kernel_exactness.py::test_a_candidate_may_have_twice_the_baselines_own_error_and_no_more"),
     ("optimize/kernels/exactness.py",
@@ -204,7 +239,7 @@ MUTATIONS = [
      "tests/unit/test_fleet_page.py::test_a_long_list_says_that_it_is_cut"),
     ("fleet/overview.py", "        judged = not np.isnan(value)", "        judged = True",
      "tests/unit/test_fleet_page.py::test_a_card_of_few_sessions_gives_levels_and_no_verdict"),
-    ("fleet/overview.py", "*map(_unmeasured, unmeasured.to_pylist())", "",
+    ("fleet/overview.py", "*map(_unmeasured, tables[\"unmeasured\"].to_pylist())", "",
      "tests/unit/test_fleet_page.py::test_a_session_without_timed_inferences_is_on_the_card_with_the_reason"),
     ("dashboard/fleet.py", "if kept is None or kept[0] != state:", "if kept is None:",
      "tests/unit/test_fleet_page.py::test_a_page_shows_what_was_ingested_since_and_is_computed_once"),
@@ -225,15 +260,45 @@ MUTATIONS = [
      "tests/unit/test_kernel_candidates.py::test_shapes_tell_the_headroom_that_counters_do_not"),
     ("steps/findings/critical_path.py", "if store.holds(session, CRITICAL_KERNELS):", "if True:",
      "tests/system/test_optimize.py::test_a_path_that_an_import_left_out_is_looked_for"),
+    ("fleet/answers.py", "for change in changed or (NO_CHANGE,)]", "for change in changed]",
+     "tests/unit/test_fleet_changes.py::test_a_group_without_a_change_is_a_test_as_well"),
+    ("fleet/answers.py", "    rises_are_worse = first[\"direction\"] == \"lower_is_better\"",
+     "    rises_are_worse = True",
+     "tests/unit/test_fleet_changes.py::test_a_change_of_level_is_placed_in_both_directions"),
+    ("fleet/reading.py", "    is_its_own = bool((machine.get(\"card\") or {}).get(\"device\")) == on_device",
+     "    is_its_own = True",
+     "tests/unit/test_fleet_changes.py::test_ceilings_of_the_processors_are_none_of_a_device"),
+    ("fleet/remote.py", "f\"{store.name}/{names[path]}\": why.replace(path, names[path])", "path: why",
+     "tests/unit/test_fleet_s3.py::test_bundles_in_a_bucket_enter_as_those_in_a_folder"),
+    ("fleet/queries/reduce/scaling.sql", "(throughput / devices_used) / (base / base_devices)", "throughput / base",
+     "tests/unit/test_fleet_devices.py::test_efficiency_is_throughput_per_device_over_that_on_the_fewest"),
+    ("fleet/queries/reduce/residuals.sql", "fingerprint, several_devices, metric)", "fingerprint, metric)",
+     "tests/unit/test_fleet_devices.py::test_sessions_on_other_numbers_of_devices_are_no_base_for_each_other"),
+    ("analytics/bottleneck/own_times.py", "(sum(parts.values()) - parts.get(STRAGGLER, 0)) / count",
+     "sum(parts.values()) / count",
+     "tests/unit/test_fleet_devices.py::test_the_slowest_device_is_held_against_the_median_and_the_straggler_is_named"),
+    ("fleet/reading.py", "    if not times.are_of_one_job:", "    if False:",
+     "tests/unit/test_fleet_devices.py::test_times_of_devices_are_absent_with_the_reason"),
+    ("fleet/queries/map/device_times.sql", "coalesce(why_no_device_times, getvariable('before'))",
+     "why_no_device_times", "tests/unit/test_fleet_devices.py::test_rows_of_version_1_have_neither_and_say_why"),
+    ("fleet/catalog.py", " and row[0] not in facts.earlier_digests()", "",
+     "tests/unit/test_fleet_devices.py::test_a_session_of_version_1_that_comes_again_is_the_same"),
     ("fleet/store.py", "        return list(threads.map(act, items))", "        threads.map(act, items)",
      "tests/unit/test_fleet.py::test_facts_that_could_not_be_written_are_not_in_the_catalog"),
-    ("fleet/answers.py", "if present or (not table.num_rows and metric not in MEASURES):", "if metric not in MEASURES:",
+    ("fleet/answers.py", "if present or (not tables[\"residuals\"].num_rows and metric not in MEASURES):",
+     "if metric not in MEASURES:",
      "tests/unit/test_fleet.py::test_a_metric_without_a_base_is_refused_by_name"),
     ("fleet/queries/map/measured.sql", "sample.metric = getvariable('metric') AND ", "",
      "tests/unit/test_fleet.py::test_planted_regressions_and_stragglers_are_listed_and_nothing_else"),
     ("fleet/reading.py", "        manifest.refuse_changed(session, TAKEN)\n",
      "",
      "tests/unit/test_fleet.py::test_a_session_folder_with_a_changed_table_is_refused"),
+    ("fleet/reading.py", "row | {name: redact_json(row[name]) for name in NAMES} for row in kept", "*kept",
+     "tests/unit/test_fleet.py::test_a_credential_in_a_table_of_a_bundle_stays_out"),
+    ("fleet/ingest.py", "    yield from waiting\n", "",
+     "tests/unit/test_fleet.py::test_several_readers_and_batches_give_the_same_lake"),
+    ("fleet/scan.py", "alike.setdefault(stamp.get(ARROW_SCHEMA.encode(), b\"\"), [])", "alike.setdefault(b\"\", [])",
+     "tests/unit/test_fleet.py::test_a_file_with_a_column_of_another_type_is_named[session_id]"),
     ("fleet/facts.py", "if int(version) > FACTS.version:",
      "if False:",
      "tests/unit/test_fleet.py::test_facts_of_a_later_version_are_refused_by_name"),
@@ -243,8 +308,8 @@ MUTATIONS = [
     ("fleet/reading.py", "    if record.status != \"complete\":",
      "    if record.status == \"failed\":",
      "tests/unit/test_fleet.py::test_a_session_that_is_not_complete_is_refused"),
-    ("fleet/catalog.py", "if row and row[0] != facts.sha256:",
-     "if False:",
+    ("fleet/catalog.py", "if row and row[0] != facts.sha256 and ",
+     "if False and ",
      "tests/unit/test_fleet.py::test_an_id_that_is_there_with_other_facts_is_refused"),
     ("fleet/compaction.py", "if new.rows != expected:",
      "if False:",
@@ -265,8 +330,7 @@ MUTATIONS = [
      "tests/unit/test_fleet_s3.py::test_of_two_writers_the_slower_one_is_refused_and_loses_nothing"),
     ("fleet/s3.py", "            return seen if seen and seen.head == head else None", "            return None",
      "tests/unit/test_fleet_s3.py::test_an_answer_that_was_lost_is_no_other_writer"),
-    ("fleet/s3.py", "if info.type == pafs.FileType.File and info.mtime_ns < limit_ns]",
-     "if info.type == pafs.FileType.File]",
+    ("fleet/s3.py", " if info.mtime_ns < limit_ns]", "]",
      "tests/unit/test_fleet_s3.py::test_what_a_killed_writer_left_is_removed_after_a_day_and_not_before"),
     ("fleet/s3.py", "if seen and path != _catalog_file(seen.head.catalog)]", "if seen]",
      "tests/unit/test_fleet_s3.py::test_catalogs_and_probes_of_killed_writers_are_removed_after_a_day"),
@@ -289,7 +353,7 @@ MUTATIONS = [
      "tests/unit/test_fleet_ray.py::test_parts_are_the_whole_and_about_as_large"),
     ("fleet/queries/reduce/kernels.sql", "sum(sessions)::BIGINT", "max(sessions)::BIGINT",
      "tests/unit/test_fleet_ray.py::test_maps_over_parts_give_the_bits_of_one_map"),
-    ("fleet/scan.py", "            \"temp_directory\": str(Path(folder) / \"spill\")})", "            })",
+    ("fleet/scan.py", ", \"temp_directory\": str(Path(folder) / \"spill\")})", "})",
      "tests/unit/test_fleet_ray.py::test_what_does_not_fit_into_memory_spills_beside_no_lake"),
     ("fleet/signed.py", "            if reply.status not in BUSY:", "            if True:",
      "tests/unit/test_fleet_s3.py::test_a_busy_store_is_asked_again_and_then_named"),
@@ -327,8 +391,35 @@ MUTATIONS = [
      "tests/unit/test_llm_summary.py::test_a_request_that_waited_in_the_client_is_late_from_its_intended_time"),
     ("analytics/llm/summary.py", "own = (lateness - points.cpu_wait)", "own = lateness",
      "tests/unit/test_llm_summary.py::test_what_the_client_waited_for_a_cpu_is_told_apart"),
-    ("llm/client.py", "                    self._dispatch_due(stamps.now())  #", "                    #",
+    ("llm/client.py", "                self._dispatch_due(stamps.now())  #", "                pass  #",
      "tests/system/test_llm.py::test_what_is_due_waits_for_no_answer_that_is_to_be_read"),
+    ("llm/connection.py", "self._ends_chunk and content.endswith(LINE)", "self._ends_chunk",
+     "tests/unit/test_llm_client.py::test_what_looks_like_a_chunk_but_is_none_is_parsed"),
+    ("llm/connection.py", "        self._ends_chunk = False\n", "        pass\n",
+     "tests/unit/test_llm_client.py::test_what_looks_like_a_chunk_but_is_none_is_parsed"),
+    ("llm/connection.py", "content.startswith(header) and content.endswith(LINE)", "content.startswith(header)",
+     "tests/unit/test_llm_client.py::test_a_header_says_the_size_of_its_chunk"),
+    ("llm/connection.py", "if self._is_between and (begin", "if False and (begin",
+     "tests/unit/test_llm_client.py::test_most_reads_of_a_stream_are_left_out_of_the_parser"),
+    ("llm/client.py", "self._looked = self._looked, begin", "self._looked = self._looked, now",
+     "tests/unit/test_llm_client.py::test_when_the_sockets_were_looked_at_is_never_too_late"),
+    ("llm/client.py", "max(0, until - begin) / stamps.NS", "max(0, until - begin) / stamps.NS + 0.001",
+     "tests/unit/test_llm_client.py::test_what_is_due_soon_is_waited_for_to_the_microsecond"),
+    ("analytics/llm/engine_time.py", "    spent[CAUSES.index(DEVICE)] *= working\n", "",
+     "tests/unit/test_llm_engine_time.py::test_the_largest_part_and_the_class_of_the_trace_are_the_bound"),
+    ("analytics/llm/engine_time.py", "(DECODE if part == DEVICE else WHOLE_TRACE)", "DECODE",
+     "tests/unit/test_llm_engine_time.py::test_the_largest_part_and_the_class_of_the_trace_are_the_bound"),
+    ("analytics/llm/engine_time.py", "or inside < LEAST_COVERED * whole", "",
+     "tests/unit/test_llm_engine_time.py::test_a_trace_of_a_small_part_of_the_load_bounds_nothing"),
+    ("analytics/llm/context_slope.py", "low=slope - float(np.hypot.reduce(weights * down))",
+     "low=slope - float(np.abs(weights * down).sum())",
+     "tests/unit/test_llm_context_slope.py::test_the_interval_of_two_contexts_is_that_of_a_difference"),
+    ("workflows/decode_sweep.py", "seed=request.seed + number)", "seed=request.seed)",
+     "tests/system/test_llm_load_sweep.py::test_contexts_and_open_requests_make_a_table_with_the_slope"),
+    ("workflows/traced_tables.py", "pc.add(table[column], self._moved_ns)", "table[column]",
+     "tests/system/test_llm_server_traces.py::test_a_slow_token_has_the_cause_that_was_planted"),
+    ("llm/decode_worker.py", "        begin = stamps.now()\n        with markers.decode", "        with markers.decode",
+     "tests/system/test_llm_in_process.py::test_marks_of_prefill_and_decode"),
     ("profiler/formats/serving/bench_serving.py", ' and "chat" not in _interface(document)', "",
      "tests/unit/test_serving_results.py::test_gaps_between_chunks_are_no_itl_unless_counts_prove_it"),
     ("profiler/formats/serving/bench_serving.py", "return bool(is_even) and", "return",
@@ -443,7 +534,7 @@ MUTATIONS = [
      "tests/system/test_llm_in_process.py::test_every_token_is_counted_where_it_was_made"),
     ("llm/decode_worker.py", "done, free = members.stop, stamps.now()", "done = members.stop",
      "tests/system/test_llm_in_process.py::test_every_token_is_counted_where_it_was_made"),
-    ("workflows/decode_sweep.py", "batch=batch, prompt_tokens=length)", "batch=batch)",
+    ("workflows/decode_sweep.py", "batch=at_once, prompt_tokens=length)", "batch=at_once)",
      "tests/system/test_llm_in_process.py::test_a_sweep_is_a_session_for_each_pair"),
     ("cli/llm.py", "is ParameterSource.COMMANDLINE", "is None",
      "tests/system/test_llm_in_process.py::test_options_of_the_other_kind_are_refused"),
@@ -2752,7 +2843,7 @@ MUTATIONS = [
      "tests/unit/test_replay_places.py::test_memory_of_the_host_between_that_of_the_device_becomes_the_device_s"),
     ("replay/holding.py", "addresses.hold(", "list(",
      "tests/unit/test_replay_places.py::test_a_replay_s_process_holds_addresses_before_anything_is_loaded"),
-    ("replay/run.py", "json.dumps(plan.hosts)", "json.dumps([*plan.blocks, *plan.hosts])",
+    ("replay/steering.py", "(planned.blocks if capture.is_amd else ())", "planned.blocks",
      "tests/unit/test_replay_cuda.py::test_only_addresses_of_the_host_are_held"),
     ("replay/run.py", "if use.base in ready[\"substituted\"] and", "if False and",
      "tests/unit/test_replay_cuda.py::test_memory_of_the_host_that_is_used_must_be_the_host_s_for_a_time"),
@@ -2777,11 +2868,35 @@ MUTATIONS = [
 IDS = [f"{row[0]}:{row[1]}" for row in MUTATIONS]
 
 
+def in_order() -> list[tuple[str, tuple[str, str, str, str]]]:
+    """Return ids and rows so that no mutated module was needed before: all that does not import it can be shared."""
+    rows = list(zip(IDS, MUTATIONS, strict=True))
+    return sorted(rows, key=lambda row: PLACES.get(module(row[1][0]), -1))
+
+
+def module(name: str) -> str:
+    return import_graph.module_of(SOURCES / "aaco" / name, SOURCES) if name.endswith(".py") else name
+
+
+def module_of_tests(tests: str) -> str:
+    return import_graph.module_of(ROOT / tests.partition("::")[0], ROOT)
+
+
+FILES = {import_graph.module_of(path, root): path
+         for root, top in ((SOURCES, "aaco"), (ROOT, "tests"), (ROOT, "benchmarks"))
+         for path in (root / top).rglob("*.py") if "node_modules" not in path.parts}
+NEEDS = import_graph.needs(FILES)
+ORDER = import_graph.order({module(row[0]) for row in MUTATIONS} & FILES.keys(), NEEDS,
+                           [module_of_tests(row[3]) for row in MUTATIONS])
+PLACES = {name: place for place, name in enumerate(ORDER)}
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """The package, compiled: of a mutant one file is to be compiled, not six hundred."""
+    """The package, compiled: of a mutant one file is to be compiled, not six hundred. What is compiled here is taken
+    along; half of a file that another program compiles at this moment is not."""
     folder = tmp_path_factory.mktemp("mutant")
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCES, folder / "src", ignore=shutil.ignore_patterns("*.pyc.*"))
     shutil.copytree(ROOT / "native/calibration", folder / "native/calibration")  # which the package compiles
     compileall.compile_dir(folder / "src", quiet=2)
     return folder
@@ -2789,13 +2904,16 @@ def copy(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tried(copy):
-    """Runs the tests that are named on the copy: exit status, what was printed."""
+    """Runs the tests that are named on the copy with this module mutated: exit status, what was printed."""
     mutant_first = {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen([sys.executable, ROOT / "tests" / "mutation" / "forge.py"], cwd=ROOT, text=True,
                           env=os.environ | mutant_first, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forge:
-        def run(tests):
-            arguments = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "mutant", str(ROOT / tests)]
-            print(json.dumps(arguments), file=forge.stdin, flush=True)
+        def run(mutant, tests):
+            needed = [name for name in NEEDS[module_of_tests(tests)] if name.partition(".")[0] == "aaco"]
+            asked = {"import": import_graph.unaffected(needed, ORDER[PLACES.get(mutant, 0):], NEEDS), "mutant": mutant,
+                     "arguments": ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "mutant",
+                                   str(ROOT / tests)]}
+            print(json.dumps(asked), file=forge.stdin, flush=True)
             return json.loads(forge.stdout.readline())
 
         yield run
@@ -2813,14 +2931,22 @@ def test_a_mutation_is_of_what_is_there(row):
 
 @pytest.mark.parametrize(("name", "old", "new", "tests"), [
     pytest.param(*row, marks=pytest.mark.slow if row[3].startswith("tests/system/") else (), id=name)
-    for row, name in zip(MUTATIONS, IDS, strict=True)])
+    for name, row in in_order()])
 def test_the_mutant_is_caught(copy, tried, name, old, new, tests):
     path = copy / "src" / "aaco" / name
     original = path.read_text()
     Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)  # the compiled one may be as long and as old
     path.write_text(original.replace(old, new))
     try:
-        status, printed = tried(tests)
+        status, printed = tried(module(name), tests)
     finally:
         path.write_text(original)
     assert status == 1, f"survived:\n{printed[-1500:]}"
+
+
+def test_without_a_mutation_the_tests_pass(tried):
+    """Beside all that was imported for the mutants. Mutation: a module that is imported twice and declares twice."""
+    fast = dict.fromkeys(row[3] for _, row in in_order() if not row[3].startswith("tests/system/"))
+    for tests in list(fast)[::len(fast) // SAMPLE]:
+        status, printed = tried("", tests)
+        assert status == 0, f"{tests} fails without a mutation:\n{printed[-1500:]}"

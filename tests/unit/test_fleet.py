@@ -18,13 +18,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aaco.cli import app
-from aaco.core import files
+from aaco.core import files, tables
 from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError
 from aaco.fleet import answers, compaction, facts, reading, scan
+from aaco.fleet import ingest as fleet_ingest
 from aaco.fleet.catalog import Catalog, landing_file
 from aaco.fleet.ingest import bundles, ingest
 from aaco.fleet.scan import FleetFilter
+from aaco.fleet.store import FolderStore
 from aaco.governance import fleet
+from aaco.tracelake import manifest
 from benchmarks.fleet import durability
 from benchmarks.fleet._bundles import FleetPlan, sessions, write, write_session
 from tests.fleets import bundles_of
@@ -63,6 +66,19 @@ def test_a_bundle_enters_once(folder: Path, tmp_path: Path) -> None:
     assert len(list((tmp_path / "landing").iterdir())) == 60
 
 
+def test_several_readers_and_batches_give_the_same_lake(folder: Path, compacted: Path, tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a bundle that is there twice, in two batches of which one is read while the other is written."""
+    monkeypatch.setattr(fleet_ingest, "MOST_AT_ONCE", 16)
+    monkeypatch.setattr(FolderStore, "batch", 16)
+    paths, lake = bundles([folder]), tmp_path / "lake"
+    twice = Path(shutil.copy(paths[15], tmp_path))
+    done = ingest(lake, [*paths[:16], twice, *paths[16:]], workers=2)
+    assert (done.added, done.present, done.refused) == ([row.session_id for row in sessions(PLAN)[0]], 1, {})
+    compaction.compact(lake)
+    assert data_of(lake) == data_of(compacted)
+
+
 def test_a_session_is_the_same_as_a_folder_and_as_a_bundle(folder: Path, tmp_path: Path) -> None:
     row = sessions(PLAN)[0][0]
     session = write_session(tmp_path / "inside" / row.session_id, row, PLAN)
@@ -81,6 +97,20 @@ def test_facts_are_those_of_the_session(folder: Path) -> None:
     assert [kernel["kernel_name"] for kernel in read["kernels"][:2]] == ["kernel_0", "kernel_1"]
     assert read["why_no_kernels"] is None
     assert read["environment"] != reading.fingerprint(dict.fromkeys(reading.IDENTITY))
+
+
+def test_a_credential_in_a_table_of_a_bundle_stays_out(tmp_path: Path) -> None:
+    """Mutation: what wrote the bundle is trusted to have redacted it."""
+    session = write_session(tmp_path / "s", sessions(PLAN)[0][0], PLAN)
+    path, token = session.folder / tables.KERNEL_GROUPS.file, "ghp_" + "0123456789abcdefghijKLMNOPQRSTUVWXYZ"
+    table = pq.read_table(path)
+    names = pa.array([f"gemm_{token}", *table["kernel_name"].to_pylist()[1:]]).dictionary_encode()
+    pq.write_table(table.set_column(table.schema.get_field_index("kernel_name"), "kernel_name", names), path)
+    session.amend(tag=token)
+    manifest.write(session, {})
+    [row] = facts.parse(reading.read(session.folder).content, "facts").to_pylist()
+    assert row["kernels"][0]["kernel_name"] == "gemm_<withheld>"
+    assert row["tag"] == "<withheld>"
 
 
 @pytest.mark.parametrize("identity", reading.IDENTITY)
@@ -258,7 +288,7 @@ def test_facts_of_a_later_version_are_refused_by_name(compacted: Path, tmp_path:
     path = next((lake / "data").rglob("*.parquet"))
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"aaco.version": b"99"}), path)
-    with pytest.raises(BadBundle, match="facts of version 99; this version of aaco reads up to 1"):
+    with pytest.raises(BadBundle, match="facts of version 99; this version of aaco reads up to 2"):
         answers.regressions(lake)
 
 

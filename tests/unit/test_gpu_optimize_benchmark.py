@@ -87,12 +87,12 @@ def _is_free(path: Path, how: int) -> bool:
     ([math.log(1.021), math.log(1.019)], NONE, lambda share: 0 < share < 100)])
 def test_searches_drawn_from_records_keep_what_was_gained(pool: list[float], equal: list[float],
                                                            is_kept: Callable[[float], bool]) -> None:
-    """Mutations: a planted kernel that is not among the best is confirmed all the same; the recording is not redrawn.
-    """
+    """Mutation: a first look keeps it, without processes that confirm it."""
     assert is_kept(optimize._share([pool], equal, 200, random.Random(1)))
 
 
 def test_what_is_no_finalist_is_not_kept() -> None:
+    """Mutation: a planted kernel that is not among the best is confirmed all the same."""
     hides = [math.log(1.2)]
     assert optimize._share([GAIN], [*hides, -hides[0]], 20, random.Random(1)) < 100
 

@@ -19,6 +19,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
+from aaco import __version__
 from aaco.core import documents, files, notebook
 from aaco.core.clocks import ClockOffsets
 from aaco.core.errors import BadBundle, StorageError, UsageError, first_problem
@@ -335,8 +336,6 @@ class UnwrittenSession(Session):
     @cached_property
     def folder(self) -> Path:
         """The folder, made at the first use. Raise StorageError."""
-        from aaco import __version__
-
         return Session.create(self._root, {}, self._tag, __version__).folder
 
     def __repr__(self) -> str:

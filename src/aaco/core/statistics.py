@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -53,6 +54,7 @@ def early_stopping_count(q: float, confidence: float = 0.99) -> int:
     return count + 1
 
 
+@lru_cache(1 << 10)  # every process of a fleet has about as many iterations
 def interval_ranks(count: int, q: float, level: float) -> tuple[int, int] | None:
     """0-based ranks (low, high) of the order statistics that cover the q-quantile with at least `level`.
 

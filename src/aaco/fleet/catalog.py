@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from aaco.core import transactions
 from aaco.core.errors import BadBundle, UsageError
@@ -85,7 +85,7 @@ class Catalog:
         """Enter a session that has its facts in landing; return whether it is new. Raise UsageError where a session of
         this id with other facts is here."""
         row = self._connection.execute("SELECT facts FROM sessions WHERE session_id = ?", [facts.session_id]).fetchone()
-        if row and row[0] != facts.sha256:
+        if row and row[0] != facts.sha256 and row[0] not in facts.earlier_digests():
             raise UsageError(f"session {facts.session_id} is in the lake with other facts",
                              "two bundles claim one id: compare their digests (aaco bundle verify)")
         self._connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", [source, facts.session_id])
@@ -109,12 +109,12 @@ class Catalog:
         finally:
             self._connection.execute("COMMIT")
 
-    def sessions(self) -> list[dict[str, Any]]:
+    def sessions(self) -> list[sqlite3.Row]:
         """Return the row of every session that was not retired, by id."""
-        cursor = self._connection.execute("SELECT * FROM sessions WHERE session_id NOT IN (SELECT session_id FROM "
-                                          "events WHERE kind = 'retire') ORDER BY session_id")
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor]
+        cursor = self._connection.cursor()
+        cursor.row_factory = sqlite3.Row
+        return cursor.execute("SELECT * FROM sessions WHERE session_id NOT IN (SELECT session_id FROM events "
+                              "WHERE kind = 'retire') ORDER BY session_id").fetchall()
 
     def commit(self, before: LakeState, manifest: str) -> None:
         """Make a manifest the present one, in place of the landing files of `before`. Raise UsageError where another

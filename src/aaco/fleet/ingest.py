@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeAlias
 
 from aaco.core import files
 from aaco.core.errors import AacoError, UsageError
@@ -25,11 +28,13 @@ from aaco.fleet import reading
 from aaco.fleet.catalog import Catalog, landing_file
 from aaco.fleet.facts import BundleFacts
 from aaco.fleet.lakes import open_store
-from aaco.fleet.store import Overtaken, Place, Store, each
+from aaco.fleet.store import Item, Overtaken, Place, Store, each
 from aaco.tracelake.share.archive import SUFFIXES
 
 PAUSES_S = (0.1, 0.2, 0.4, 0.8)  # at most, before an ingest that another writer overtook enters its sessions again
 MOST_AT_ONCE = 256  # bundles that one process reads
+Outcomes: TypeAlias = Iterator[BundleFacts | str]
+Read: TypeAlias = Callable[[Iterable[Path]], Outcomes]
 
 
 @dataclass
@@ -77,30 +82,66 @@ def ingest(place: Place, paths: Sequence[Path], workers: int = 1, show: Show = S
     """
     lake, done = open_store(place), Ingested()
     with ExitStack() as stack:
-        run: Callable[..., Iterator[object]] = map
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aaco-fleet-")))
+        read_one = partial(_read, scratch)
+        read: Read = partial(map, read_one)
         if workers > 1 and len(paths) > MOST_AT_ONCE:
             context = get_context("forkserver")
             context.set_forkserver_preload([__name__])
-            run = partial(stack.enter_context(ProcessPoolExecutor(workers, context)).map, chunksize=16)
-        for begin in range(0, len(paths), lake.batch):
-            show.progress(begin, len(paths))
-            _ingest_batch(lake, paths[begin:begin + lake.batch], run, done)
+            pool = ProcessPoolExecutor(workers, context)
+            stack.callback(pool.shutdown, cancel_futures=True)
+            read = partial(pool.map, read_one, chunksize=16)
+        # Open from the first batch to the last: what SQLite needs beside its file has room, however full the disk gets.
+        known = stack.enter_context(Catalog.open(lake, create=True))
+        parts = (paths[begin:begin + lake.batch] for begin in range(0, len(paths), lake.batch))
+        for number, batch in enumerate(_one_ahead(_begun(known, part, read, done) for part in parts)):
+            show.progress(number * lake.batch, len(paths))
+            _finish(lake, batch, done)
     return done
 
 
-def _ingest_batch(lake: Store, paths: Sequence[Path], run: Callable[..., Iterator[object]], done: Ingested) -> None:
+def _one_ahead(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield each item when the one after it is there."""
+    waiting: deque[Item] = deque()
+    for item in items:
+        waiting.append(item)
+        if len(waiting) > 1:
+            yield waiting.popleft()
+    yield from waiting
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """Bundles of a batch that the lake does not know: their digests, and what reading them gives, in the same order.
+
+    Workers read one batch while the one before it is written.
+    """
+
+    digests: Mapping[Path, str]
+    outcomes: Outcomes
+
+
+def _begun(known: Catalog, paths: Sequence[Path], read: Read, done: Ingested) -> _Unread:
+    """Return a batch that workers begin to read."""
     digests = dict(_digests(paths, done))
-    readable: dict[Path, BundleFacts] = {}
+    unknown = {path: digest for path, digest in digests.items() if not known.knows(digest)}
+    done.present += len(digests) - len(unknown)
+    return _Unread(unknown, read(unknown))
+
+
+def _finish(lake: Store, batch: _Unread, done: Ingested) -> None:
+    """Write what a batch gave, then enter it in the catalog. Raise StorageError."""
+    rows: dict[Path, tuple[str, BundleFacts]] = {}
+    for (path, digest), outcome in zip(batch.digests.items(), batch.outcomes, strict=True):
+        if isinstance(outcome, BundleFacts):
+            rows[path] = digest, outcome
+        else:
+            done.refused[str(path)] = outcome
+    if not rows:
+        return
+    _land(lake, [row for _, row in rows.values()])
     with Catalog.open(lake, create=True) as catalog:
-        unknown = [path for path, digest in digests.items() if not catalog.knows(digest)]
-        done.present += len(digests) - len(unknown)
-        for path, outcome in zip(unknown, run(_read, unknown), strict=True):
-            if isinstance(outcome, BundleFacts):
-                readable[path] = outcome
-            else:
-                done.refused[str(path)] = str(outcome)
-        _land(lake, readable.values())
-        entered = _entered(lake, catalog, {path: (digests[path], row) for path, row in readable.items()})
+        entered = _entered(lake, catalog, rows)
     done.added += entered.added
     done.present += entered.present
     done.refused |= entered.refused
@@ -133,10 +174,10 @@ def _enter(catalog: Catalog, rows: Mapping[Path, tuple[str, BundleFacts]]) -> In
     return entered
 
 
-def _read(path: Path) -> BundleFacts | str:
+def _read(scratch: Path, path: Path) -> BundleFacts | str:
     """Return a bundle's facts, or why there are none: what a worker hands back."""
     try:
-        return reading.read(path)
+        return reading.read(path, scratch / str(os.getpid()))
     except AacoError as error:
         return error.what
 

@@ -57,10 +57,10 @@ def p_values(residuals: Reals, sigmas: Reals, counts: NDArray[np.int64]) -> Real
 
 def _moderated(sigmas: Reals, degrees: Reals) -> tuple[Reals, Reals]:
     """Return each sigma drawn towards those of all groups, and the degrees of freedom of both."""
-    groups = np.unique(np.stack([sigmas, degrees]), axis=1)
-    if groups.shape[1] < LEAST_RUNS:
+    groups = np.unique(sigmas + 1j * degrees)  # pairs: a tenth of the time that unique takes over an axis
+    if len(groups) < LEAST_RUNS:
         return sigmas, degrees
-    prior = prior_of_variances(groups[0] ** 2, groups[1])
+    prior = prior_of_variances(groups.real ** 2, groups.imag)
     worth = min(prior.degrees, MOST_SHARED)
     together = degrees + worth
     return np.sqrt((degrees * sigmas**2 + worth * prior.variance) / together), together

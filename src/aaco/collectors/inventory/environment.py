@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -143,7 +144,12 @@ def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_under(key: str, branches: tuple[str, ...]) -> bool:
-    return any(key == branch or key.startswith(f"{branch}.") for branch in branches)
+    return f"{key}.".startswith(_beginnings(branches))
+
+
+@cache
+def _beginnings(branches: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{branch}." for branch in branches)
 
 
 def _without_reasons(key: str, value: Any, why_absent: dict[str, str]) -> Any:

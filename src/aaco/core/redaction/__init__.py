@@ -128,6 +128,8 @@ def redact_json(document: Any) -> Any:
     """Return the document with every text in it redacted, keys included, and what goes under a credential's name."""
     if isinstance(document, str):
         return _redact_short(document) if len(document) < SHORT else redact(document)
+    if document is None or isinstance(document, (int, float)):  # before Mapping, which takes longer to tell
+        return document
     if isinstance(document, Mapping):
         return {_redact_short(str(name)): _redact_named(str(name), inner) for name, inner in document.items()}
     return [redact_json(inner) for inner in document] if isinstance(document, list | tuple) else document

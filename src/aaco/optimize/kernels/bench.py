@@ -173,8 +173,10 @@ class Bench(CudaReplay):
 
     def _launch_of(self, program: Program) -> KernelLaunch:
         captured = self.capture.launch
-        return captured.model_copy(update={"block": program.block or captured.block,
-                                           "grid": program.grid or captured.grid})
+        block, grid = program.block or captured.block, program.grid or captured.grid
+        if program.grid and captured.grid_unit == "work-items":  # a proposal counts blocks
+            grid = (grid[0] * block[0], grid[1] * block[1], grid[2] * block[2])
+        return captured.model_copy(update={"block": block, "grid": grid})
 
     def _read_facts(self) -> BenchFacts:
         """Return which ranges can be varied: their memory holds no addresses, and normal numbers."""

@@ -29,7 +29,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class _Stored(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)  # most commands read none of them
 
 
 class ProcessSample(_Stored):
