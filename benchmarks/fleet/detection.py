@@ -64,7 +64,8 @@ def _changes(levels: Reals) -> list[int]:
     table = pa.table({**{name: ["x"] * count for name in ("device", "backend", "fingerprint", "metric", "unit")},
                       "model": np.arange(GROUPS).repeat(LONG).astype(str).tolist(), "time_ns": np.arange(count),
                       "several_devices": pa.nulls(count, pa.int64()),
-                      "session_id": np.arange(count).astype(str).tolist(), "direction": ["lower_is_better"] * count, "level": levels.ravel()})
+                      "session_id": np.arange(count).astype(str).tolist(),
+                      "direction": ["lower_is_better"] * count, "level": levels.ravel()})
     groups = answers.trend_of(table, "latency_ms", FDR)["groups"]
     return [int(change["session_id"]) for group in groups for change in group["changes"]]
 
