@@ -13,11 +13,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aaco.cli import app
+from aaco.core.errors import UsageError
 from aaco.fleet import answers
 from aaco.fleet.ingest import bundles, ingest
 from aaco.fleet.overview import overview
 from aaco.report.sections import fleet as tables_of
 from aaco.tracelake import layout, manifest
+from aaco.workflows import alert_webhook
+from aaco.workflows.alert_webhook import Delivery
 from benchmarks.fleet._bundles import FleetPlan, sessions, write_session
 
 PLAN = FleetPlan(24, models=1, devices=2, iterations=10, seed=3)
@@ -133,3 +136,35 @@ def test_ceilings_of_the_processors_are_none_of_a_device(tmp_path: Path) -> None
     manifest.write(session, {})
     [row] = facts.parse(reading.read(session.folder).content, "facts").to_pylist()
     assert row["fp32_flops"] is None
+
+
+@pytest.mark.parametrize("factor", [1.4, 0.7])
+def test_an_alert_goes_out_in_both_directions_and_names_the_sessions(
+        factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: none of what is better."""
+    plan = FleetPlan(12, models=1, devices=1, iterations=10, regressions=1, regression=factor)
+    for row in sessions(plan)[0]:
+        write_session(tmp_path / "s" / row.session_id, row, plan)
+    ingest(tmp_path / "lake", bundles([tmp_path / "s"]))
+    sent: list[tuple[str, Any]] = []
+    monkeypatch.setattr(alert_webhook, "send", lambda url, document: [sent.append((url, document)),
+                                                                      Delivery("127.0.0.1", 1)][1])
+    monkeypatch.setenv("ALERT_URL", "http://127.0.0.1:9/key")
+    done = run("regressions", "--lake", str(tmp_path / "lake"), "--webhook-env", "ALERT_URL")
+    [(url, document)] = sent
+    kind = "worse" if factor > 1 else "better"
+    [session_id] = sessions(plan)[1].regressions
+    assert url == "http://127.0.0.1:9/key" and "key" not in done.output
+    assert f"{kind} {session_id}: " in document["text"]
+    assert [row["session_id"] for row in document["fleet"][kind]] == [session_id]
+    assert done.exit_code == (3 if factor > 1 else 0)
+
+
+def test_no_alert_without_a_change_or_an_address(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alert_webhook, "send", lambda *_: pytest.fail("an alert of nothing"))
+    monkeypatch.setenv("ALERT_URL", "http://127.0.0.1:9/key")
+    assert run("regressions", "--lake", str(lake), "--model", "none", "--webhook-env", "ALERT_URL").exit_code == 0
+    for value in ("", "ftp://host/key"):
+        monkeypatch.setenv("ALERT_URL", value)
+        refused = run("regressions", "--lake", str(lake), "--webhook-env", "ALERT_URL")
+        assert isinstance(refused.exception, UsageError) and "key" not in str(refused.exception).replace("a key", "")

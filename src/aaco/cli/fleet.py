@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aaco.fleet.scan import Engine, FleetFilter
 
 Command = Callable[..., Any]
+MOST_IN_ALERT = 20  # sessions of each kind that the text of an alert names; the document has all
 SMALL_FILES = 64  # from so many files in landing on, questions are slower than they need be
 
 lake_option = click.option("--lake", type=click.Path(path_type=Path, file_okay=False),
@@ -153,25 +154,57 @@ def _print_status(document: dict[str, Any]) -> None:
 
 @fleet.command()
 @metric_option
+@click.option("--webhook-env", "variable", metavar="NAME",
+              help="Alert the address in this environment variable if any session is worse or better.")
 @question
-def regressions(asked: Asked, metric: str) -> None:
+def regressions(asked: Asked, metric: str, variable: str | None) -> None:
     """Sessions with a level off that of comparable ones, for the worse and for the better.
 
-    Comparable: the same model, device, backend, machine, configuration and batch. Exits with 3 if any is worse.
+    Comparable: the same model, device, backend, machine, configuration and batch. Exits with 3 if any is worse. A
+    failed alert gives a warning and changes nothing.
     """
     from aaco.fleet import answers
 
+    address = _address(variable)
     document = answers.regressions(asked.lake, metric, asked.choice, asked.fdr, asked.engine)
     _answer(document, asked.as_json, _print_regressions)
+    if address and (document["worse"] or document["better"]):
+        _alert(address, document)
     sys.exit(Exit.REGRESSION if document["worse"] else Exit.FINE)
+
+
+def _address(variable: str | None) -> str | None:
+    """Return where alerts go. Raise UsageError before anything is judged where it cannot be an address."""
+    from aaco.workflows.alert_webhook import require_address
+
+    if variable is None:
+        return None
+    address = os.environ.get(variable)
+    if not address:
+        raise UsageError(f"no alert can be sent: {variable} is not set", "set it to the address of the webhook")
+    require_address(address)
+    return address
+
+
+def _alert(address: str, document: dict[str, Any]) -> None:
+    from aaco.workflows import alert_webhook as webhook
+
+    rows = [_shifted(kind, row) for kind in ("worse", "better") for row in document[kind][:MOST_IN_ALERT]]
+    text = "\n".join([f"aaco fleet: {_counted(document)}", *rows])
+    delivery = webhook.send(address, {"text": text, "fleet": document})
+    say.aside(delivery.said, "info" if delivery.arrived else "warning")
+
+
+def _counted(document: dict[str, Any]) -> str:
+    return (f"{len(document['worse'])} worse, {len(document['better'])} better of {document['judged']} judged "
+            f"sessions (false discovery rate {document['fdr']:g})")
 
 
 def _print_regressions(document: dict[str, Any]) -> None:
     for kind in ("worse", "better"):
         for row in document[kind]:
             say.line(_shifted(kind, row))
-    say.line(f"{len(document['worse'])} worse, {len(document['better'])} better of {document['judged']} judged "
-             f"sessions (false discovery rate {document['fdr']:g})")
+    say.line(_counted(document))
     _absent(document["not_judged"])
 
 
