@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from aaco.analytics.bottleneck.own_times import STRAGGLER
+from aaco.analytics.bottleneck.ranks import RankTime, Windows
+from aaco.analytics.timeline.idle import IdleTime
+from aaco.analytics.timeline.stragglers import Lateness, Stragglers
+from aaco.analytics.timeline.timeline import DeviceTime
+from aaco.analytics.timeline.windows import MARKERS, CaptureWindow
 from aaco.core import files, tables
 from aaco.core.machine import Gpu, Machine
 from aaco.core.session import RECORD, Session
@@ -20,6 +26,8 @@ from aaco.tracelake.share import archive
 MODELS = ("resnet50", "bert", "gpt2", "llama")
 DEVICES = ("MI300X", "MI250X", "H200", "EPYC")
 KERNELS = 40
+STEPS = 50  # of a trace
+NAMED_PCT = 7.5  # of the time: a device that costs the others less is not called late
 SESSION_SD, PROCESS_SD, ITERATION_SD = 0.015, 0.005, 0.03  # of logarithms
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -28,7 +36,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 class FleetPlan:
     """A fleet: how many sessions, over how many groups and nodes, and what is planted in how many of them.
 
-    regressions: single sessions. stragglers: single processes. Both and slow nodes are slower by the given factor.
+    regressions: single sessions. stragglers: single processes. ranks: devices of each session that a trace recorded, 0:
+    no trace; slow_devices: single ones of these. All of them and slow nodes are slower by the given factor.
     """
 
     sessions: int
@@ -44,12 +53,15 @@ class FleetPlan:
     straggler: float = 1.10
     slow_nodes: int = 0
     slow_node: float = 1.04
+    ranks: int = 0
+    slow_devices: int = 0
+    slow_device: float = 1.10
     seed: int = 7
 
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """One session of a fleet: its identity, its level, and the factor of each of its processes."""
+    """One session of a fleet: its identity, its level, and the factor of each of its processes and devices."""
 
     number: int
     model: str
@@ -58,6 +70,7 @@ class SessionPlan:
     created: datetime
     level_ms: float
     processes: tuple[float, ...]
+    ranks: tuple[float, ...] = ()
 
     @property
     def session_id(self) -> str:
@@ -67,11 +80,12 @@ class SessionPlan:
 
 @dataclass(frozen=True)
 class Planted:
-    """What has to be found: session ids; (session id, process); node ids."""
+    """What has to be found: session ids; (session id, process); node ids; (session id, rank)."""
 
     regressions: frozenset[str]
     stragglers: frozenset[tuple[str, int]]
     slow_nodes: frozenset[str]
+    slow_devices: frozenset[tuple[str, int]] = frozenset()
 
 
 def sessions(plan: FleetPlan) -> tuple[list[SessionPlan], Planted]:
@@ -94,7 +108,21 @@ def sessions(plan: FleetPlan) -> tuple[list[SessionPlan], Planted]:
         row = SessionPlan(number, MODELS[model], DEVICES[device], node, created, level, tuple(factors.tolist()))
         rows.append(row)
         planted += [(row.session_id, late)] if number in straggling else []
-    return rows, Planted(frozenset(rows[number].session_id for number in regressed), frozenset(planted), slow)
+    rows, slow_devices = _with_ranks(rows, plan)
+    return rows, Planted(frozenset(rows[number].session_id for number in regressed), frozenset(planted), slow,
+                         slow_devices)
+
+
+def _with_ranks(rows: list[SessionPlan], plan: FleetPlan) -> tuple[list[SessionPlan], frozenset[tuple[str, int]]]:
+    """Return the sessions with their devices, and those that are slow. Random numbers of their own leave the rest of
+    the fleet as it is without."""
+    random = np.random.default_rng((plan.seed, plan.ranks))
+    slow = {row: int(random.integers(plan.ranks)) for row in random.choice(len(rows), plan.slow_devices, replace=False)}
+    factors = random.lognormal(0, PROCESS_SD, (len(rows), plan.ranks))
+    for row, rank in slow.items():
+        factors[row, rank] *= plan.slow_device
+    rows = [replace(row, ranks=tuple(own.tolist())) for row, own in zip(rows, factors, strict=True)]
+    return rows, frozenset((rows[row].session_id, rank) for row, rank in slow.items())
 
 
 def write(folder: Path, plan: FleetPlan) -> Iterator[Path]:
@@ -136,6 +164,8 @@ def write_session(folder: Path, row: SessionPlan, plan: FleetPlan) -> Session:
         0, ITERATION_SD, plan.processes * plan.iterations)
     store.write(session, tables.INFERENCE_ITERS, _iterations(latencies, plan))
     store.write(session, tables.KERNEL_GROUPS, _kernels(row))
+    if row.ranks:
+        session.write_json(layout.finding("windows"), _windows(row))
     manifest.write(session, {})
     return session
 
@@ -160,3 +190,23 @@ def _kernels(row: SessionPlan) -> Any:
     total = (row.level_ms * 1e8 * share / share.sum()).astype(np.int64)
     return tables.KERNEL_GROUPS.build(family=["gemm"] * KERNELS, kernel_name=[f"kernel_{i}" for i in range(KERNELS)],
                                       calls=np.full(KERNELS, 100), total_ns=total)
+
+
+def _windows(row: SessionPlan) -> dict[str, Any]:
+    """Return windows.json of a trace of STEPS steps of one job: a device that is faster waits for the slowest one."""
+    own = [round(STEPS * 1e6 * row.level_ms * factor) for factor in row.ranks]
+    span, late = max(own), own.index(max(own))
+    window = CaptureWindow(0, MARKERS, "step", 0, STEPS - 1, STEPS, 0, span, 0, span)
+    times = tuple(RankTime(
+        0, device, None,
+        DeviceTime(0, device, 0, span, ns, span - ns, 0, 0, 0, STEPS, span, STEPS, span - ns, 0, 0, 0, 0),
+        IdleTime(0, device, None, None, 0, 0, {}, {}, 0), {"compute": ns}, span - ns, (), {}, 0, {}, ())
+        for device, ns in enumerate(own))
+    lateness = tuple(Lateness(0, device, None, STEPS * (device == late), 0, span - ns, 0, 0, 0)
+                     for device, ns in enumerate(own))
+    share = 100 * (1 - sorted(own)[len(own) // 2] / span)
+    named = share >= NAMED_PCT
+    waits = Stragglers("allreduce", STEPS, lateness, 1, late if named else None, share, 0, False,
+                       "" if named else "no rank is late throughout")
+    budgets = tuple({"compute": ns, STRAGGLER: span - ns} for ns in own)
+    return Windows((window,), times, budgets, late, waits).document()

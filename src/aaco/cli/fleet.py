@@ -40,10 +40,16 @@ class Asked:
 
 
 def question(function: Command) -> Command:
-    """Give a verb the options of all questions, as its first argument."""
+    """Give a verb that tests for changes the options of all questions, as its first argument."""
+    return click.option("--fdr", type=options.Real(0, 0.5, min_open=True), default=0.05, show_default=True,
+                        help="Share of false discoveries among what is listed.")(counting(function))
+
+
+def counting(function: Command) -> Command:
+    """Give a verb that tests nothing the options of all questions, as its first argument."""
     @wraps(function)
-    def asked(*, lake: Path | None, config_file: Path | None, model: str | None, device: str | None, fdr: float,
-              engine: str, address: str | None, as_json: bool, **own: Any) -> None:
+    def asked(*, lake: Path | None, config_file: Path | None, model: str | None, device: str | None, engine: str,
+              address: str | None, as_json: bool, fdr: float = 0.0, **own: Any) -> None:
         function(Asked(_lake(lake, config_file), _filter(model, device), fdr, _engine(engine, address), as_json), **own)
 
     command: Command = asked
@@ -52,8 +58,6 @@ def question(function: Command) -> Command:
                                 "local, which starts one on this machine."),
                    click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
                                 help="Where files are read: in this process, or by tasks of Ray."),
-                   click.option("--fdr", type=options.Real(0, 0.5, min_open=True), default=0.05, show_default=True,
-                                help="Share of false discoveries among what is listed."),
                    click.option("--device", help="Only sessions on this device."),
                    click.option("--model", help="Only sessions of this model.")):
         command = option(command)
@@ -176,7 +180,7 @@ def _print_regressions(document: dict[str, Any]) -> None:
 @click.option("--most", type=options.COUNT, default=20, show_default=True, help="Rows of each list.")
 @question
 def top(asked: Asked, most: int) -> None:
-    """What to look at first: slow nodes, processes that lag in their session, the longest kernels."""
+    """What to look at first: slow nodes, processes and devices that lag in their session, the longest kernels."""
     from aaco.fleet import answers
 
     _answer(answers.top(asked.lake, asked.choice, asked.fdr, most, asked.engine), asked.as_json, _print_top)
@@ -186,7 +190,7 @@ def top(asked: Asked, most: int) -> None:
 @metric_option
 @question
 def trend(asked: Asked, metric: str) -> None:
-    """Where each group of comparable sessions is heading, degrading first."""
+    """Where each group of comparable sessions is heading, degrading first, and where its level changed."""
     from aaco.fleet import answers
 
     document = answers.trend(asked.lake, metric, asked.choice, asked.fdr, asked.engine)
@@ -200,6 +204,9 @@ def _print_trend(document: dict[str, Any]) -> None:
             f"{row['trend'].replace('none', 'no trend')}, {row['moved_pct']:+.1f} % over {row['sessions']} sessions "
             f"(q = {row['q_value']:.1g})")
         say.line(f"{_group(row)}: {moved}")
+        for change in row["changes"]:
+            say.line(f"  changed at {change['session_id']}: {change['change_pct']:+.1f} %, {change['before']:.4g} to "
+                     f"{change['after']:.4g} {row['unit']}, {change['verdict']} (q = {change['q_value']:.1g})")
 
 
 @fleet.command()
@@ -220,8 +227,36 @@ def _print_heatmap(document: dict[str, Any]) -> None:
     for cell in document["cells"]:
         pooled = f", {cell['fingerprints']} fingerprints, each against its own" if cell["fingerprints"] > 1 else ""
         say.line(say.row([(cell["model"] or "n/a", 24), (cell["device"] or "n/a", 24), (cell["band"], 11)])
-                 + f"{cell['worse']} of {cell['judged']} worse ({100 * cell['share']:.1f} %){pooled}")
+                 + f"{cell['worse']} of {cell['judged']} worse ({100 * cell['share']:.1f} %){pooled}"
+                 + _per_ceiling(cell))
     _absent(document["absent"])
+
+
+def _per_ceiling(cell: dict[str, Any]) -> str:
+    if cell["per_tflops"] is None:
+        return ""
+    return f"; {cell['per_tflops']:.3g} samples/s for each TFLOP/s of the measured peak, across fingerprints"
+
+
+@fleet.command()
+@counting
+def scaling(asked: Asked) -> None:
+    """Scaling efficiency: throughput per device over that on the fewest devices that comparable sessions used.
+
+    Comparable: the same model, device, backend, machine, configuration and batch.
+    """
+    from aaco.fleet import answers
+
+    _answer(answers.scaling(asked.lake, asked.choice, asked.engine), asked.as_json, _print_scaling)
+
+
+def _print_scaling(document: dict[str, Any]) -> None:
+    for row in document["groups"]:
+        rate = f"{row['throughput']:.4g} {row['unit']} on {_devices(row['devices_used'])} ({row['sessions']} sessions)"
+        say.line(f"{_group(row)}: {rate}" + ("" if row["efficiency"] is None else (
+            f", efficiency {100 * row['efficiency']:.1f} % of {_devices(row['base_devices'])}")))
+    for row in document["absent"]:
+        say.line(f"{_group(row)}: no efficiency of {row['sessions']} sessions: {row['why_absent']}")
 
 
 @fleet.command()
@@ -229,7 +264,7 @@ def _print_heatmap(document: dict[str, Any]) -> None:
               help="Write to this file; - is standard output. On a terminal it goes to fleet.html.")
 @question
 def report(asked: Asked, output: Path | None) -> None:
-    """All of it as an HTML page of one file: regressions, slow nodes, stragglers, heat map, trends, kernels."""
+    """All of it as an HTML page of one file: regressions, nodes, stragglers, heat map, trends, scaling, kernels."""
     from aaco.fleet.overview import overview
     from aaco.report.renderers import fleet_page
 
@@ -307,7 +342,25 @@ def _engine(name: str, address: str | None) -> Engine:
 
 
 def _group(row: dict[str, Any]) -> str:
-    return f"{row['model'] or 'n/a'} on {row['device'] or 'n/a'} ({row['backend'] or 'n/a'}, {row['fingerprint']})"
+    several = f"{row['several_devices']} x " if row.get("several_devices") else ""
+    return (f"{row['model'] or 'n/a'} on {several}{row['device'] or 'n/a'} ({row['backend'] or 'n/a'}, "
+            f"{row['fingerprint']})")
+
+
+def _devices(count: int) -> str:
+    return f"{count} device{'s' if count > 1 else ''}"
+
+
+def _device(row: dict[str, Any]) -> str:
+    """Return how a device of a session is called: by its rank where that is known."""
+    return f"rank {row['rank']}" if row["rank"] is not None else f"device {row['device_id']}"
+
+
+def _skewed(row: dict[str, Any]) -> str:
+    late = (f"the others wait for {_device(row['straggler'])} ({row['straggler_pct']:.1f} % of the time)"
+            if row["straggler"] else row["why_no_straggler"])
+    return (f"skewed {row['session_id']}: {_device(row['slowest'])} is {row['skew_pct']:+.1f} % off the median of "
+            f"{row['devices']} devices; {late}")
 
 
 def _shifted(kind: str, row: dict[str, Any]) -> str:
@@ -328,6 +381,8 @@ def _print_top(document: dict[str, Any]) -> None:
     for row in document["stragglers"]:
         say.line(f"straggler {row['session_id']} process {row['process']}: {row['behind_pct']:+.1f} % behind the "
                  f"others of its session, node {row['node'] or 'not recorded'} (q = {row['q_value']:.1g})")
+    for row in document["device_skews"]:
+        say.line(_skewed(row))
     for row in document["kernels"]:
         say.line(f"kernel {row['kernel_name']}: {100 * row['share']:.1f} % of kernel time on {row['device'] or 'n/a'}, "
                  f"{row['total_ns'] / 1e6:.6g} ms, {row['calls']} calls, {row['sessions']} sessions")
@@ -349,9 +404,14 @@ def _print_card(document: dict[str, Any], most: int) -> None:
 
 def _card_row(row: dict[str, Any]) -> str:
     if row["level"] is None:
-        return f"{row['session_id']}: no level, {row['why_absent']}"
+        return f"{row['session_id']}: no level, {row['why_absent']}{_card_devices(row)}"
     slowest = row["slowest_process_pct"]
     spread = "" if slowest is None else f", slowest of {row['processes']} processes {slowest:+.1f} %"
     judged = (f"{row['verdict']}, {row['change_pct']:+.1f} % (q = {row['q_value']:.1g})" if row["verdict"]
               else f"not judged, {row['why_absent']}")
-    return f"{row['session_id']}: {row['level']:.4g} {row['unit']}{spread}; {judged}"
+    return f"{row['session_id']}: {row['level']:.4g} {row['unit']}{spread}{_card_devices(row)}; {judged}"
+
+
+def _card_devices(row: dict[str, Any]) -> str:
+    skew = row["device_skew_pct"]
+    return "" if skew is None else f", slowest device ({_device(row['slowest_device'])}) {skew:+.1f} %"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,19 @@ from aaco.fleet.lakes import open_store
 from aaco.fleet.scan import LOCAL, Engine, FleetFilter, Scan, ask
 from aaco.fleet.store import Place
 from aaco.governance import fleet
+from aaco.governance.changepoints import changes
+from aaco.governance.changepoints.changes import Change
 from aaco.tracelake.history.replicates import LATENCY, MEASURES
 
 SCHEMA_VERSION = 1
 FDR = 0.05
 AHEAD_NS = 300 * 10**9  # a session that is newer than its ingest by more than this comes from a clock that is ahead
-GROUP = ("model", "device", "backend", "fingerprint", "metric")
+# several_devices: on how many a session ran, where that is known and more than one.
+SAME = ("model", "device", "backend", "fingerprint")
+COMPARABLE = (*SAME, "several_devices")
+GROUP = (*COMPARABLE, "metric")
+NO_CHANGE = Change(0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0, 0)
+TOP = ("residuals", "processes", "device_skews", "kernels")
 BANDS = ((0.05, "excellent"), (0.15, "good"), (0.30, "degraded"))  # shares of sessions below these are called so
 WORST_BAND = "critical"
 
@@ -69,35 +76,59 @@ def regressions_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
 
 def top(lake: Place, choice: FleetFilter | None = None, fdr: float = FDR, most: int = 20,
         engine: Engine = LOCAL) -> dict[str, Any]:
-    """Return what to look at first: slow nodes, processes that lag in their session, the longest kernels."""
-    def question(scan: Scan) -> tuple[pa.Table, pa.Table, pa.Table]:
-        return scan.run("residuals"), scan.run("processes"), scan.run("kernels")
+    """Return what to look at first: slow nodes, processes that lag in their session, devices that are slower than the
+    others of their session, the longest kernels."""
+    def question(scan: Scan) -> dict[str, pa.Table]:
+        return {name: scan.run(name) for name in TOP}
 
-    return top_of(*ask(lake, question, choice or FleetFilter(), engine=engine), fdr, most)
+    return top_of(ask(lake, question, choice or FleetFilter(), engine=engine), fdr, most)
 
 
-def top_of(residuals: pa.Table, processes: pa.Table, kernels: pa.Table, fdr: float, most: int) -> dict[str, Any]:
-    """Return the same of the tables of the queries with these names."""
-    stragglers = _stragglers(processes, fdr)
+def top_of(tables: Mapping[str, pa.Table], fdr: float, most: int) -> dict[str, Any]:
+    """Return the same of the tables of the queries in TOP."""
+    stragglers = _stragglers(tables["processes"], fdr)
     return document({
-        "fdr": fdr, **_nodes(residuals, fdr), "stragglers": stragglers[:most], "stragglers_found": len(stragglers),
-        "kernels": kernels.slice(0, most).to_pylist()})
+        "fdr": fdr, **_nodes(tables["residuals"], fdr), "stragglers": stragglers[:most],
+        "stragglers_found": len(stragglers), **_device_skews(tables["device_skews"], most),
+        "kernels": tables["kernels"].slice(0, most).to_pylist()})
+
+
+def scaling(lake: Place, choice: FleetFilter | None = None, engine: Engine = LOCAL) -> dict[str, Any]:
+    """Return the scaling efficiency of comparable sessions: throughput per device over that on the smallest number of
+    devices that they recorded. It is absent where only one number was recorded, or none is known."""
+    return scaling_of(ask(lake, lambda scan: scan.run("scaling"), choice or FleetFilter(), engine=engine))
+
+
+def scaling_of(table: pa.Table) -> dict[str, Any]:
+    """Return the same of the table of queries/reduce/scaling.sql."""
+    rows = table.to_pylist()
+    return document({
+        "groups": [{name: row[name] for name in (*SAME, "devices_used", "sessions", "throughput", "base_devices",
+                                                 "base_sessions", "base", "unit", "efficiency")}
+                   for row in rows if row["numbers"] > 1 and row["devices_used"] is not None],
+        "absent": [{name: row[name] for name in (*SAME, "devices_used", "sessions")} | {
+            "why_absent": row["why_absent"] or f"recorded on {row['devices_used']} device"
+            f"{'s' if row['devices_used'] > 1 else ''} only"}
+            for row in rows if row["numbers"] < 2 or row["devices_used"] is None]})
 
 
 def trend(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR,
           engine: Engine = LOCAL) -> dict[str, Any]:
-    """Return where each group of comparable sessions is heading: Theil and Sen's slope, Mann and Kendall's test, their
-    false discoveries kept to a share `fdr` over the fleet."""
+    """Return where each group of comparable sessions is heading: Theil and Sen's slope, Mann and Kendall's test, and
+    where its level changed; of either the false discoveries are kept to a share `fdr` over the fleet."""
     return trend_of(_residuals(lake, metric, choice, engine), metric, fdr)
 
 
 def trend_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
     """Return the same of the residuals of queries/reduce/residuals.sql."""
-    groups = [_group_trend(rows) for rows in _groups(table)]
+    parts = list(_groups(table))
+    groups = [_group_trend(rows) for rows in parts]
     q = fleet.q_values(np.array([np.nan if row["p_value"] is None else row["p_value"] for row in groups], np.float64))
     for row, value in zip(groups, q, strict=True):
         row["q_value"] = value
         row["trend"] = None if np.isnan(value) else _direction(row, value <= fdr)
+    for row, changed in zip(groups, _changes(parts, fdr), strict=True):
+        row |= changed
     return document({"metric": metric, "fdr": fdr, "groups": groups})
 
 
@@ -106,15 +137,18 @@ def heatmap(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = Non
     """Return for each model and device the share of judged sessions that are worse than comparable ones.
 
     A session is compared within its fingerprint only; a cell says how many fingerprints it puts together. A cell
-    without a judged session is absent.
+    without a judged session is absent. Throughput for the device's measured ceilings compares across fingerprints.
     """
-    return heatmap_of(_residuals(lake, metric, choice, engine), metric, fdr)
+    tables = _with_residuals(lake, metric, choice, engine, "per_ceiling")
+    return heatmap_of(tables["residuals"], tables["per_ceiling"], metric, fdr)
 
 
-def heatmap_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
-    """Return the same of the residuals of queries/reduce/residuals.sql."""
+def heatmap_of(table: pa.Table, per_ceiling: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
+    """Return the same of the tables of queries/reduce/residuals.sql and per_ceiling.sql."""
     table = table.append_column("q", pa.array(q_values_of(table, "sessions"), from_pandas=False))
-    cells = [_cell(model, device, rows, fdr) for (model, device), rows in _by(table, ("model", "device"))]
+    normalised = {(row["model"], row["device"]): row for row in per_ceiling.to_pylist()}
+    cells = [_cell(model, device, rows, fdr) | _normalised(normalised.get((model, device)))
+             for (model, device), rows in _by(table, ("model", "device"))]
     return document({"metric": metric, "fdr": fdr, "cells": [cell for cell in cells if cell["judged"]],
                       "absent": [cell for cell in cells if not cell["judged"]]})
 
@@ -131,15 +165,21 @@ def _distinct(rows: list[Any], name: str) -> list[str]:
 
 def _residuals(lake: Place, metric: str, choice: FleetFilter | None, engine: Engine) -> pa.Table:
     """Return each session's distance from its base. Raise UsageError for a metric that none of the sessions has."""
-    def question(scan: Scan) -> tuple[pa.Table, list[str]]:
-        table = scan.run("residuals")
-        return table, [] if table.num_rows else scan.run("metrics")["metric"].to_pylist()
+    return _with_residuals(lake, metric, choice, engine)["residuals"]
 
-    table, present = ask(lake, question, choice or FleetFilter(), metric, engine)
-    if present or (not table.num_rows and metric not in MEASURES):
+
+def _with_residuals(lake: Place, metric: str, choice: FleetFilter | None, engine: Engine,
+                    *names: str) -> dict[str, pa.Table]:
+    """Return the same, and the tables of other queries, all of one state of the lake."""
+    def question(scan: Scan) -> tuple[dict[str, pa.Table], list[str]]:
+        tables = {name: scan.run(name) for name in ("residuals", *names)}
+        return tables, [] if tables["residuals"].num_rows else scan.run("metrics")["metric"].to_pylist()
+
+    tables, present = ask(lake, question, choice or FleetFilter(), metric, engine)
+    if present or (not tables["residuals"].num_rows and metric not in MEASURES):
         raise UsageError(f"no session of the lake has values of {metric!r}, so there is no base",
                          f"one of {', '.join(present or MEASURES)}")
-    return table
+    return tables
 
 
 def q_values_of(table: pa.Table, count: str) -> Any:
@@ -149,7 +189,7 @@ def q_values_of(table: pa.Table, count: str) -> Any:
 
 
 def _session(row: dict[str, Any], q: float) -> dict[str, Any]:
-    return {name: row[name] for name in ("session_id", "time_ns", *GROUP[:4], "node", "unit", "level", "base",
+    return {name: row[name] for name in ("session_id", "time_ns", *COMPARABLE, "node", "unit", "level", "base",
                                          "sessions")} | {"change_pct": 100 * float(np.expm1(row["residual"])),
                                                          "q_value": float(q)}
 
@@ -157,9 +197,9 @@ def _session(row: dict[str, Any], q: float) -> dict[str, Any]:
 def _not_judged(table: pa.Table, q: Any) -> list[dict[str, Any]]:
     """Return the groups of sessions that nothing is said of, each with the reason."""
     rows = table.filter(pa.array(np.isnan(q)))
-    return [dict(zip(GROUP[:4], key, strict=True)) | {
+    return [dict(zip(COMPARABLE, key, strict=True)) | {
         "sessions": part.num_rows, "why_absent": why_not(part["sessions"][0].as_py())}
-        for key, part in _by(rows, GROUP[:4])]
+        for key, part in _by(rows, COMPARABLE)]
 
 
 def why_not(sessions: int) -> str:
@@ -188,10 +228,25 @@ def _nodes(table: pa.Table, fdr: float) -> dict[str, Any]:
 def _stragglers(table: pa.Table, fdr: float) -> list[dict[str, Any]]:
     q = q_values_of(table, "peers")
     listed = np.flatnonzero((q <= fdr) & (table["residual"].to_numpy() > 0))
-    rows = [{name: row[name] for name in ("session_id", "process", *GROUP[:4], "node")}
+    rows = [{name: row[name] for name in ("session_id", "process", *COMPARABLE, "node")}
             | {"behind_pct": 100 * float(np.expm1(row["residual"])), "q_value": float(value)}
             for row, value in zip(table.take(listed).to_pylist(), q[listed], strict=True)]
     return sorted(rows, key=lambda row: (-row["behind_pct"], row["session_id"], row["process"]))
+
+
+def _device_skews(table: pa.Table, most: int) -> dict[str, Any]:
+    """Return the sessions with the slowest devices, and of how many there are no times, by the reason."""
+    measured = [row for row in table.slice(0, most).to_pylist() if row["skew"] is not None]
+    absent = Counter(table["why_absent"].drop_null().to_pylist())
+    return {"device_skews": [skewed(row) for row in measured], "device_skews_found": table.num_rows - absent.total(),
+            "no_device_times": [{"why_absent": why, "sessions": count} for why, count in sorted(absent.items())]}
+
+
+def skewed(row: dict[str, Any]) -> dict[str, Any]:
+    """Return how much longer than the median of its devices the slowest one of a session takes, in per cent, and the
+    device that the others wait for throughout, or why none is named."""
+    return {name: row[name] for name in ("session_id", *COMPARABLE, "node", "devices", "slowest", "straggler",
+                                         "straggler_pct", "why_no_straggler")} | {"skew_pct": 100 * (row["skew"] - 1)}
 
 
 def _groups(table: pa.Table) -> Iterator[pa.Table]:
@@ -221,6 +276,34 @@ def _group_trend(rows: pa.Table) -> dict[str, Any]:
     return described | {"moved_pct": 100 * float(np.expm1(moved)), "p_value": p_value, "why_absent": ""}
 
 
+def _changes(parts: Sequence[pa.Table], fdr: float) -> list[dict[str, Any]]:
+    """Return where the level of each group changed, with the false discoveries kept to a share `fdr` over all groups;
+    a group without a change counts as one test that found nothing."""
+    courses = [_course(rows) for rows in parts]
+    tests = [max(len(changed), 1) for changed, _ in courses]
+    p = [change.p_value for changed, _ in courses for change in changed or (NO_CHANGE,)]
+    q = np.split(fleet.q_values(np.array(p, np.float64)), np.cumsum(tests, dtype=np.int64))[:-1]
+    return [{"changes": [_changed(change, rows, value) for change, value in zip(changed, own, strict=False)
+                         if value <= fdr], "why_no_changes": why}
+            for (changed, why), rows, own in zip(courses, parts, q, strict=True)]
+
+
+def _course(rows: pa.Table) -> tuple[tuple[Change, ...], str]:
+    try:
+        return changes.course(rows["level"].to_numpy()).changes, ""
+    except Absent as reason:
+        return (), str(reason)
+
+
+def _changed(change: Change, rows: pa.Table, q: float) -> dict[str, Any]:
+    first = rows.slice(change.index, 1).to_pylist()[0]
+    rises_are_worse = first["direction"] == "lower_is_better"
+    return {"session_id": first["session_id"], "time_ns": first["time_ns"], "before": change.before,
+            "after": change.after, "change_pct": change.change_pct, "low_pct": change.low_pct,
+            "high_pct": change.high_pct, "q_value": float(q),
+            "verdict": "worse" if (change.change_pct > 0) == rises_are_worse else "better"}
+
+
 def _direction(row: dict[str, Any], significant: bool) -> str:
     if not significant or not row["moved_pct"]:
         return "none"
@@ -236,6 +319,14 @@ def _cell(model: str | None, device: str | None, rows: pa.Table, fdr: float) -> 
             "share": share, "band": None if share is None else _band(share),
             "fingerprints": len(rows["fingerprint"].unique()),
             "why_absent": "" if judged else why_not(max(rows["sessions"].to_pylist()))}
+
+
+def _normalised(row: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the throughput of a cell for each TFLOP/s and TB/s of its device's measured ceilings."""
+    if row is None or not row["calibrated"]:
+        return {"per_tflops": None, "per_tb_per_s": None, "calibrated": 0,
+                "why_not_normalised": "no session has the measured ceilings of its device (aaco calibrate)"}
+    return {name: row[name] for name in ("per_tflops", "per_tb_per_s", "calibrated")} | {"why_not_normalised": ""}
 
 
 def _band(share: float) -> str:

@@ -85,7 +85,7 @@ class Catalog:
         """Enter a session that has its facts in landing; return whether it is new. Raise UsageError where a session of
         this id with other facts is here."""
         row = self._connection.execute("SELECT facts FROM sessions WHERE session_id = ?", [facts.session_id]).fetchone()
-        if row and row[0] != facts.sha256:
+        if row and row[0] != facts.sha256 and row[0] not in facts.earlier_digests():
             raise UsageError(f"session {facts.session_id} is in the lake with other facts",
                              "two bundles claim one id: compare their digests (aaco bundle verify)")
         self._connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", [source, facts.session_id])

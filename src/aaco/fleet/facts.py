@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aaco.core.errors import BadBundle, first_line
-from aaco.core.tables.spec import FLAG, INT, TEXT, TableSpec
+from aaco.core.tables.spec import FLAG, INT, REAL, TEXT, TableSpec
 
+BEFORE = "ingested by an earlier version of aaco, which did not keep it"  # of facts that a later version added
 MOST_KERNELS = 200  # by name, those that took the most time: of the others only the sum is kept
 
 # Parquet calls what is in a list `element`: under another name a file that was read would be written with other bytes.
@@ -21,6 +22,8 @@ SAMPLES = pa.list_(pa.field("element", pa.struct([
     ("direction", pa.string()), ("iterations", pa.int64())])))
 KERNELS = pa.list_(pa.field("element", pa.struct([
     ("family", pa.string()), ("kernel_name", pa.string()), ("calls", pa.int64()), ("total_ns", pa.int64())])))
+DEVICE_TIMES = pa.list_(pa.field("element", pa.struct([
+    ("capture", pa.int64()), ("device_id", pa.int64()), ("rank", pa.int64()), ("own_ns", pa.float64())])))
 FACTS = TableSpec("fleet_facts", "facts.parquet", "One row per session of the fleet.", {
     "session_id": (TEXT, "the session's id, unique over machines"),
     "time_ns": (INT, "when it was created, by its node's clock, since the epoch"),
@@ -45,7 +48,20 @@ FACTS = TableSpec("fleet_facts", "facts.parquet", "One row per session of the fl
     "kernels_left_out": (INT, "how many more there were"),
     "left_out_ns": (INT, "time of those"),
     "why_no_kernels": (TEXT, "the reason if there are none"),
-}, never_null=("session_id", "time_ns", "month", "fingerprint"))
+    "fp32_flops": (REAL, "measured peak of what ran it, operations a second; null: not calibrated"),
+    "dram_bytes_per_s": (REAL, "measured bandwidth of its memory; null: not calibrated"),
+    "devices_used": (INT, "on how many devices it ran"),
+    "why_no_devices_used": (TEXT, "the reason if that is not known"),
+    "device_times": (DEVICE_TIMES, "each device's time in a judged step, or in the window where steps are not counted, "
+                                   "without waits for a late one; null: recorded before version 2"),
+    "why_no_device_times": (TEXT, "the reason if there are none"),
+    "straggler": (INT, "place in device_times of the device that the others wait for throughout"),
+    "straggler_pct": (REAL, "share of the time that this takes"),
+    "why_no_straggler": (TEXT, "the reason if none is named"),
+}, never_null=("session_id", "time_ns", "month", "fingerprint"), version=2)
+# The columns that a version added. Of rows of an earlier version they are null.
+ADDED = {2: ("fp32_flops", "dram_bytes_per_s", "devices_used", "why_no_devices_used", "device_times",
+             "why_no_device_times", "straggler", "straggler_pct", "why_no_straggler")}
 
 
 @dataclass(frozen=True)
@@ -64,6 +80,14 @@ class BundleFacts:
     def sha256(self) -> str:
         """Return the digest of the content; equal facts have equal bytes."""
         return hashlib.sha256(self.content).hexdigest()
+
+    def earlier_digests(self) -> Iterator[str]:
+        """Yield the digest of the same facts as each earlier version wrote them."""
+        table = parse(self.content, self.session_id)
+        for version in range(FACTS.version - 1, 0, -1):
+            table = table.drop_columns(ADDED[version + 1])
+            stamp = {**table.schema.metadata, b"aaco.version": str(version).encode()}
+            yield hashlib.sha256(content(table.replace_schema_metadata(stamp))).hexdigest()
 
 
 def content(table: pa.Table) -> bytes:

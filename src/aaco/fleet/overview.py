@@ -19,11 +19,12 @@ from aaco.fleet.store import Place
 from aaco.tracelake.history.replicates import LATENCY
 
 MOST = 20  # rows of each list of `top`
+ASKED = (*answers.TOP, "scaling", "per_ceiling", "unmeasured")
 
 
 def overview(lake: Place, choice: FleetFilter | None = None, fdr: float = answers.FDR,
              engine: Engine = LOCAL) -> dict[str, Any]:
-    """Return status, regressions, slow nodes, stragglers, kernels, heat map and trends of a lake, by latency."""
+    """Return status, regressions, nodes, stragglers, kernels, heat map, trends and scaling of a lake, by latency."""
     return _overview(lake, choice or FleetFilter(), fdr, MOST, engine)[0]
 
 
@@ -36,28 +37,35 @@ def card(paths: Sequence[Path], fdr: float = answers.FDR, most: int = MOST, show
 
     with tempfile.TemporaryDirectory(prefix="aaco-fleet-") as folder:
         done = ingest(Path(folder), bundles(paths), os.cpu_count() or 1, show)
-        document, residuals, processes, unmeasured = _overview(Path(folder), FleetFilter(), fdr, most)
+        document, tables = _overview(Path(folder), FleetFilter(), fdr, most)
     del document["status"]["lake"]  # it is gone
-    listed = [*_measured(residuals, _lags(processes), fdr), *map(_unmeasured, unmeasured.to_pylist())]
+    skews = {row["session_id"]: row for row in tables["device_skews"].to_pylist()}
+    listed = [*_measured(tables["residuals"], _lags(tables["processes"]), fdr),
+              *map(_unmeasured, tables["unmeasured"].to_pylist())]
+    listed = [row | _of_devices(skews[row["session_id"]]) for row in listed]
     return answers.document({**document, "refused": done.refused,
                              "listed": sorted(listed, key=lambda row: (row["time_ns"], row["session_id"]))})
 
 
 def _overview(lake: Place, choice: FleetFilter, fdr: float, most: int,
-              engine: Engine = LOCAL) -> tuple[dict[str, Any], pa.Table, pa.Table, pa.Table]:
-    """Return the overview, and the tables of residuals, processes and sessions without a level."""
-    def question(scan: Scan) -> tuple[pa.Table, ...]:
-        return tuple(scan.run(name) for name in ("residuals", "processes", "kernels", "unmeasured"))
+              engine: Engine = LOCAL) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+    """Return the overview, and the tables that it was made of, by the names of their queries."""
+    def question(scan: Scan) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        begun = {name: scan.begin(name) for name in ASKED}
+        residuals = begun["residuals"].result()
+        # These need no other table: they are computed while the other queries run.
+        of_levels = {"status": answers.status(lake), "regressions": answers.regressions_of(residuals, LATENCY, fdr),
+                     "trend": answers.trend_of(residuals, LATENCY, fdr)}
+        return of_levels, {name: answer.result() for name, answer in begun.items()}
 
-    residuals, processes, kernels, unmeasured = ask(lake, question, choice, engine=engine)
-    reasons = Counter(unmeasured["why_absent"].to_pylist())
+    of_levels, tables = ask(lake, question, choice, engine=engine)
+    reasons = Counter(tables["unmeasured"]["why_absent"].to_pylist())
     return answers.document({
-        "metric": LATENCY, "fdr": fdr, "status": answers.status(lake),
-        "regressions": answers.regressions_of(residuals, LATENCY, fdr),
-        "top": answers.top_of(residuals, processes, kernels, fdr, most),
-        "heatmap": answers.heatmap_of(residuals, LATENCY, fdr), "trend": answers.trend_of(residuals, LATENCY, fdr),
+        "metric": LATENCY, "fdr": fdr, **of_levels, "top": answers.top_of(tables, fdr, most),
+        "heatmap": answers.heatmap_of(tables["residuals"], tables["per_ceiling"], LATENCY, fdr),
+        "scaling": answers.scaling_of(tables["scaling"]),
         "unmeasured": [{"why_absent": why, "sessions": count} for why, count in sorted(reasons.items())],
-    }), residuals, processes, unmeasured
+    }), tables
 
 
 def _measured(residuals: pa.Table, lags: dict[str, float], fdr: float) -> Iterator[dict[str, Any]]:
@@ -78,8 +86,18 @@ def _unmeasured(row: dict[str, Any]) -> dict[str, Any]:
                                             "q_value", "verdict")) | {"why_absent": row["why_absent"]}
 
 
+def _of_devices(row: dict[str, Any]) -> dict[str, Any]:
+    """Return how far the slowest device of a session is behind its median device, and the one that others wait for."""
+    if row["skew"] is None:
+        return {"device_skew_pct": None, "slowest_device": None, "straggler_device": None,
+                "why_no_device_skew": row["why_absent"]}
+    skewed = answers.skewed(row)
+    return {"device_skew_pct": skewed["skew_pct"], "slowest_device": skewed["slowest"],
+            "straggler_device": skewed["straggler"], "why_no_device_skew": ""}
+
+
 def _described(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in ("session_id", "time_ns", *answers.GROUP[:4], "node")}
+    return {name: row[name] for name in ("session_id", "time_ns", *answers.COMPARABLE, "node")}
 
 
 def _verdict(residual: float, q: float, fdr: float) -> str:

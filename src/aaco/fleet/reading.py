@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from aaco.analytics.bottleneck.own_times import ALONE, RankTimes
+from aaco.analytics.quality import co_tenants
 from aaco.collectors.inventory import environment
 from aaco.core import files, tables
 from aaco.core.errors import AacoError, BadBundle, UsageError
@@ -22,17 +24,21 @@ from aaco.core.session import RECORD, Record, Session
 from aaco.core.tables.spec import TableSpec
 from aaco.fleet.facts import FACTS, MOST_KERNELS, BundleFacts, content
 from aaco.governance.compare import side_from_tables
+from aaco.runner import job
 from aaco.tracelake import documents, layout, manifest, store
 from aaco.tracelake.history import baselines
 from aaco.tracelake.history.replicates import IDENTITY, Replicate
 from aaco.tracelake.share import archive
 
-TAKEN = (RECORD, layout.MANIFEST, layout.ENVIRONMENT, tables.INFERENCE_ITERS.file, tables.KERNEL_GROUPS.file)
+WINDOWS = layout.finding("windows")
+TAKEN = (RECORD, layout.MANIFEST, layout.ENVIRONMENT, tables.INFERENCE_ITERS.file, tables.KERNEL_GROUPS.file, WINDOWS,
+         tables.SAMPLES.file)
 MEASURED = ("phase", "latency_ms", "process", "counted")
 NAMES = ("family", "kernel_name")
 SUMMED = (*NAMES, "calls", "total_ns")
+CEILINGS = ("fp32_flops", "dram_bytes_per_s")
+SAMPLED = ("name", "device_id", "value")
 REDACTED = ("samples", "kernels")  # long lists: the texts of one are our own, those of the other are redacted there
-HOST = "CPUExecutionProvider"
 
 
 def source_digest(path: Path) -> str:
@@ -106,7 +112,9 @@ def _row(session: Session, record: Record) -> dict[str, Any]:
             "git_commit": described["git_commit"], "git_branch": described["git_branch"], "tag": record.tag or None,
             "tool_version": record.tool_version, "synthetic_weights": record.synthetic_weights,
             "samples": _samples(replicate), "why_no_samples": why or None,
-            **_kernels(session, absent.get(tables.KERNEL_GROUPS.file, "no kernels recorded"))}
+            **_kernels(session, absent.get(tables.KERNEL_GROUPS.file, "no kernels recorded")),
+            **_ceilings(env, on_device=device not in (None, (env.get("machine") or {}).get("cpu_model"))),
+            **_of_devices(session, record)}
 
 
 def fingerprint(identity: Mapping[str, Any]) -> str:
@@ -142,9 +150,17 @@ def _device(env: Mapping[str, Any], backend: str | None) -> tuple[str | None, in
     gpus = machine.get("gpus") or []
     if backend is None or not machine:
         return None, None
-    if backend == HOST or not gpus:
+    if backend == job.CPU or not gpus:
         return machine.get("cpu_model"), machine.get("sockets")
     return Gpu(**{name: gpus[0].get(name) for name in Gpu.__dataclass_fields__}).name, len(gpus)
+
+
+def _ceilings(env: Mapping[str, Any], on_device: bool) -> dict[str, float | None]:
+    """Return the measured ceilings of what ran it; None where only those of something else, or none, were measured."""
+    machine = env.get("machine") or {}
+    is_its_own = bool((machine.get("card") or {}).get("device")) == on_device
+    ceilings = (machine.get("ceilings") or {}) if is_its_own else {}
+    return {name: ceilings.get(name) for name in CEILINGS}
 
 
 def _kernels(session: Session, why: str) -> dict[str, Any]:
@@ -157,3 +173,50 @@ def _kernels(session: Session, why: str) -> dict[str, Any]:
     return {"kernels": [row | {name: redact_json(row[name]) for name in NAMES} for row in kept],
             "kernels_left_out": len(remainder), "left_out_ns": sum(row["total_ns"] for row in remainder),
             "why_no_kernels": None}
+
+
+def _of_devices(session: Session, record: Record) -> dict[str, Any]:
+    """Return on how many devices a session ran, and the time of each if several were recorded. Raise BadBundle."""
+    times = _device_times(session)
+    used, why = (len(times["device_times"]), None) if times["device_times"] else _devices_used(session, record)
+    return {"devices_used": used, "why_no_devices_used": why, **times}
+
+
+def _devices_used(session: Session, record: Record) -> tuple[int | None, str | None]:
+    """Return how many devices a run used, or why that is not known."""
+    if record.plan.get("command"):
+        return _devices_of_command(session)
+    if record.backend_ran in job.MEMORY:
+        return 1, None  # a session of ONNX Runtime works on the one device that its provider was set to
+    if record.backend_ran == job.CPU:
+        return None, f"{job.CPU} uses no device"
+    return None, "nothing recorded says how many devices it used"
+
+
+def _devices_of_command(session: Session) -> tuple[int | None, str | None]:
+    if not store.holds(session, tables.SAMPLES):
+        return None, "no telemetry of the devices that the command used (aaco run --telemetry)"
+    used = co_tenants.devices_by_processes(_columns(session, tables.SAMPLES, SAMPLED))
+    return (len(used[0]), None) if used else (None, "the telemetry shows no process of the command on a device")
+
+
+def _device_times(session: Session) -> dict[str, Any]:
+    """Return the own time of each device of one job, and which of them is late. Raise BadBundle."""
+    if not documents.holds(session, WINDOWS):
+        return _no_device_times("no work of a device was recorded")
+    times = RankTimes.of(files.read_json(session.folder / WINDOWS), str(session.folder / WINDOWS))
+    if len(times.ranks) < 2:
+        return _no_device_times("one device was recorded")
+    if not times.are_of_one_job:
+        return _no_device_times("captures without rank numbers: nothing says that they are of one job")
+    waits, late = times.stragglers, times.straggler
+    return {"device_times": [
+        {"capture": rank.capture, "device_id": rank.device_id, "rank": rank.rank, "own_ns": own_ns}
+        for rank, own_ns in zip(times.ranks, times.own_ns, strict=True)],
+        "why_no_device_times": None, "straggler": late, "straggler_pct": waits.share_pct if waits else None,
+        "why_no_straggler": None if late is not None else waits.why_none if waits else ALONE}
+
+
+def _no_device_times(why: str) -> dict[str, Any]:
+    return {"device_times": [], "why_no_device_times": why, "straggler": None, "straggler_pct": None,
+            "why_no_straggler": why}

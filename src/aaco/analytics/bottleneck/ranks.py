@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aaco.analytics.bottleneck.budget import Budget, Preempted, Unprofiled, budget
+from aaco.analytics.bottleneck.own_times import STRAGGLER, own_times_ns
 from aaco.analytics.bottleneck.work import Copied, DeviceWork
 from aaco.analytics.timeline.idle import IdleTime
 from aaco.analytics.timeline.steady_state import Block, SteadyState, Steps
@@ -24,7 +25,6 @@ from aaco.analytics.timeline.windows import MARKERS, REPETITION, WHOLE, CaptureW
 from aaco.core import documents
 from aaco.tracelake import layout
 
-STRAGGLER = "straggler"
 OF_ALL = (STRAGGLER, "communication")  # what no rank is late by: the ranks do it together
 RUNS = ("compute", "memory", "memory_latency", "kernel", "local_copy")  # of a rank's own parts, what its kernels are
 EXPLAINS = 0.5  # of what the others wait; a part that is larger by less is no cause
@@ -188,9 +188,8 @@ def _block(block: Block, window: CaptureWindow) -> Block:
 
 
 def _slowest(windows: Windows, budgets: Sequence[Budget]) -> int:
-    steps = [windows.window_of(rank).steps for rank in windows.ranks]
-    per = steps if all(steps) else [1] * len(steps)
-    own = [(spent.wall_ns - spent.parts_ns[STRAGGLER]) / count for spent, count in zip(budgets, per, strict=True)]
+    own = own_times_ns([windows.window_of(rank).steps for rank in windows.ranks],
+                       [spent.parts_ns for spent in budgets])
     return max(range(len(own)), key=lambda index: own[index])
 
 

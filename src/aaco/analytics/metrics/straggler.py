@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from aaco.analytics.bottleneck.ranks import STRAGGLER, Windows
+from aaco.analytics.bottleneck.own_times import ALONE, STRAGGLER
+from aaco.analytics.bottleneck.ranks import Windows
 from aaco.analytics.timeline.stragglers import Lateness
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
-
-ALONE = "no collective operation has several participants in the captures"
 
 
 @metric(unit="pct", better="lower", formula="100 x time in which a rank only waits for the last one / its wall, "

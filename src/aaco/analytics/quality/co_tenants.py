@@ -76,9 +76,8 @@ def _devices_of_run(gpu_events: pa.Table, samples: pa.Table | None, visible: Map
         raise Absent(unused)
     if visible.get("instance"):
         raise Absent(visible["why_not"])
-    for name, meaning in ((OWN, "the run's processes worked there"), (HELD, "the run's processes held it")):
-        if working_devices := _devices_above_zero(samples, name):
-            return working_devices, meaning
+    if used := devices_by_processes(samples):
+        return used
     if len(devices) == 1:
         return tuple(devices), "there is no other"
     if why_not := visible.get("why_not"):
@@ -103,6 +102,14 @@ def others(samples: pa.Table) -> pa.Table:
                      "container has process numbers of its own")
     others_samples = _samples_named(samples, OTHERS)
     return others_samples.filter(pc.is_in(others_samples["device_id"], worked["device_id"].unique()))
+
+
+def devices_by_processes(samples: pa.Table | None) -> tuple[tuple[int, ...], str] | None:
+    """Return the devices on which samples show the run's processes, and how they do; None if they show none."""
+    for name, meaning in ((OWN, "the run's processes worked there"), (HELD, "the run's processes held it")):
+        if devices := _devices_above_zero(samples, name):
+            return devices, meaning
+    return None
 
 
 def _devices_above_zero(samples: pa.Table | None, name: str) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ Name = Annotated[str | None, Query(max_length=300)]
 
 
 class FleetOverview(BaseModel):
-    """What `aaco fleet status`, `regressions`, `top`, `heatmap` and `trend` say, by one metric."""
+    """What `aaco fleet status`, `regressions`, `top`, `heatmap`, `trend` and `scaling` say, by one metric."""
 
     schema_version: int = 1
     metric: str = Field(examples=["latency_ms"])
@@ -27,10 +27,11 @@ class FleetOverview(BaseModel):
     top: dict[str, Any]
     heatmap: dict[str, Any]
     trend: dict[str, Any]
+    scaling: dict[str, Any] = {}
     unmeasured: list[dict[str, Any]] = Field(description="sessions without a value, by the reason")
 
 
 @router.get("/fleet", response_model=FleetOverview, summary="What is off in the fleet, where, and where it heads")
 async def fleet(lake: TheLake, model: Name = None, device: Name = None) -> Response:
-    """Regressions, slow nodes, stragglers, heat map, trends and kernels of the lake in `storage.fleet_dir`."""
+    """Regressions, slow nodes, stragglers, heat map, trends, scaling and kernels of the lake in `storage.fleet_dir`."""
     return respond(await lake.in_turn(lake.fleet.overview, FleetFilter(model or None, device or None)))

@@ -40,8 +40,11 @@ def tables(document: Document) -> Iterator[FleetTable]:
     yield _regressions(document)
     yield _nodes(document["top"])
     yield _stragglers(document["top"])
+    yield _device_skews(document["top"])
     yield _heat_map(document["heatmap"])
     yield _trends(document["trend"])
+    yield _changes(document["trend"])
+    yield _scaling(document["scaling"])
     yield _kernels(document["top"])
 
 
@@ -58,12 +61,20 @@ def facts(status: Document) -> list[Row]:
 
 
 def _listed(rows: Sequence[Document]) -> FleetTable:
-    cells = [(Cell(row["session_id"]), Cell(_level(row)), Cell(row["verdict"] or format.NA, row["verdict"] or "absent"),
+    cells = [(Cell(row["session_id"]), Cell(_level(row)),
+              Cell(row["verdict"] or format.NA, row["verdict"] or "absent"),
               Cell(_change(row["change_pct"])) if row["verdict"] else Cell(row["why_absent"], "absent"),
-              Cell(_change(row["slowest_process_pct"])), *_where(row)) for row in rows[:MOST_ROWS]]
+              Cell(_change(row["slowest_process_pct"])), _slowest_device(row), *_where(row))
+             for row in rows[:MOST_ROWS]]
     return FleetTable("listed", "Sessions", format.plural(len(rows), "session") + _first(rows) + ".",
-                      ("Session", "Level", "Verdict", "Against its base", "Slowest process", *WHERE), cells,
-                      frozenset({"Level", "Slowest process"}))
+                      ("Session", "Level", "Verdict", "Against its base", "Slowest process", "Slowest device",
+                                                         *WHERE), cells, frozenset({"Level", "Slowest process"}))
+
+
+def _slowest_device(row: Document) -> Cell:
+    if row["device_skew_pct"] is None:
+        return Cell(f"{format.NA}: {row['why_no_device_skew']}", "absent")
+    return Cell(f"{_change(row['device_skew_pct'])}, {device(row['slowest_device'])}")
 
 
 def _regressions(document: Document) -> FleetTable:
@@ -104,12 +115,50 @@ def _stragglers(top: Document) -> FleetTable:
          *_where(row)) for row in shown], frozenset({"Process", "Behind", "q"}))
 
 
+def _device_skews(top: Document) -> FleetTable:
+    shown, count = top["device_skews"][:MOST_ROWS], top["device_skews_found"]
+    lead = (f"{format.plural(count, 'session')} recorded several devices. Slowest: the longest own time in a step "
+            "against the median of the session's devices; straggler: the device that the others wait for throughout")
+    lead += f"; the {len(shown):,} with the largest skew are shown." if count > len(shown) else "."
+    lead += "".join(f" No times of devices: {format.plural(row['sessions'], 'session')}; {row['why_absent']}."
+                    for row in top["no_device_times"])
+    return FleetTable("devices", "Device skew", lead, ("Session", "Slowest", "Skew", "Straggler", "Devices", *WHERE), [
+        (Cell(row["session_id"]), Cell(device(row["slowest"])), Cell(_change(row["skew_pct"])),
+         Cell(f"{device(row['straggler'])}, {format.percent(row['straggler_pct'] / 100)} of the time", "worse")
+         if row["straggler"] else Cell(f"{format.NA}: {row['why_no_straggler']}", "absent"),
+         Cell(str(row["devices"])), *_where(row)) for row in shown], frozenset({"Skew", "Devices"}))
+
+
+def device(row: Document) -> str:
+    """Return how a device of a session is called: by its rank where that is known."""
+    return f"rank {row['rank']}" if row["rank"] is not None else f"device {row['device_id']}"
+
+
+def _scaling(asked: Document) -> FleetTable:
+    """Return the throughput on each number of devices. What has no efficiency says why."""
+    rows = asked["groups"]
+    lead = ("Efficiency: throughput per device over that on the fewest devices that comparable sessions used"
+            f"{_first(rows)}." if rows else "No comparable sessions ran on different numbers of devices.")
+    reasons: dict[str, int] = {}
+    for row in asked["absent"]:
+        reasons[row["why_absent"]] = reasons.get(row["why_absent"], 0) + row["sessions"]
+    lead += "".join(f" No efficiency: {format.plural(count, 'session')}; {why}." for why, count in reasons.items())
+    columns = ("Model", "Devices", "Throughput", "Efficiency", "Sessions", "Device", "Backend", "Fingerprint")
+    return FleetTable("scaling", "Scaling", lead, columns, [
+        (Cell(row["model"] or format.NA), Cell(str(row["devices_used"])),
+         Cell(format.quantity(row["throughput"], row["unit"])),
+         Cell("the base") if row["efficiency"] is None else Cell(format.percent(row["efficiency"])),
+         Cell(f"{row['sessions']:,}"), *_where(row, ("device", "backend", "fingerprint")))
+        for row in rows[:MOST_ROWS]], frozenset({"Devices", "Throughput", "Efficiency", "Sessions"}))
+
+
 def _heat_map(asked: Document) -> FleetTable:
     """Return a row for each model and a column for each device; a cell without a judged session says why."""
     cells = {(cell["model"], cell["device"]): cell for cell in (*asked["cells"], *asked["absent"])}
     models, devices = (sorted({key[place] for key in cells}, key=lambda name: name or "") for place in (0, 1))
     lead = ("Share of judged sessions that are worse than comparable ones: below 5 % excellent, below 15 % good, below "
-            "30 % degraded, else critical.")
+            "30 % degraded, else critical. Where machines were calibrated: samples per second for each TFLOP/s of the "
+            "measured peak, across fingerprints, which compares devices roughly.")
     return FleetTable("heatmap", "Heat map", lead, ("Model", *(device or format.NA for device in devices)), [
         (Cell(model or format.NA), *(_heat(cells.get((model, device))) for device in devices)) for model in models])
 
@@ -120,8 +169,9 @@ def _heat(cell: Document | None) -> Cell:
     if cell["band"] is None:
         return Cell(f"{format.NA}: {cell['why_absent']}", "absent")
     several = f", {cell['fingerprints']} fingerprints" if cell["fingerprints"] > 1 else ""
-    return Cell(f"{cell['band']}: {cell['worse']:,} of {cell['judged']:,} ({format.percent(cell['share'])}){several}",
-                f"band {cell['band']}")
+    per = "" if cell["per_tflops"] is None else f"; {cell['per_tflops']:.3g} per TFLOP/s"
+    share = f"{cell['worse']:,} of {cell['judged']:,} ({format.percent(cell['share'])})"
+    return Cell(f"{cell['band']}: {share}{several}{per}", f"band {cell['band']}")
 
 
 def _trends(asked: Document) -> FleetTable:
@@ -137,6 +187,20 @@ def _trends(asked: Document) -> FleetTable:
         (Cell(row["model"] or format.NA), Cell(row["trend"], looks[row["trend"]]), Cell(_change(row["moved_pct"])),
          Cell(f"{row['sessions']:,}"), Cell(_q(row)), *_where(row, ("device", "backend", "fingerprint")))
         for row in heading[:MOST_ROWS]], frozenset({"Change", "Sessions", "q"}))
+
+
+def _changes(asked: Document) -> FleetTable:
+    changed = [(change, group) for group in asked["groups"] for change in group["changes"]]
+    changed.sort(key=lambda pair: -pair[0]["time_ns"])
+    judged = sum(not group["why_no_changes"] for group in asked["groups"])
+    lead = (f"{format.plural(len(changed), 'change')} of level in {format.plural(judged, 'judged group')} of "
+            f"comparable sessions, the newest first{_first(changed)}.")
+    columns = ("First session", "Verdict", "Change", "Before", "After", "q", "Model", "Device", "Backend")
+    return FleetTable("changes", "Changes of level", lead, columns, [
+        (Cell(change["session_id"]), Cell(change["verdict"], change["verdict"]), Cell(_change(change["change_pct"])),
+         Cell(format.quantity(change["before"], group["unit"])), Cell(format.quantity(change["after"], group["unit"])),
+         Cell(_q(change)), *_where(group, ("model", "device", "backend")))
+        for change, group in changed[:MOST_ROWS]], frozenset({"Change", "Before", "After", "q"}))
 
 
 def _kernels(top: Document) -> FleetTable:
@@ -160,7 +224,8 @@ def _not_judged(groups: Sequence[Document]) -> str:
 
 
 def _where(row: Document, names: Sequence[str] = ("model", "device", "backend", "node")) -> tuple[Cell, ...]:
-    return tuple(Cell(format.cut(row[name] or format.NA, 40)) for name in names)
+    several = f"{row['several_devices']} x " if row.get("several_devices") else ""
+    return tuple(Cell((several if name == "device" else "") + format.cut(row[name] or format.NA, 40)) for name in names)
 
 
 def _level(row: Document) -> str:

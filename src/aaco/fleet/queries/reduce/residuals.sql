@@ -4,12 +4,12 @@ WITH based AS (
     SELECT *, count(*) OVER peers AS sessions, count(DISTINCT node) OVER peers AS nodes,
            median(ln(level)) OVER peers AS log_base
     FROM levels
-    WINDOW peers AS (PARTITION BY model, device, backend, fingerprint, metric)
+    WINDOW peers AS (PARTITION BY model, device, backend, fingerprint, several_devices, metric)
 ), shifted AS (
     SELECT *, CASE direction WHEN 'lower_is_better' THEN ln(level) - log_base ELSE log_base - ln(level) END AS residual
     FROM based
 )
 SELECT * EXCLUDE (log_base), exp(log_base) AS base, 1.4826 * median(abs(residual)) OVER peers AS sigma
 FROM shifted
-WINDOW peers AS (PARTITION BY model, device, backend, fingerprint, metric)
-ORDER BY model, device, backend, fingerprint, metric, time_ns, session_id
+WINDOW peers AS (PARTITION BY model, device, backend, fingerprint, several_devices, metric)
+ORDER BY model, device, backend, fingerprint, several_devices, metric, time_ns, session_id
