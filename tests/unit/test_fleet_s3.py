@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import time
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from aaco.cli import app
 from aaco.core.errors import AacoError, BadBundle, NoBaseline, StorageError, UsageError
-from aaco.fleet import answers, compaction, s3, signed
+from aaco.fleet import answers, compaction, remote, s3, signed
 from aaco.fleet import ingest as fleet_ingest
 from aaco.fleet.catalog import Catalog
 from aaco.fleet.ingest import bundles, ingest
@@ -374,3 +375,44 @@ def test_the_catalog_is_a_database_that_others_can_read(server: FakeS3, folder: 
     (tmp_path / "copy.db").write_bytes(content)
     with sqlite3.connect(tmp_path / "copy.db") as connection:
         assert connection.execute("SELECT count(*) FROM sessions").fetchone() == (3,)
+
+
+def test_bundles_in_a_bucket_enter_as_those_in_a_folder(server: FakeS3, folder: Path, tmp_path: Path) -> None:
+    """Mutation: what is damaged is refused by a name of a temporary file."""
+    paths = bundles([folder])
+    for path in paths[:4]:
+        server.objects[f"bundles/{path.name[:8]}/{path.name}"] = path.read_bytes(), time.time()
+    server.objects["bundles/broken.tar.zst"] = paths[5].read_bytes()[:1000], time.time()
+    server.objects["bundles/notes.txt"] = b"x", time.time()
+    url, lake = f"s3://{BUCKET}/bundles", ["--lake", str(tmp_path / "lake"), "--json"]
+    done = run("ingest", url, str(paths[4]), *lake)
+    assert done.exit_code == 2
+    document = json.loads(done.stdout)
+    assert (len(document["added"]), list(document["refused"])) == (5, [f"{url}/broken.tar.zst"])
+    assert str(tmp_path) not in json.dumps(document) and "aaco-fleet-" not in json.dumps(document)
+    ingest(tmp_path / "local", paths[:5])
+    assert answers.regressions(tmp_path / "lake") == answers.regressions(tmp_path / "local")
+    again = json.loads(run("ingest", f"{url}/{paths[0].name[:8]}/{paths[0].name}", *lake).stdout)
+    assert (again["added"], again["present"]) == ([], 1)
+
+
+def test_bundles_of_a_bucket_come_in_batches(server: FakeS3, folder: Path, tmp_path: Path,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in bundles([folder])[:5]:
+        server.objects[f"bundles/{path.name}"] = path.read_bytes(), time.time()
+    monkeypatch.setattr(remote, "MOST_OBJECTS", 2)
+    monkeypatch.setattr(remote, "SMALL_BYTES", 10)
+    assert len(remote.ingest_all(tmp_path / "lake", [Path(f"s3://{BUCKET}/bundles")]).added) == 5
+    sizes = {"a": 400, "b": 700, "c": 2000, "d": 1}
+    monkeypatch.setattr(remote, "MOST_BYTES", 1000)
+    assert [list(batch) for batch in remote._batches(sizes)] == [["a"], ["b"], ["c"], ["d"]]
+
+
+@pytest.mark.parametrize(("url", "why"), [
+    ("s3://lake/empty", "s3://lake/empty: no bundle is there"),
+    ("s3://nowhere/x", "s3://nowhere/x: no bundle is there"), ("s3://lake/a/../b", "no name of a lake")])
+def test_a_bucket_without_bundles_is_named_before_anything_is_written(server: FakeS3, folder: Path, tmp_path: Path,
+                                                                      url: str, why: str) -> None:
+    done = run("ingest", str(bundles([folder])[0]), url, "--lake", str(tmp_path / "lake"))
+    assert isinstance(done.exception, AacoError) and why in str(done.exception)
+    assert not (tmp_path / "lake").exists()

@@ -77,16 +77,15 @@ def fleet() -> None:
 @options.as_json
 def ingest(paths: tuple[Path, ...], workers: int | None, lake: Path | None, config_file: Path | None,
            as_json: bool) -> None:
-    """Take bundles into the lake, each once: bundle files, session folders, or folders of them.
+    """Take bundles into the lake, each once: bundle files, session folders, folders of them, or s3://BUCKET/PREFIX.
 
     Every hash is checked. What is damaged, incomplete, or has the id of another session is refused by itself; then the
     command exits with 2.
     """
-    from aaco.fleet import ingest as fleet_ingest
+    from aaco.fleet.remote import ingest_all
 
     with talk() as show:
-        done = fleet_ingest.ingest(_lake(lake, config_file), fleet_ingest.bundles(paths),
-                                   workers or os.cpu_count() or 1, show)
+        done = ingest_all(_lake(lake, config_file), paths, workers or os.cpu_count() or 1, show)
     for path, why in done.refused.items():
         say.aside(f"refused: {path}: {why}", "warning")
     _answer({"schema_version": 1, "added": done.added, "present": done.present, "refused": done.refused}, as_json,

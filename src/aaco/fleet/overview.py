@@ -33,10 +33,10 @@ def card(paths: Sequence[Path], fdr: float = answers.FDR, most: int = MOST, show
 
     refused: by path, why a bundle could not be read. Raise UsageError for a path that holds no bundle.
     """
-    from aaco.fleet.ingest import bundles, ingest  # a tenth of a second that an overview does not need
+    from aaco.fleet.remote import ingest_all  # a tenth of a second that an overview does not need
 
     with tempfile.TemporaryDirectory(prefix="aaco-fleet-") as folder:
-        done = ingest(Path(folder), bundles(paths), os.cpu_count() or 1, show)
+        done = ingest_all(Path(folder), paths, os.cpu_count() or 1, show)
         document, tables = _overview(Path(folder), FleetFilter(), fdr, most)
     del document["status"]["lake"]  # it is gone
     skews = {row["session_id"]: row for row in tables["device_skews"].to_pylist()}

@@ -36,9 +36,9 @@ TAKEN = (RECORD, layout.MANIFEST, layout.ENVIRONMENT, tables.INFERENCE_ITERS.fil
 MEASURED = ("phase", "latency_ms", "process", "counted")
 NAMES = ("family", "kernel_name")
 SUMMED = (*NAMES, "calls", "total_ns")
+REDACTED = ("samples", "kernels")  # long lists: the texts of one are our own, those of the other are redacted there
 CEILINGS = ("fp32_flops", "dram_bytes_per_s")
 SAMPLED = ("name", "device_id", "value")
-REDACTED = ("samples", "kernels")  # long lists: the texts of one are our own, those of the other are redacted there
 
 
 def source_digest(path: Path) -> str:

@@ -120,16 +120,22 @@ class S3Store:
 
     def leftovers(self, folder: str) -> list[str]:
         """Return the objects below a folder that are older than a day: a younger one may be named by a next commit."""
+        limit_ns = time.time_ns() - LEFT_S * 1e9
+        return [path for path, info in self._infos(f"{self._place}/{folder}") if info.mtime_ns < limit_ns]
+
+    def objects(self) -> dict[str, int]:
+        """Return every object below the prefix, with its bytes. Raise StorageError."""
+        return {path: info.size for path, info in self._infos(self._place)}
+
+    def _infos(self, place: str) -> list[tuple[str, Any]]:
         import pyarrow.fs as pafs
 
         try:
-            infos = self._arrow.get_file_info(pafs.FileSelector(f"{self._place}/{folder}", allow_not_found=True,
-                                                                recursive=True))
+            infos = self._arrow.get_file_info(pafs.FileSelector(place, allow_not_found=True, recursive=True))
         except OSError as error:
             raise self.failure(error) from error
-        limit_ns = time.time_ns() - LEFT_S * 1e9
-        return [info.path.removeprefix(f"{self._place}/") for info in infos
-                if info.type == pafs.FileType.File and info.mtime_ns < limit_ns]
+        return [(info.path.removeprefix(f"{self._place}/"), info) for info in infos
+                if info.type == pafs.FileType.File]
 
     def old_catalogs(self) -> list[str]:
         """Return catalogs that are older than a day and not the present one, and probes of that age. The present one is

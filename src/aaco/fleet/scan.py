@@ -94,7 +94,7 @@ class Scan:
         return self.begin(name).result()
 
     def begin(self, name: str) -> Future[pa.Table]:
-        """Return the same as soon as it is there: one query at a time is answered beside the caller."""
+        """Return the same as a future: queries run one after the other in a thread, while the caller computes."""
         return self._beside.submit(self._answer, name)
 
     def _answer(self, name: str) -> pa.Table:
