@@ -5,8 +5,9 @@
 Of every recorded change the trace before it is imported with its step time without a profiler. The track record is
 learned of all other families of workloads, and the expected gain and its 90 % interval come from it. So does the advice
 of the before's session. An alternative whose kinds of changes are all advised has the place of the first of them; what
-is not advised has none. A table and the claims are printed; the exit code is 1 where a bar is missed. --write also
-learns the record of all changes and writes the one that ships, src/aaco/analytics/advice/residuals.json.
+is not advised has none, and nothing is promised of it. A table and the claims are printed; the exit code is 1 where a
+bar is missed. --write also learns the record of all changes and writes the one that ships,
+src/aaco/analytics/advice/residuals.json.
 
 The changes are those of $AACO_CAPTURES/pairs (default ../shared/data) and of tests/captures/torch_changes, or of the
 folder that AACO_CHANGES names. Times of a process that had used a profiler are left out.
@@ -183,8 +184,8 @@ def judged(changes: Sequence[TriedChange]) -> list[JudgedChange]:
     others = {name: track_record.learn([change.recorded for change in changes
                                         if change.recorded and change.family != name])
               for name in {change.family for change in changes}}
-    advised = {change.before: change.session.advised(others[change.family]) for change in changes
-               if change.alternatives and change.session}
+    sessions = {change.before: (change.session, others[change.family]) for change in changes if change.session}
+    advised = {before: session.advised(record) for before, (session, record) in sessions.items()}
     return [replace(_judged(change, others[change.family]), place=_place(change, advised.get(change.before, [])))
             for change in changes]
 
@@ -213,6 +214,7 @@ def claims(changes: Sequence[JudgedChange]) -> Iterator[Claim]:
     middle = statistics.median(errors)
     yield Claim("error of log gain", f"median <= {MOST_ERROR:g}",
                 f"median {middle:.3f}, mean {statistics.mean(errors):.3f} of {len(errors)}", middle <= MOST_ERROR)
+    yield _controls(changes)
     yield from _rankings("all alternatives", changes, True)
     yield from _rankings("alternatives with an expected gain", known)
     yield from _rankings("alternatives with as many samples in a step",
@@ -226,6 +228,16 @@ def _intervals(title: str, known: Sequence[JudgedChange], barred: bool = False) 
     yield Claim(f"gains in their 90 % interval, {title}", f"95 % interval holds {LEVEL:g}", f"{held} of {len(known)} = "
                 f"{held / max(1, len(known)):.3f}, {low:.3f} .. {high:.3f}; median width x "
                 f"{math.exp(statistics.median(widths or [0.0])):.2f}", low <= LEVEL <= high if barred else None)
+
+
+def _controls(changes: Sequence[JudgedChange]) -> Claim:
+    """Return how many changes that gained nothing are not advised, so that nothing is promised of them."""
+    unchanged = [change for change in changes if change.tried.gain <= NO_GAIN]
+    promised = [f"{change.tried.before.partition('__')[0]}/{change.tried.change}" for change in unchanged
+                if change.place is not None]
+    return Claim("no-change controls of which nothing is promised", "all",
+                 f"{len(unchanged) - len(promised)} of {len(unchanged)}" + "".join(f" {name}" for name in promised),
+                 bool(unchanged) and not promised)
 
 
 def by_before(changes: Iterable[JudgedChange]) -> dict[str, list[JudgedChange]]:

@@ -33,8 +33,10 @@ def environment(folder: Path, wheel: Path, without: Collection[str] = ()) -> Pat
     for entry in _others(without):
         (beside / entry.name).symlink_to(entry)
     (packages / "locked.pth").write_text(f"{beside}\n")
+    # What is imported is compiled then: to compile a thousand files takes longer than what most callers do.
     subprocess.run([sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet", "--no-deps",
-                    "--no-index", "--no-build-isolation", "--disable-pip-version-check", wheel], check=True)
+                    "--no-index", "--no-build-isolation", "--no-compile", "--disable-pip-version-check", wheel],
+                   check=True)
     return folder / "bin"
 
 

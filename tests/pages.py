@@ -3,7 +3,8 @@
 What a block is follows from its language:
 
 bash      each line is a command; it must exit with 0, or as its end says: `# exits with 3`. One that ends with `&` goes
-          on in the background until the page ends; the next waits until it has said something.
+          on in the background until the page ends; the next waits until it has said something. A command of aaco that
+          only reads or writes files, and needs no shell, runs in the process of the tests, which has it imported.
 python    all of a page run in one process.
 a first line `# NAME.py` (`.yaml`, ...)  the block is a file of that name, written and not run.
 yaml, json, toml   parsed.      text   what a program prints.
@@ -26,6 +27,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -52,6 +54,11 @@ FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml|yml|json|toml))\n")
 EXITS = re.compile(r"\s+# exits with (\d)$")
 # On a busy machine there may be a real change between two measurements, and a limit that is missed.
 MAY_FIND = re.compile(r"aaco (compare|diff|regression|ci|sla check) ")
+# Commands that measure nothing, start nothing and change nothing of the machine.
+OF_FILES = {"baseline", "bundle", "check", "config", "critical-path", "diff", "drift", "env", "explain", "export",
+            "history", "import", "info", "kernels", "ls", "ops", "perfetto", "ranks", "report", "roofline", "sla",
+            "sql", "summary"}
+NEEDS_SHELL = re.compile(r"[][|&;<>$`*?{}~#!\\]")
 PYTHON = """
 import contextlib, io, json, sys, traceback
 space = {"__name__": "__main__"}
@@ -147,18 +154,19 @@ def walk(page: str, folder: Path, cache: Path) -> Walked:
     for name in ("tests", "examples", "benchmarks"):
         (folder / name).symlink_to(ROOT / name)
     with AROUND.get(page, nullcontext)(), ExitStack() as background:
-        environment = walked.aaco.environment(PATH=_path(folder), COLUMNS="80", AACO_LAB_DIR=str(folder / "lab"))
-        interpreter = _Interpreter(folder, environment, background)
+        extra = {"PATH": _path(folder), "COLUMNS": "80", "AACO_LAB_DIR": str(folder / "lab")}
+        run = partial(_run, aaco=walked.aaco, extra=extra, background=background)
+        interpreter = _Interpreter(folder, walked.aaco.environment(**extra), background)
         for block in blocks(page):
             for command in commands(block.before):
-                _run(command, folder, environment, background)
+                run(command)
             if block.not_run:
                 continue
             if block.file:
                 (folder / block.file).write_text(block.text)
             elif block.language == "bash":
                 for command in block.commands:
-                    walked.said[command] = _run(command, folder, environment, background)
+                    walked.said[command] = run(command)
             elif block.language == "python":
                 walked.said[block.text] = interpreter.run(block.text)
     return walked
@@ -172,15 +180,18 @@ def _path(folder: Path) -> str:
     return os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
-def _run(command: str, folder: Path, environment: dict[str, str], background: ExitStack) -> str:
+def _run(command: str, aaco: Aaco, extra: dict[str, str], background: ExitStack) -> str:
     """What a command says; what it says first, if it goes on in the background."""
-    expected = EXITS.search(command)
-    text = EXITS.sub("", command)
-    if text.rstrip().endswith(" &"):
-        return background.enter_context(_started(text.rstrip().removesuffix("&"), folder, environment))
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", text], cwd=folder, env=environment, text=True,
-                          capture_output=True, stdin=subprocess.DEVNULL, timeout=280)
+    expected, environment = EXITS.search(command), aaco.environment(**extra)
+    text = EXITS.sub("", command).rstrip()
+    if text.endswith(" &"):
+        return background.enter_context(_started(text.removesuffix("&"), aaco.folder, environment))
     codes = (int(expected[1]),) if expected else (0, 3) if MAY_FIND.match(text) else (0,)
+    program, *words = shlex.split(text) if not NEEDS_SHELL.search(text) else [""]
+    if program == "aaco" and words and words[0] in OF_FILES:
+        return aaco.inside(*words, expect=codes, **extra).stdout
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", text], cwd=aaco.folder, env=environment, text=True,
+                          capture_output=True, stdin=subprocess.DEVNULL, timeout=280)
     assert done.returncode in codes, f"{command}\nexit {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
     assert "Traceback" not in done.stderr
     return done.stdout

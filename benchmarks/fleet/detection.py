@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
+from aaco.core.arrays import Reals
 from aaco.core.statistics import exact_share
 from aaco.fleet import answers
 from aaco.fleet.compaction import compact
 from aaco.fleet.ingest import bundles, ingest
 from aaco.governance import fleet
 from benchmarks.claims import Claim
-from benchmarks.fleet._bundles import FleetPlan, sessions, write
+from benchmarks.fleet._bundles import SESSION_SD, FleetPlan, sessions, write
 
-SESSIONS, FLEETS, CLEAN = 1000, 5, 1000
-QUICK = {"SESSIONS": 300, "FLEETS": 1, "CLEAN": 100}
+SESSIONS, FLEETS, CLEAN, SERIES = 1000, 5, 1000, 200
+QUICK = {"SESSIONS": 300, "FLEETS": 1, "CLEAN": 100, "SERIES": 20}
+CHANGE, GROUPS, LONG, NEAR = 1.06, 16, 60, 2  # of a group's level; sessions of each; how near its place is found
 FDR = 0.05
 # groups, sessions of each, and how much the scatter differs from group to group (sd of its logarithm)
 SHAPES = ((1, 60, 0.3), (16, 8, 0.0), (16, 18, 0.3), (16, 60, 0.0), (16, 60, 0.3))
@@ -31,6 +34,40 @@ def claims(captures: Path) -> Iterator[Claim]:
         low, high = exact_share(alarms, CLEAN)
         yield Claim(f"alarms, {CLEAN} clean fleets of {groups} x {count}, scatter +-{differ:g}",
                     f"interval not above {FDR:g}", f"{alarms / CLEAN:.3f} ({low:.3f} to {high:.3f})", low <= FDR)
+    yield from _changes_of_level()
+
+
+def _changes_of_level() -> Iterator[Claim]:
+    alarms, found, others = 0, 0, 0
+    for seed in range(SERIES):
+        random = np.random.default_rng(seed)
+        alarms += bool(_changes(_levels(random)))
+        levels, place = _levels(random), int(random.integers(10, LONG - 10))
+        levels[0, place:] *= CHANGE
+        listed = _changes(levels)
+        near = [change for change in listed if abs(change - place) <= NEAR]
+        found, others = found + bool(near), others + len(listed) - len(near)
+    low, high = exact_share(alarms, SERIES)
+    yield Claim(f"alarms of changes of level, {SERIES} clean fleets of {GROUPS} x {LONG}",
+                f"interval not above {FDR:g}", f"{alarms / SERIES:.3f} ({low:.3f} to {high:.3f})", low <= FDR)
+    yield Claim(f"planted changes of {100 * (CHANGE - 1):.0f} % found within {NEAR} sessions", ">= 95 %",
+                f"{found} of {SERIES}; {others} others listed", found >= 0.95 * SERIES)
+
+
+def _levels(random: np.random.Generator) -> Reals:
+    return random.lognormal(0, SESSION_SD, (GROUPS, LONG))
+
+
+def _changes(levels: Reals) -> list[int]:
+    """Return the places of the changes that `aaco fleet trend` lists; those of group g begin at g x LONG."""
+    count = levels.size
+    table = pa.table({**{name: ["x"] * count for name in ("device", "backend", "fingerprint", "metric", "unit")},
+                      "model": np.arange(GROUPS).repeat(LONG).astype(str).tolist(), "time_ns": np.arange(count),
+                      "several_devices": pa.nulls(count, pa.int64()),
+                      "session_id": np.arange(count).astype(str).tolist(),
+                      "direction": ["lower_is_better"] * count, "level": levels.ravel()})
+    groups = answers.trend_of(table, "latency_ms", FDR)["groups"]
+    return [int(change["session_id"]) for group in groups for change in group["changes"]]
 
 
 def _planted() -> Iterator[Claim]:

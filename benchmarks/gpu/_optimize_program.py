@@ -24,7 +24,7 @@ LAUNCHES = 3
 class Shape(NamedTuple):
     """A launch: outputs, the length of the loop, the stride, how many numbers it reads, and its block.
 
-    pragma: before the loops of a source that was written badly on purpose.
+    pragma: before the loops. is_bad: the source was written badly on purpose.
     """
 
     kernel: str
@@ -34,21 +34,24 @@ class Shape(NamedTuple):
     inputs: int
     block: int = 256
     pragma: str = ""
+    is_bad: bool = False
 
 
 K = 1024
-CASES = {"strided": Shape("strided", K * 128, 128, K * 128, K * 128 * 128),
+LONG = (K * 128, 128, K * 128, K * 128 * 128)
+CASES = {"strided": Shape("strided", *LONG),
          "strided, few threads": Shape("strided", K * 16, K, K * 16, K * K * 16),
-         "sine, unrolled by 2": Shape("sine", K * 128, 128, K * 128, K * 128 * 128, pragma="unroll 2"),
-         "gathered, small blocks": Shape("gathered", K * 128, 128, K * K * 8, K * K * 8, block=32),
-         "strided, not unrolled": Shape("strided", K * 128, 128, K * 128, K * 128 * 128, block=64, pragma="unroll 1"),
+         "sine, unrolled by 2": Shape("sine", *LONG, pragma="unroll 2", is_bad=True),
+         "gathered": Shape("gathered", K * 128, 128, K * K * 8, K * K * 8),
+         "strided, not unrolled": Shape("strided", *LONG, block=64, pragma="unroll 1", is_bad=True),
+         "sum in memory": Shape("sum_in_memory", *LONG, is_bad=True),
          "chain": Shape("chain", K * 512, 4096, 0, K * 512),
          "four_chains": Shape("four_chains", K * 512, 2048, 0, K * 512),
          "product": Shape("product", K * K, K, 0, K * K),
          "row_softmax": Shape("row_softmax", K * 64, 128, 0, K * 64 * 128),
          "stencil": Shape("stencil", K * K * 2, 32, 0, K * K * 2),
-         "polynomial, not unrolled": Shape("polynomial", K * K * 2, 256, 0, K * K * 2, pragma="unroll 1"),
-         "root_mean_square": Shape("root_mean_square", K * 128, 128, K * 128, K * 128 * 128)}
+         "polynomial, not unrolled": Shape("polynomial", K * K * 2, 256, 0, K * K * 2, pragma="unroll 1", is_bad=True),
+         "root_mean_square, not unrolled": Shape("root_mean_square", *LONG, pragma="unroll 1", is_bad=True)}
 
 
 class Testbed(NamedTuple):
@@ -76,7 +79,18 @@ TESTBEDS = {
     "attention": Testbed(256, (*_memory(256 * 64, 512 * 64, 512 * 64, 256 * 64), ("int", 512), ("int", 64),
                                ("float", 0.125)), 4 * (512 + THREADS)),
     "in_place": Testbed(K * K // THREADS, (*_memory(K * K, K * K), ("float", 0.01), ("int", K * K)))}
+# What decides the shape of each, and the same kernels with less of it.
 SHAPED = {"softmax": WIDTH, "reduction": WIDTH, "matmul": 512, "gather": 512, "attention": 64, "in_place": K * K}
+LESS = ", less"
+OTHERS = {
+    "softmax": Testbed(1024, (*_memory(1024 * 512, 1024 * 512), ("int", 512))),
+    "reduction": Testbed(1024, (*_memory(1024 * 512, 1024), ("int", 512))),
+    "matmul": Testbed(512 * 512 // THREADS, (*_memory(512 * 256, 256 * 512, 512 * 512), ("int", 512), ("int", 512),
+                                             ("int", 256))),
+    "gather": Testbed(4096, (*_memory(8192 * 256), ("indices", 4096), *_memory(4096 * 256), ("int", 256))),
+    "attention": Testbed(256, (*_memory(256 * 32, 512 * 32, 512 * 32, 256 * 32), ("int", 512), ("int", 32),
+                               ("float", 0.125)), 4 * (512 + THREADS)),
+    "in_place": Testbed(K * 512 // THREADS, (*_memory(K * 512, K * 512), ("float", 0.01), ("int", K * 512)))}
 
 
 def numbers(count: int) -> np.ndarray:
@@ -93,8 +107,9 @@ def main(case: str, lock: str) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         gpu = DriverGpu("NVIDIA")
         arch = f"sm_{gpu.attribute('major')}{gpu.attribute('minor')}"
-        if case in TESTBEDS:
-            _launch_testbed(gpu, arch, case)
+        name = case.removesuffix(LESS)
+        if name in TESTBEDS:
+            _launch_testbed(gpu, arch, name, TESTBEDS[name] if case == name else OTHERS[name])
             return
         shape = CASES[case]
         module = gpu.load(compiled(SOURCE.read_text(), arch))
@@ -111,11 +126,10 @@ def main(case: str, lock: str) -> None:
             gpu.wait()
 
 
-def _launch_testbed(gpu: Any, arch: str, name: str) -> None:
+def _launch_testbed(gpu: Any, arch: str, name: str, testbed: Testbed) -> None:
     """Launch a kernel of native/testbeds LAUNCHES times."""
     from aaco.calibration.driver import ReadyLaunch, address
 
-    testbed = TESTBEDS[name]
     module = gpu.load(testbed_code(name, (NATIVE / f"{name}.hip.cpp").read_bytes(), arch))
     values: list[Any] = []
     for kind, value in testbed.arguments:

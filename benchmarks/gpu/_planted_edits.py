@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from benchmarks.gpu._optimize_program import SOURCE, Shape, numbers
 
 END = "out[at] = value;"
-UNROLLS = ("nounroll", "unroll 1", "unroll 2", "unroll 3", "unroll 4", "unroll 6", "unroll 8")  # as the rule has them
-BLOCKS = (64, 128, 256, 512, 1024)
 
 
 class PlantedEdit(NamedTuple):
@@ -85,20 +82,6 @@ def equal_speed(shape: Shape, count: int) -> Iterator[PlantedEdit]:
     for number in range(count):
         end = f"{END} if (n == -{number + 2}) out[0] = {number}.0f;"
         yield PlantedEdit(f"never taken {number}", edited(shape, end), frozenset())
-
-
-def unrolled(shape: Shape) -> Iterator[tuple[str, str]]:
-    """Yield each choice of an unroll pragma before the kernel's loops, and its text."""
-    text = kernel_text(shape)
-    text = re.sub(r"#pragma .*\n", "", text)
-    yield "no pragma", text
-    for choice in UNROLLS:
-        yield choice, text.replace("\tfor (", f"#pragma {choice}\n\tfor (")
-
-
-def blocks(shape: Shape) -> Iterator[tuple[int, int]]:
-    """Yield each other block, threads, with its grid: the same threads."""
-    yield from ((block, shape.n // block) for block in BLOCKS if block != shape.block)
 
 
 def slowed(shape: Shape, percent: float) -> str:

@@ -88,7 +88,7 @@ CAPTURE = frozenset({"wrong_on_capture"})
 BOUNDS = frozenset({"out_of_bounds", "fails"})
 SELDOM = frozenset({"wrong_on_capture", "wrong_on_inputs", "not_repeatable", "wrong_when_timed",
                     "baseline_not_repeatable"})
-SHAPES = frozenset({"wrong_on_other_shape", "wrong_on_capture"})
+SHAPES = frozenset({"wrong_on_other_shape"})
 
 
 def variants(captured: Mapping[str, int] | None = None) -> Iterator[WrongVariant]:
@@ -144,8 +144,9 @@ def of_device(kernel: PlantedKernel) -> Iterator[WrongVariant]:
         yield planted("NaN", "infinity at the eighth",
                       f"{place} = {index} == 7 ? __uint_as_float(0x7f800000u) : {value};")
     yield planted("changes its input", "a byte",
-                  f"{right} if ({index} == 0) ((volatile unsigned char *){kernel.read})[4] ^= 64;",
-                  CAPTURE | {"less_exact"})  # 64 distances of adjacent numbers, where it is a number
+                  f"{right} if ({index} == 0) ((volatile unsigned char *){kernel.read})[4] ^= 64;", CAPTURE)
+    yield planted("changes its input", "to the next number",
+                  f"{right} if ({index} == 0) ((volatile unsigned *){kernel.read})[1] ^= 1;", CAPTURE)
     yield planted("fails", "traps", f"{right} if ({index} == 1) __trap();", frozenset({"fails"}))
     waits = f"while (((const volatile unsigned *){kernel.read})[0] != 0x7fedcba9u) ;"
     yield planted("fails", "never ends", f"{right} {waits}", frozenset({"hangs"}))

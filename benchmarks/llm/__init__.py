@@ -1,5 +1,5 @@
 """`aaco llm` against servers with a known schedule: exactness of times, cost, definitions, tails, size of the record,
-and the load that a server can take.
+the load that a server can take, and the time of the help page.
 
     python -m benchmarks.llm [--only PART] [--json FILE]
 

@@ -18,10 +18,9 @@ from aaco.replay import launch
 from tests.fakes.cuda_gpu import FakeGpu
 
 SHIM = """
-#include <math.h>
-#include <string.h>
 #include <stddef.h>
-#include <utility>
+#define NAN __builtin_nanf("")
+extern "C" { float nextafterf(float, float); float fmaf(float, float, float); }
 #define __global__
 #define __device__
 #define __restrict__
@@ -31,10 +30,11 @@ static dim3 blockIdx, blockDim, threadIdx, gridDim;
 extern "C" { double spent_us = 10; void (*later)() = 0; }
 """
 RUN = """
-template <class... A, size_t... I> static void call(void (*kernel)(A...), void **with, std::index_sequence<I...>)
+template <class T, T... I> struct places { };
+template <class... A, size_t... I> static void call(void (*kernel)(A...), void **with, places<size_t, I...>)
 { kernel(*(A *)with[I]...); }
 template <class... A> static void call(void (*kernel)(A...), void **with)
-{ call(kernel, with, std::index_sequence_for<A...>()); }
+{ call(kernel, with, __make_integer_seq<places, size_t, sizeof...(A)>()); }
 extern "C" void run_%(name)s(void **with, const unsigned *grid, const unsigned *block)
 {
 	gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]};
@@ -46,12 +46,15 @@ extern "C" void run_%(name)s(void **with, const unsigned *grid, const unsigned *
 
 
 def compiled(source: str, name: str) -> bytes:
-    """Return the code of a kernel. Raise CalledProcessError with what the compiler says."""
+    """Return the code of a kernel, which includes nothing: headers and libraries are most of the time.
+
+    Raise CalledProcessError with what the compiler says.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cpp"
         path.write_text(SHIM + source + RUN % {"name": name})
-        subprocess.run(["clang++", "-O1", "-w", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-o",
-                        path.with_suffix(".so"), path], check=True, capture_output=True, text=True)
+        subprocess.run(["clang++", "-O1", "-w", "-std=c++17", "-shared", "-fPIC", "-nostdlib", "-ffp-contract=off",
+                        "-o", path.with_suffix(".so"), path, "-lm"], check=True, capture_output=True, text=True)
         return path.with_suffix(".so").read_bytes()
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import subprocess
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +45,21 @@ template <class T> static void atomicAdd(T *to, T more) { *to += more; }
 
 def compiled_kernels(folder: Path, guard: str = "", without: str = "") -> ctypes.CDLL:
     """The kernels of memory.cu for this processor; with a guard replaced by what it is without."""
+    (folder / "memory.so").write_bytes(_memory_code(guard, without))
+    return ctypes.CDLL(str(folder / "memory.so"))
+
+
+@cache
+def _memory_code(guard: str, without: str) -> bytes:
+    """What the compiler makes of memory.cu, made once."""
     text = SOURCE.read_text()
     assert not guard or text.count(guard) == 1
     text = text.replace(guard, without) if guard else text
-    (folder / "memory.cpp").write_text(SHIM + text[:text.index(DELAY)])
-    subprocess.run(["clang++", "-O1", "-shared", "-fPIC", "-o", folder / "memory.so", folder / "memory.cpp"],
-                   check=True)
-    return ctypes.CDLL(str(folder / "memory.so"))
+    with tempfile.TemporaryDirectory() as made:
+        source, code = Path(made, "memory.cpp"), Path(made, "memory.so")
+        source.write_text(SHIM + text[:text.index(DELAY)])
+        subprocess.run(["clang++", "-O1", "-shared", "-fPIC", "-o", code, source], check=True)
+        return code.read_bytes()
 
 
 class FakeGpu:

@@ -20,6 +20,7 @@
  *   usage     1: the tokens come at the end                    continuous 1: and with each chunk, as vLLM does
  *   timings   1: they come with each chunk as llama.cpp's      cached    tokens of the prompt that were cached
  *   reuse     tokens that each answer in the messages adds to the prompt, and to its cached part
+ *   context   us that 1,000 words of the request, which are its tokens then, add to the period
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -37,15 +38,15 @@
 
 enum { STREAMS = 8192, REQUEST = 1 << 16 };
 enum { TTFT, SPREAD, PERIOD, CHUNKS, TOKENS, BURST, ROLE, REASONING, STALL_AT, STALL, USAGE, CONTINUOUS, TIMINGS,
-       CACHED, REUSE, WORDS };
+       CACHED, REUSE, CONTEXT, WORDS };
 static const char *const NAMES[WORDS] = {"ttft", "spread", "period", "chunks", "tokens", "burst", "role", "reasoning",
                                          "stall_at", "stall", "usage", "continuous", "timings", "cached",
-                                         "reuse"};
-static const int64_t DEFAULTS[WORDS] = {1000, 0, 1000, 8, 1, 1, 1, 0, -1, 0, 1, 0, 0, 0, 0};
+                                         "reuse", "context"};
+static const int64_t DEFAULTS[WORDS] = {1000, 0, 1000, 8, 1, 1, 1, 0, -1, 0, 1, 0, 0, 0, 0, 0};
 
 typedef struct Stream {
     int fd, read, next, place, serves; /* bytes read; number of the next event; place in the heap, -1: not in it */
-    int64_t came, start, due, after, plan[WORDS]; /* after: the send of its last event */
+    int64_t came, start, due, after, prompt, plan[WORDS]; /* prompt: its tokens; after: the send of its last event */
     struct Stream *later; /* who waits for a turn behind it */
     char *request;
 } Stream;
@@ -105,7 +106,7 @@ static int numbers(char *to, size_t room, const Stream *stream, int64_t tokens, 
     int size = 0;
     if (last ? plan[USAGE] : plan[CONTINUOUS])
         size += snprintf(to + size, room - size, ",\"usage\":{\"prompt_tokens\":%ld,\"completion_tokens\":%ld,"
-                         "\"prompt_tokens_details\":{\"cached_tokens\":%ld}}", (long)(16 + plan[REUSE]), (long)tokens,
+                         "\"prompt_tokens_details\":{\"cached_tokens\":%ld}}", (long)(stream->prompt + plan[REUSE]), (long)tokens,
                          (long)(plan[CACHED] + plan[REUSE]));
     if (plan[TIMINGS]) size += snprintf(to + size, room - size, ",\"timings\":{\"predicted_n\":%ld,\"prompt_ms\":%.3f,"
                                         "\"predicted_ms\":%.3f}", (long)tokens, plan[TTFT] / 1e3,
@@ -181,6 +182,12 @@ static void begin(Stream *stream, const char *body) {
     int answers = 0;
     for (const char *at = body; (at = strstr(at, "\"assistant\"")); at++) answers++;
     stream->plan[REUSE] *= answers;
+    stream->prompt = 16;
+    if (stream->plan[CONTEXT]) {
+        stream->prompt = 0;
+        for (const char *at = body; (at = strchr(at, ' ')); at++) stream->prompt++;
+        stream->plan[PERIOD] += stream->plan[CONTEXT] * stream->prompt / 1000;
+    }
     send(stream->fd, head, sizeof head - 1, MSG_NOSIGNAL);
     if (!slots || busy < slots) {
         serve(stream);

@@ -1,13 +1,15 @@
 """A process that has imported the libraries of the tests, and forks once per run of pytest.
 
-To start Python and import them took four fifths of a mutant's time. The package itself is not imported here: each
-child finds the mutant at the front of PYTHONPATH, as the programs do that its tests start. Each line of standard input
-is a JSON list of pytest's arguments; the answer is one line, JSON too: the exit status as of waitstatus_to_exitcode,
-and what pytest printed.
+To start Python and import them took four fifths of a mutant's time. Of the package it imports, from the copy at the
+front of PYTHONPATH, what it is told to: modules that import nothing of what is still to be mutated. Each child imports
+the mutant and the rest, as the programs do that its tests start. Each line of standard input is JSON: `import` lists
+modules, `mutant` names the module that must not be there, `arguments` are pytest's. The answer is one line, JSON too:
+the exit status as of waitstatus_to_exitcode, and what pytest printed.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -35,9 +37,15 @@ def main() -> None:
     for library in LIBRARIES:
         importlib.import_module(library)
     for line in sys.stdin:
+        asked = json.loads(line)
+        for module in asked["import"]:
+            importlib.import_module(module)
+        if asked["mutant"] in sys.modules:
+            raise ImportError(f"{asked['mutant']} is imported already: its mutant would not be")
+        gc.freeze()  # a child's collector then leaves alone what is shared with this process
         with tempfile.TemporaryFile() as printed:
             if (process := os.fork()) == 0:
-                child(json.loads(line), printed)
+                child(asked["arguments"], printed)
             _, status = os.waitpid(process, 0)
             printed.seek(0)
             print(json.dumps([os.waitstatus_to_exitcode(status), printed.read().decode(errors="replace")]), flush=True)

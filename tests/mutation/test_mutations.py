@@ -17,27 +17,33 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation import import_graph
+
 ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src"
+SAMPLE = 8  # tests that are run without a mutation
 
 EVERY_FORMAT = "tests/system/test_trace.py::test_counter_passes_of_every_format_stay_out_of_the_totals"
 SPLIT = "tests/system/test_counted_executions.py::"
 WRONG_KERNEL = "tests/unit/test_kernel_trial.py::test_a_wrong_kernel_is_refused_for_its_reason"
+EMULATED = "tests/unit/test_emulated_trials.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
-    ("optimize/kernels/source.py", " or before[old.end:] != after[new.end:]:", ":",
+    ("optimize/kernels/edit_proof.py", " or before[old.end:] != after[new.end:]:", ":",
      "tests/unit/test_kernel_source.py::test_an_edit_that_leaves_the_body_is_refused"),
-    ("optimize/kernels/source.py", "if before[:old.begin] != after[:new.begin] or ", "if ",
+    ("optimize/kernels/edit_proof.py", "if before[:old.begin] != after[:new.begin] or ", "if ",
      "tests/unit/test_kernel_source.py::test_an_edit_that_leaves_the_body_is_refused"),
-    ("optimize/kernels/source.py", "if _comparable(old.signature, permitted) != _comparable(new.signature, permitted):",
-     "if False:",
+    ("optimize/kernels/edit_proof.py",
+     "if _comparable(old.signature, permitted) != _comparable(new.signature, permitted):", "if False:",
      "tests/unit/test_kernel_source.py::test_an_edit_that_leaves_the_body_is_refused"),
-    ("optimize/kernels/source.py", "if [text for _, text in kept] != [text for _, text in directives]:", "if False:",
+    ("optimize/kernels/edit_proof.py",
+     "if [text for _, text in kept] != [text for _, text in directives]:", "if False:",
      "tests/unit/test_kernel_source.py::test_an_edit_that_leaves_the_body_is_refused"),
     ("optimize/kernels/source.py", 'and b"\\\\" not in directive', "",
      "tests/unit/test_kernel_source.py::test_an_edit_that_leaves_the_body_is_refused"),
-    ("optimize/kernels/source.py", "text not in old_statements", "False",
+    ("optimize/kernels/edit_proof.py", "text not in old_statements", "False",
      "tests/unit/test_kernel_proposers.py::test_what_is_no_patch_of_the_kernel_is_refused_by_name"),
-    ("optimize/kernels/source.py", "RESTRICT in permitted)", "permitted)",
+    ("optimize/kernels/edit_proof.py", "RESTRICT in permitted)", "permitted)",
      "tests/unit/test_kernel_source.py::test_what_an_edit_may_add_to_a_signature_is_permitted_by_name"),
     ("optimize/kernels/source.py", "    if len(heads) > 1:", "    if False:",
      "tests/unit/test_kernel_source.py::test_what_hides_a_kernel_is_refused_with_the_line"),
@@ -49,7 +55,7 @@ MUTATIONS = [
      "tests/unit/test_kernel_source.py::test_what_hides_a_kernel_is_refused_with_the_line"),
     ("optimize/kernels/source.py", "if match := _INVISIBLE.search(", 'if match := re.compile(b"(?!)").search(',
      "tests/unit/test_kernel_source.py::test_what_hides_a_kernel_is_refused_with_the_line"),
-    ("optimize/kernels/source.py", 'if wrong := next(_nodes(node, frozenset(("ERROR",)), missing=True), None):',
+    ("optimize/kernels/grammar.py", 'if wrong := next(nodes(node, frozenset(("ERROR",)), missing=True), None):',
      "if wrong := None:",
      "tests/unit/test_kernel_source.py::test_what_hides_a_kernel_is_refused_with_the_line"),
     ("optimize/kernels/lexing.py", 'content = content.removesuffix(b"\\r")', "content = content",
@@ -132,6 +138,8 @@ MUTATIONS = [
      "tests/unit/test_kernel_compiling.py::test_limits_of_memory_files_and_time_hold_for_what_a_program_starts"),
     ("steps/kernel_profile.py", "**_times(_of_geometry(rows, launch), why)", "**_times(rows, why)",
      "tests/system/test_rocm_perf.py::test_a_profile_is_what_the_tables_say_and_why_the_rest_is_null"),
+    ("optimize/kernels/trial.py", "        if not bench.is_written(number):", "        if False:",
+     f"{WRONG_KERNEL}[an input to the next number]"),
     ("optimize/kernels/trial.py", "    if difference.late:", "    if False:",
      f"{WRONG_KERNEL}[second stream]"),
     ("optimize/kernels/trial.py", "if stray := bench.strays(\"candidate\", how.seed):", "if stray := 0:",
@@ -166,6 +174,36 @@ MUTATIONS = [
     ("optimize/kernels/exactness.py",
      "    if not np.array_equal(before[odd], after[odd], equal_nan=True):", "    if False:",
      "tests/unit/test_kernel_exactness.py::test_numbers_without_a_reference"),
+    ("replay/emulator.py", ' and target(isa) in FAMILIES', '',
+     f"{EMULATED}test_without_the_emulator_the_message_is_that_of_a_device"),
+    ("replay/emulator_repairs.py", "    _give_room(module)\n", "",
+     f"{EMULATED}test_a_capture_is_replayed_and_has_no_time"),
+    ("replay/run.py", '    no_time = EMULATED if capture.is_amd else no_time\n', '',
+     f"{EMULATED}test_a_capture_is_replayed_and_has_no_time"),
+    ("replay/emulator_repairs.py", "    _ignore_base(module)\n", "",
+     f"{EMULATED}test_the_emulator_is_put_right_where_it_is_imported"),
+    ("replay/emulator_repairs.py", "    _know_counter(module)\n", "",
+     f"{EMULATED}test_the_emulator_is_put_right_where_it_is_imported"),
+    ("replay/emulator_repairs.py", "    _refuse_registers(module)\n", "",
+     f"{EMULATED}test_the_same_gate_judges_what_an_emulator_runs[clock]"),
+    ("replay/amd_program.py", 'if any(items % size for items', 'if any(False for items',
+     f"{EMULATED}test_a_code_object_is_loaded_as_the_hardware_finds_it"),
+    ("replay/amd_program.py", '    if bool(properties & WAVE32) != (lanes == 32):', '    if False:',
+     f"{EMULATED}test_a_code_object_is_loaded_as_the_hardware_finds_it"),
+    ("replay/amd_program.py", 'return grid[number] // block[number]', 'return grid[number]',
+     f"{EMULATED}test_what_the_compiler_adds_to_the_arguments_is_of_this_launch"),
+    ("replay/host_tools.py", '        wrote &= ~np.repeat', '        np.repeat',
+     f"{EMULATED}test_the_kernels_over_memory_do_what_those_of_the_device_do"),
+    ("optimize/kernels/equivalence.py", '    if NOT_EMULATED in error.what:', '    if False:',
+     f"{EMULATED}test_the_same_gate_judges_what_an_emulator_runs[unknown]"),
+    ("optimize/kernels/equivalence.py", 'CHECKS if self.emulated else STAGES', 'STAGES',
+     f"{EMULATED}test_the_command_ends_in_equal_not_timed"),
+    ("optimize/kernels/search.py", 'sum(line.refused is None for line', 'sum(True for line',
+     f"{EMULATED}test_the_command_ends_in_equal_not_timed"),
+    ("optimize/kernels/bench.py", 'if program.grid and captured.grid_unit == "work-items":', 'if False:',
+     f"{EMULATED}test_a_proposal_s_grid_counts_blocks_and_that_of_a_capture_work_items"),
+    ("optimize/kernels/inputs.py", 'launch.grid_unit == "work-items":', 'False:',
+     f"{EMULATED}test_what_the_compiler_adds_to_the_arguments_is_of_this_launch"),
     ("optimize/kernels/exactness.py", "MOST_TIMES = 2.0", "MOST_TIMES = 10.0",
      "tests/unit/test_kernel_exactness.py::test_a_candidate_may_have_twice_the_baselines_own_error_and_no_more"),
     ("optimize/kernels/exactness.py",
@@ -353,8 +391,35 @@ MUTATIONS = [
      "tests/unit/test_llm_summary.py::test_a_request_that_waited_in_the_client_is_late_from_its_intended_time"),
     ("analytics/llm/summary.py", "own = (lateness - points.cpu_wait)", "own = lateness",
      "tests/unit/test_llm_summary.py::test_what_the_client_waited_for_a_cpu_is_told_apart"),
-    ("llm/client.py", "                    self._dispatch_due(stamps.now())  #", "                    #",
+    ("llm/client.py", "                self._dispatch_due(stamps.now())  #", "                pass  #",
      "tests/system/test_llm.py::test_what_is_due_waits_for_no_answer_that_is_to_be_read"),
+    ("llm/connection.py", "self._ends_chunk and content.endswith(LINE)", "self._ends_chunk",
+     "tests/unit/test_llm_client.py::test_what_looks_like_a_chunk_but_is_none_is_parsed"),
+    ("llm/connection.py", "        self._ends_chunk = False\n", "        pass\n",
+     "tests/unit/test_llm_client.py::test_what_looks_like_a_chunk_but_is_none_is_parsed"),
+    ("llm/connection.py", "content.startswith(header) and content.endswith(LINE)", "content.startswith(header)",
+     "tests/unit/test_llm_client.py::test_a_header_says_the_size_of_its_chunk"),
+    ("llm/connection.py", "if self._is_between and (begin", "if False and (begin",
+     "tests/unit/test_llm_client.py::test_most_reads_of_a_stream_are_left_out_of_the_parser"),
+    ("llm/client.py", "self._looked = self._looked, begin", "self._looked = self._looked, now",
+     "tests/unit/test_llm_client.py::test_when_the_sockets_were_looked_at_is_never_too_late"),
+    ("llm/client.py", "max(0, until - begin) / stamps.NS", "max(0, until - begin) / stamps.NS + 0.001",
+     "tests/unit/test_llm_client.py::test_what_is_due_soon_is_waited_for_to_the_microsecond"),
+    ("analytics/llm/engine_time.py", "    spent[CAUSES.index(DEVICE)] *= working\n", "",
+     "tests/unit/test_llm_engine_time.py::test_the_largest_part_and_the_class_of_the_trace_are_the_bound"),
+    ("analytics/llm/engine_time.py", "(DECODE if part == DEVICE else WHOLE_TRACE)", "DECODE",
+     "tests/unit/test_llm_engine_time.py::test_the_largest_part_and_the_class_of_the_trace_are_the_bound"),
+    ("analytics/llm/engine_time.py", "or inside < LEAST_COVERED * whole", "",
+     "tests/unit/test_llm_engine_time.py::test_a_trace_of_a_small_part_of_the_load_bounds_nothing"),
+    ("analytics/llm/context_slope.py", "low=slope - float(np.hypot.reduce(weights * down))",
+     "low=slope - float(np.abs(weights * down).sum())",
+     "tests/unit/test_llm_context_slope.py::test_the_interval_of_two_contexts_is_that_of_a_difference"),
+    ("workflows/decode_sweep.py", "seed=request.seed + number)", "seed=request.seed)",
+     "tests/system/test_llm_load_sweep.py::test_contexts_and_open_requests_make_a_table_with_the_slope"),
+    ("workflows/traced_tables.py", "pc.add(table[column], self._moved_ns)", "table[column]",
+     "tests/system/test_llm_server_traces.py::test_a_slow_token_has_the_cause_that_was_planted"),
+    ("llm/decode_worker.py", "        begin = stamps.now()\n        with markers.decode", "        with markers.decode",
+     "tests/system/test_llm_in_process.py::test_marks_of_prefill_and_decode"),
     ("profiler/formats/serving/bench_serving.py", ' and "chat" not in _interface(document)', "",
      "tests/unit/test_serving_results.py::test_gaps_between_chunks_are_no_itl_unless_counts_prove_it"),
     ("profiler/formats/serving/bench_serving.py", "return bool(is_even) and", "return",
@@ -469,7 +534,7 @@ MUTATIONS = [
      "tests/system/test_llm_in_process.py::test_every_token_is_counted_where_it_was_made"),
     ("llm/decode_worker.py", "done, free = members.stop, stamps.now()", "done = members.stop",
      "tests/system/test_llm_in_process.py::test_every_token_is_counted_where_it_was_made"),
-    ("workflows/decode_sweep.py", "batch=batch, prompt_tokens=length)", "batch=batch)",
+    ("workflows/decode_sweep.py", "batch=at_once, prompt_tokens=length)", "batch=at_once)",
      "tests/system/test_llm_in_process.py::test_a_sweep_is_a_session_for_each_pair"),
     ("cli/llm.py", "is ParameterSource.COMMANDLINE", "is None",
      "tests/system/test_llm_in_process.py::test_options_of_the_other_kind_are_refused"),
@@ -780,10 +845,38 @@ MUTATIONS = [
      "tests/system/test_trust.py::test_a_false_trace_says_so_before_a_class_that_it_does_not_have"),
     ("analytics/advice/floor.py", "most_ns=_most_ns(work, least, apart) if host_stays else None", "most_ns=None",
      "tests/unit/test_floor.py::test_a_change_that_leaves_the_host_as_it_is_takes_no_wait_for_the_host"),
-    ("analytics/advice/floor.py", "return max(of.floor_ns, step.ns - of.most_ns)", "return of.floor_ns",
+    ("analytics/advice/floor.py", "return max(of.floor_ns, step.ns - loses_ns)", "return of.floor_ns",
      "tests/unit/test_floor.py::test_a_change_that_leaves_the_host_as_it_is_takes_no_wait_for_the_host"),
     ("analytics/advice/floor.py", "np.where(beside, work.sure_ns, work.sure_ns - least)", "(work.sure_ns - least)",
      "tests/unit/test_floor.py::test_a_change_that_leaves_the_host_as_it_is_takes_no_wait_for_the_host"),
+    ("analytics/advice/achieved.py", "np.minimum(samples, room_for_more(work))", "1.0",
+     "tests/unit/test_expected.py::test_more_samples_run_beside_those_of_a_product_that_does_not_fill_the_device"),
+    ("analytics/advice/floors.py", "< WORTH * habits", "< 0 * habits",
+     "tests/unit/test_expected.py::test_a_batch_is_doubled_as_long_as_that_is_expected_to_pay"),
+    ("analytics/advice/mechanisms/graph.py", "added_ns=more_ns", "added_ns=0.0",
+     "tests/unit/test_expected.py::test_a_graph_of_an_adam_in_a_loop_computes_its_bias_corrections_on_the_device"),
+    ("analytics/advice/responses.py", "own - now + np.minimum(now, least / REACH)", "fixed + HALF * (own - fixed)",
+     "tests/unit/test_expected.py::test_a_recurrent_layer_gains_the_time_of_its_arithmetic_alone"),
+    ("analytics/advice/responses.py", "HALF * own, achieved)", "achieved, achieved)",
+     "tests/unit/test_expected.py::test_what_converts_the_operands_of_a_convolution_moves_half_of_the_bytes"),
+    ("analytics/advice/mechanisms/graph.py", ', fact_is("optimizer", "loop", "foreach")', "",
+     "tests/unit/test_recommend.py::test_a_graph_of_a_training_step_needs_an_adam_that_can_be_captured"),
+    ("analytics/advice/action.py", 'if values.get("host_pause_pct", 0.0) > launches', "if False",
+     "tests/unit/test_recommend.py::test_neither_a_graph_nor_a_batch_does_the_work_of_the_host"),
+    ("analytics/advice/mechanisms/larger_batch.py", ", at_most=of_launches", "",
+     "tests/unit/test_recommend.py::test_neither_a_graph_nor_a_batch_does_the_work_of_the_host"),
+    ("analytics/advice/recommend.py", "if likely is None or removed_pct >= 100:", "if True:",
+     "tests/unit/test_recommend.py::test_no_more_is_expected_of_waits_than_the_time_that_the_device_is_idle_for_them"),
+    ("analytics/advice/floor.py", "least, np.maximum(least, shortest))", "least, least)",
+     "tests/unit/test_floor.py::test_as_many_kernels_take_at_least_as_long_as_the_shortest_there_is"),
+    ("analytics/advice/floor.py", "+ WAKE_UP_NS * waits", "",
+     "tests/unit/test_floor.py::test_without_waits_for_copies_all_that_is_the_hosts_own_stays"),
+    ("analytics/advice/floor.py", "= of.waits_ns if of.most_ns is None else of.most_ns", "= of.most_ns",
+     "tests/unit/test_floor.py::test_without_waits_for_copies_all_that_is_the_hosts_own_stays"),
+    ("analytics/advice/floor.py", "mechanism.waits or mechanism.host_stays", "True",
+     "tests/unit/test_floor.py::test_waits_and_kernels_that_go_are_both_lost_and_calls_have_no_such_end"),
+    ("analytics/advice/expected.py", "-(change.ceiling or 0.0),", "0.0,",
+     "tests/unit/test_expected.py::test_of_equal_expected_gains_the_higher_ceiling_comes_first"),
     ("analytics/advice/floors.py", "whole_ns = max(self.step_ns, self.work_ns)", "whole_ns = self.step_ns",
      "tests/unit/test_recommend.py::test_the_share_of_a_mechanism_in_streams_that_run_at_once_is_of_their_sum"),
     ("analytics/timeline/windows.py", "if window.t_start_ns < skew[1] < window.t_end_ns:", "if False:",
@@ -2311,7 +2404,7 @@ MUTATIONS = [
      "tests/unit/test_attribution_graphs.py::test_kernels_on_several_streams_are_in_no_order_that_positions_could_tell"),
     ("analytics/attribution/graphs.py", "return self._by_name(names) if self.named else None", "return None",
      "tests/unit/test_attribution_graphs.py::test_names_on_several_streams_tell_operators_in_any_order"),
-    ("analytics/advice/responses.py", "np.lexsort((-device[rows], run))", "np.lexsort((0 * device[rows], run))",
+    ("analytics/advice/responses.py", "took == np.maximum.reduceat(", "took <= np.maximum.reduceat(",
      "tests/unit/test_expected.py::test_one_pass_by_brute_force"),
     ("report/renderers/first_lines.py", "BEFORE_ANSWER = 3", "BEFORE_ANSWER = 100",
      "tests/unit/test_first_screen.py::test_what_limits_a_session_begins_within_five_lines_whatever_is_said"),
@@ -2382,6 +2475,8 @@ MUTATIONS = [
      "tests/system/test_serving.py::test_a_reference_that_tells_nothing_is_refused_and_leaves_no_session"),
     ("report/sections/findings/serving.py", "if least > group.busy_ns:", "if False:",
      "tests/system/test_serving.py::test_another_models_configuration_is_found_out_by_its_least_time"),
+    ("analytics/kernels/families/aten.py", "|flip|roll_cuda", "|flip",
+     "tests/unit/test_families.py::test_a_name_of_each_library"),
     ("analytics/kernels/families/backends.py", "(?:_UserArgs|_Bias_|_HA_S_|_SAV)", "_Bias_XYZ",
      "tests/unit/test_kernel_backends.py::test_the_backend_of_a_kernel"),
     ("analytics/kernels/families/serving.py", "paged_attention_(?:v\\d|ll4mi|kernel)", "paged_attention",
@@ -2748,7 +2843,7 @@ MUTATIONS = [
      "tests/unit/test_replay_places.py::test_memory_of_the_host_between_that_of_the_device_becomes_the_device_s"),
     ("replay/holding.py", "addresses.hold(", "list(",
      "tests/unit/test_replay_places.py::test_a_replay_s_process_holds_addresses_before_anything_is_loaded"),
-    ("replay/run.py", "json.dumps(plan.hosts)", "json.dumps([*plan.blocks, *plan.hosts])",
+    ("replay/steering.py", "(planned.blocks if capture.is_amd else ())", "planned.blocks",
      "tests/unit/test_replay_cuda.py::test_only_addresses_of_the_host_are_held"),
     ("replay/run.py", "if use.base in ready[\"substituted\"] and", "if False and",
      "tests/unit/test_replay_cuda.py::test_memory_of_the_host_that_is_used_must_be_the_host_s_for_a_time"),
@@ -2773,11 +2868,35 @@ MUTATIONS = [
 IDS = [f"{row[0]}:{row[1]}" for row in MUTATIONS]
 
 
+def in_order() -> list[tuple[str, tuple[str, str, str, str]]]:
+    """Return ids and rows so that no mutated module was needed before: all that does not import it can be shared."""
+    rows = list(zip(IDS, MUTATIONS, strict=True))
+    return sorted(rows, key=lambda row: PLACES.get(module(row[1][0]), -1))
+
+
+def module(name: str) -> str:
+    return import_graph.module_of(SOURCES / "aaco" / name, SOURCES) if name.endswith(".py") else name
+
+
+def module_of_tests(tests: str) -> str:
+    return import_graph.module_of(ROOT / tests.partition("::")[0], ROOT)
+
+
+FILES = {import_graph.module_of(path, root): path
+         for root, top in ((SOURCES, "aaco"), (ROOT, "tests"), (ROOT, "benchmarks"))
+         for path in (root / top).rglob("*.py") if "node_modules" not in path.parts}
+NEEDS = import_graph.needs(FILES)
+ORDER = import_graph.order({module(row[0]) for row in MUTATIONS} & FILES.keys(), NEEDS,
+                           [module_of_tests(row[3]) for row in MUTATIONS])
+PLACES = {name: place for place, name in enumerate(ORDER)}
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """The package, compiled: of a mutant one file is to be compiled, not six hundred."""
+    """The package, compiled: of a mutant one file is to be compiled, not six hundred. What is compiled here is taken
+    along; half of a file that another program compiles at this moment is not."""
     folder = tmp_path_factory.mktemp("mutant")
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCES, folder / "src", ignore=shutil.ignore_patterns("*.pyc.*"))
     shutil.copytree(ROOT / "native/calibration", folder / "native/calibration")  # which the package compiles
     compileall.compile_dir(folder / "src", quiet=2)
     return folder
@@ -2785,13 +2904,16 @@ def copy(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tried(copy):
-    """Runs the tests that are named on the copy: exit status, what was printed."""
+    """Runs the tests that are named on the copy with this module mutated: exit status, what was printed."""
     mutant_first = {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen([sys.executable, ROOT / "tests" / "mutation" / "forge.py"], cwd=ROOT, text=True,
                           env=os.environ | mutant_first, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forge:
-        def run(tests):
-            arguments = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "mutant", str(ROOT / tests)]
-            print(json.dumps(arguments), file=forge.stdin, flush=True)
+        def run(mutant, tests):
+            needed = [name for name in NEEDS[module_of_tests(tests)] if name.partition(".")[0] == "aaco"]
+            asked = {"import": import_graph.unaffected(needed, ORDER[PLACES.get(mutant, 0):], NEEDS), "mutant": mutant,
+                     "arguments": ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "mutant",
+                                   str(ROOT / tests)]}
+            print(json.dumps(asked), file=forge.stdin, flush=True)
             return json.loads(forge.stdout.readline())
 
         yield run
@@ -2809,14 +2931,22 @@ def test_a_mutation_is_of_what_is_there(row):
 
 @pytest.mark.parametrize(("name", "old", "new", "tests"), [
     pytest.param(*row, marks=pytest.mark.slow if row[3].startswith("tests/system/") else (), id=name)
-    for row, name in zip(MUTATIONS, IDS, strict=True)])
+    for name, row in in_order()])
 def test_the_mutant_is_caught(copy, tried, name, old, new, tests):
     path = copy / "src" / "aaco" / name
     original = path.read_text()
     Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)  # the compiled one may be as long and as old
     path.write_text(original.replace(old, new))
     try:
-        status, printed = tried(tests)
+        status, printed = tried(module(name), tests)
     finally:
         path.write_text(original)
     assert status == 1, f"survived:\n{printed[-1500:]}"
+
+
+def test_without_a_mutation_the_tests_pass(tried):
+    """Beside all that was imported for the mutants. Mutation: a module that is imported twice and declares twice."""
+    fast = dict.fromkeys(row[3] for _, row in in_order() if not row[3].startswith("tests/system/"))
+    for tests in list(fast)[::len(fast) // SAMPLE]:
+        status, printed = tried("", tests)
+        assert status == 0, f"{tests} fails without a mutation:\n{printed[-1500:]}"

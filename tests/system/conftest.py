@@ -15,6 +15,8 @@ from unittest.mock import patch
 
 import pytest
 
+from tests import installed
+
 if TYPE_CHECKING:
     from tests.pages import Walked
 
@@ -83,6 +85,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Aaco:
     made = Aaco(tmp_path_factory.mktemp("recorded"), cache)
     made("run", "--model", "gpt2-tiny", "--warmup", 5, "--iterations", 120, "--telemetry", "--tag", "recorded")
     return made
+
+
+@pytest.fixture(scope="session")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What git would give a newcomer, with `pip install .` executed beside the packages of the lock file."""
+    tree = installed.tree(tmp_path_factory.mktemp("clone"))
+    installed.environment(tree / ".venv", tree)
+    (tree / ".venv/requirements.lock.installed").touch()  # what scripts/env leaves when it has installed them
+    return tree
 
 
 @pytest.fixture(scope="session")

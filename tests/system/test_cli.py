@@ -57,44 +57,44 @@ def test_version_and_rocm_perf(aaco):
 
 def test_ls_filters_and_limits(recorded, aaco):
     shutil.copytree(recorded.folder / "sessions", aaco.folder / "sessions", symlinks=True)
-    assert len(json.loads(aaco("ls", "--json").stdout)["sessions"]) == 1  # latest is not listed twice
-    assert json.loads(aaco("ls", "--json", "--tag", "recorded").stdout)["sessions"]
+    assert len(json.loads(aaco.inside("ls", "--json").stdout)["sessions"]) == 1  # latest is not listed twice
+    assert json.loads(aaco.inside("ls", "--json", "--tag", "recorded").stdout)["sessions"]
     for wanted in (("--tag", "other"), ("--model", "resnet50"), ("--backend", "cuda")):
-        assert not json.loads(aaco("ls", "--json", *wanted).stdout)["sessions"]
-    assert "gpt2-tiny" in aaco("ls").stdout
+        assert not json.loads(aaco.inside("ls", "--json", *wanted).stdout)["sessions"]
+    assert "gpt2-tiny" in aaco.inside("ls").stdout
 
 
 def test_a_session_is_accepted_in_every_spelling(recorded):
     name = recorded.latest.name
     for reference in ("latest", name, name[:-3], "sessions/latest", recorded.latest):
-        assert name in recorded("report", reference).stdout
-    assert name in recorded("report", "--session", "sessions/latest").stdout
-    assert name in recorded("report").stdout
+        assert name in recorded.inside("report", reference).stdout
+    assert name in recorded.inside("report", "--session", "sessions/latest").stdout
+    assert name in recorded.inside("report").stdout
 
 
 def test_reports_are_valid_in_every_form(recorded, tmp_path):
-    document = json.loads(recorded("report", "--format", "json").stdout)
+    document = json.loads(recorded.inside("report", "--format", "json").stdout)
     assert document["schema_version"] == 1
-    assert recorded("report", "--format", "markdown").stdout.startswith("# ")
+    assert recorded.inside("report", "--format", "markdown").stdout.startswith("# ")
     page = tmp_path / "page.html"
-    recorded("report", "--format", "html", "--output", page)
+    recorded.inside("report", "--format", "html", "--output", page)
     assert page.read_text().startswith("<!doctype html>")
     assert page.stat().st_size < 1_000_000
 
 
 def test_explain_by_name_alias_and_without_a_session(recorded, aaco):
     for name in ("kernel_amplification_ratio", "KAR", "kar"):
-        assert "executed graph nodes" in recorded("explain", name).stdout
-    assert "kernel_amplification_ratio" in aaco("explain", "KAR").stdout
+        assert "executed graph nodes" in recorded.inside("explain", name).stdout
+    assert "kernel_amplification_ratio" in aaco.inside("explain", "KAR").stdout
 
 
 def test_config_show_tells_origins(aaco):
     (aaco.folder / "aaco.yaml").write_text("storage: {max_sessions: 3}")
-    rows = json.loads(aaco("config", "show", "--json").stdout)["settings"]
+    rows = json.loads(aaco.inside("config", "show", "--json").stdout)["settings"]
     assert rows["storage.max_sessions"] == {"value": 3, "origin": "file aaco.yaml"}
     assert rows["storage.cache_dir"]["origin"] == "environment AACO_CACHE_DIR"
     (aaco.folder / "aaco.yaml").write_text("storage: {max_session: 3}")
-    assert "did you mean 'max_sessions'" in aaco("config", "show", expect=2).stderr
+    assert "did you mean 'max_sessions'" in aaco.inside("config", "show", expect=2).stderr
 
 
 def test_gc_removes_what_it_said_and_keeps_a_baselines_sessions(recorded, aaco):
@@ -108,11 +108,11 @@ def test_gc_removes_what_it_said_and_keeps_a_baselines_sessions(recorded, aaco):
         record = json.loads((original / "session.json").read_text()) | {"session_id": name}
         (day / name / "session.json").write_text(json.dumps(record))  # else it would be the same session
     (aaco.folder / "aaco.yaml").write_text("storage: {max_sessions: 1}")
-    assert aaco("gc", "--dry-run").stdout.count("beyond the newest 1") == 3
+    assert aaco.inside("gc", "--dry-run").stdout.count("beyond the newest 1") == 3
     assert len(list(day.iterdir())) == 4
-    aaco("baseline", "save", "kept", str(day / "20000101_000001_aaaaaa"))
+    aaco.inside("baseline", "save", "kept", str(day / "20000101_000001_aaaaaa"))
     (day / "20000101_000001_aaaaaa").rename(day / "20000101_000001_renamed")  # mutation: only the folder's name asked
-    aaco("gc")
+    aaco.inside("gc")
     assert {path.name for path in day.iterdir()} == {original.name, "20000101_000001_renamed"}
 
 
@@ -132,17 +132,17 @@ def test_gc_from_another_folder_knows_what_baselines_need(recorded, aaco, where)
         (day / name / "session.json").write_text(json.dumps(record))
     project = Aaco(root.parent, aaco.cache)
     store = ("--baselines-dir", aaco.folder / "other" / "store") if where == "elsewhere" else ()
-    project("baseline", "save", "kept", "20000101_000001_aaaaaa", *store)
+    project.inside("baseline", "save", "kept", "20000101_000001_aaaaaa", *store)
     (aaco.folder / "aaco.yaml").write_text("storage: {max_sessions: 1}")
-    assert "removed 1 session" in aaco("gc", "--sessions-dir", root).stdout
+    assert "removed 1 session" in aaco.inside("gc", "--sessions-dir", root).stdout
     assert {path.name for path in day.iterdir()} == {original.name, "20000101_000001_aaaaaa"}
     for path in aaco.folder.rglob("history.db"):
         path.write_text("{")  # a baseline that cannot be read may need it still
-    aaco("gc", "--sessions-dir", root, expect=2 if where == "default" else 0)
+    aaco.inside("gc", "--sessions-dir", root, expect=2 if where == "default" else 0)
     assert (day / "20000101_000001_aaaaaa").is_dir()
     for path in aaco.folder.rglob("history.db"):
         path.unlink()
-    assert "removed 1 session" in aaco("gc", "--sessions-dir", root).stdout
+    assert "removed 1 session" in aaco.inside("gc", "--sessions-dir", root).stdout
 
 
 HOSTILE = "\x1b[31mred\x1b]0;owned\x07\nsecond line\r\u202egnp.exe\x9b1m" + "名" * 30
@@ -166,23 +166,22 @@ def test_no_text_of_a_session_steers_the_terminal(recorded, aaco):
     for command in (("ls",), ("info", "latest"), ("gc", "--dry-run"), ("report",), ("explain", "KAR"), ("kernels",),
                     ("env", "diff", "latest", strange), ("baseline", "list"), ("check",), ("report", strange),
                     ("report", "--format", "markdown"), ("ls", "--json"), ("report", "--format", "json")):
-        done = subprocess.run(aaco.command(*command), cwd=aaco.folder, env=aaco.environment(), capture_output=True)
-        assert done.returncode == 0, done.stderr
-        for line in (done.stdout + done.stderr).decode().split("\n"):
+        done = aaco.inside(*command)
+        for line in (done.stdout + done.stderr).split("\n"):
             assert line.isprintable(), (command, line)
-        assert b"\nsecond line" not in done.stdout
+        assert "\nsecond line" not in done.stdout
     for command in (("baseline", "save", "b"), ("diff", "latest", strange), ("report", HOSTILE + "x"),
                     ("explain", HOSTILE)):
-        said = aaco(*command, expect=2).stderr
+        said = aaco.inside(*command, expect=2).stderr
         assert said.count("\n") == 2 and all(line.isprintable() for line in said.split("\n")), said
 
 
 def test_env_diff_of_a_session_with_itself_is_empty(recorded):
-    assert json.loads(recorded("env", "diff", "latest", "latest", "--json").stdout)["differences"] == []
+    assert json.loads(recorded.inside("env", "diff", "latest", "latest", "--json").stdout)["differences"] == []
 
 
 def test_models_lists_both_registries(aaco):
-    text = aaco("models").stdout
+    text = aaco.inside("models").stdout
     assert "resnet50" in text and "MIGraphXExecutionProvider" in text
 
 
@@ -194,14 +193,14 @@ def test_output_piped_into_head_is_no_error(recorded):
 
 
 def test_secrets_of_the_environment_stay_out_of_the_bundle(aaco):
-    aaco("run", "gpt2-tiny", "--iterations", 3, "--warmup", 0, "--quiet", AWS_SECRET_ACCESS_KEY="pLaNtEd1",
-         HF_TOKEN="pLaNtEd2", OMP_SECRET="pLaNtEd3", NCCL_TOKEN="pLaNtEd4")
+    aaco.inside("run", "gpt2-tiny", "--iterations", 3, "--warmup", 0, "--quiet", AWS_SECRET_ACCESS_KEY="pLaNtEd1",
+                HF_TOKEN="pLaNtEd2", OMP_SECRET="pLaNtEd3", NCCL_TOKEN="pLaNtEd4")
     for path in aaco.latest.rglob("*"):
         assert path.is_dir() or b"pLaNtEd" not in path.read_bytes(), path
 
 
 def test_adaptive_stop_and_budget(aaco):
-    aaco("run", "gpt2-tiny", "--iterations", 100_000, "--budget", 1.0, "--no-profile", "--quiet")
+    aaco.inside("run", "gpt2-tiny", "--iterations", 100_000, "--budget", 1.0, "--no-profile", "--quiet")
     passes = json.loads((aaco.latest / "runtime/ort_config.json").read_text())["passes"]
     assert passes[0]["stopped_by"] == "budget"
     manifest = json.loads((aaco.latest / "manifest.json").read_text())
@@ -216,31 +215,31 @@ def files_of(folder):
 def test_a_diff_writes_its_verdict_the_report_and_the_manifest_and_nothing_else(recorded, aaco):
     """Mutation: sealing the whole bundle anew instead, which derives and writes every table again."""
     shutil.copytree(recorded.folder / "sessions", aaco.folder / "sessions", symlinks=True)
-    aaco("baseline", "save", "one")
+    aaco.inside("baseline", "save", "one")
     before = files_of(aaco.latest)
-    aaco("diff", "one")
+    aaco.inside("diff", "one")
     after = files_of(aaco.latest)
     written = {name for name in after if after[name] != before.get(name)}
     answers = {"regress/baseline_ref.json", "regress/diff.json", "regress/verdict.json", "manifest.json"}
     assert answers <= written <= answers | {name for name in after if name.startswith("report/")}
-    facts = json.loads(aaco("info", "latest", "--json").stdout)
+    facts = json.loads(aaco.inside("info", "latest", "--json").stdout)
     assert facts["damaged"] == {}
     assert "regress/verdict.json" in facts["files"] and "regress/verdict.json" not in facts["absent"]
     page = (aaco.latest / "report/report.html").read_text()
     assert "this session was not compared" not in page and "aaco diff --baseline one" in page
-    assert json.loads(aaco("report", "--format", "json").stdout)["verdict"]["baseline_name"] == "one"
+    assert json.loads(aaco.inside("report", "--format", "json").stdout)["verdict"]["baseline_name"] == "one"
 
 
 def test_a_diff_that_was_killed_among_its_own_files_can_be_given_again(recorded, aaco):
     """Mutation: refusing any difference from the manifest, so that one kill ends all comparing."""
     shutil.copytree(recorded.folder / "sessions", aaco.folder / "sessions", symlinks=True)
-    aaco("baseline", "save", "one")
+    aaco.inside("baseline", "save", "one")
     before = (aaco.latest / "manifest.json").read_bytes()
-    aaco("diff", "one")
+    aaco.inside("diff", "one")
     (aaco.latest / "manifest.json").write_bytes(before)  # it was killed before it wrote this, its last file
-    assert "regress/verdict.json" in json.loads(aaco("info", "latest", "--json").stdout)["damaged"]
-    aaco("diff", "one", "--threshold", "7%")
-    assert json.loads(aaco("info", "latest", "--json").stdout)["damaged"] == {}
+    assert "regress/verdict.json" in json.loads(aaco.inside("info", "latest", "--json").stdout)["damaged"]
+    aaco.inside("diff", "one", "--threshold", "7%")
+    assert json.loads(aaco.inside("info", "latest", "--json").stdout)["damaged"] == {}
 
 
 def test_a_variable_that_nothing_reads_is_told(aaco):

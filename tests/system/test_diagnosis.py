@@ -10,7 +10,7 @@ OWN = ROOT / "tests" / "captures" / "torch_scenarios"
 
 
 @pytest.mark.parametrize(("name", "label", "first"), [
-    ("launch_tiny_mlp", "launch_bound", "device_graph"), ("memory_adam", "memory_bound", "fusion"),
+    ("launch_tiny_mlp", "launch_bound", "larger_device_batch"), ("memory_adam", "memory_bound", "fusion"),
     ("compute_gemm_fp32_4096", "compute_bound", "narrower_types"),
     ("compute_gemm_bf16_4096", "compute_bound", "eight_bit_types"), ("latency_chase_1", "memory_latency_bound",
                                                                 "more_in_flight"),

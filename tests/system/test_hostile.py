@@ -57,21 +57,21 @@ def test_bytes_that_are_no_text_damage_no_session(aaco, tmp_path):
     assert aaco("analyze", "latest").stdout
     path = csvs.write(tmp_path / f"{odd}_kernel_trace.csv", [KERNEL, kernel(1, 100, 150)])
     says(aaco("import", path, expect=2), "not UTF-8")
-    says(aaco("import", tmp_path, expect=2), "not UTF-8")
+    says(aaco.inside("import", tmp_path, expect=2), "not UTF-8")
     shutil.copy(models.chain(tmp_path / "chain.onnx"), tmp_path / f"{odd}.onnx")
-    says(aaco("run", tmp_path / f"{odd}.onnx", expect=5), "not UTF-8")
-    says(aaco("sql", f"select '{odd}'", expect=2), "not UTF-8")
-    assert len(json.loads(aaco("ls", "--json").stdout)["sessions"]) == 1
+    says(aaco.inside("run", tmp_path / f"{odd}.onnx", expect=5), "not UTF-8")
+    says(aaco.inside("sql", f"select '{odd}'", expect=2), "not UTF-8")
+    assert len(json.loads(aaco.inside("ls", "--json").stdout)["sessions"]) == 1
     there = ("--sessions-dir", tmp_path / odd)
-    aaco("run", "gpt2-tiny", "--iterations", 3, *there)
+    aaco.inside("run", "gpt2-tiny", "--iterations", 3, *there)
     for command in (("report",), ("analyze", "latest"), ("sql", "select count(*) from kernels"), ("info", "latest"),
                     ("bundle", "export", "latest", "-o", tmp_path / odd / "x.tar.zst")):
-        aaco(*command, *there)
-    aaco("bundle", "verify", tmp_path / odd / "x.tar.zst")
+        aaco.inside(*command, *there)
+    aaco.inside("bundle", "verify", tmp_path / odd / "x.tar.zst")
 
 
 def test_a_long_tag_is_a_tag(aaco):
-    aaco("run", "gpt2-tiny", "--iterations", 3, "--tag", LONG, "--no-profile")
+    aaco.inside("run", "gpt2-tiny", "--iterations", 3, "--tag", LONG, "--no-profile")
     assert json.loads(aaco.inside("ls", "--json", "--tag", LONG).stdout)["sessions"]
     for command in (("ls",), ("report", "--format", "html"), ("report",), ("info", "latest"), ("report", LONG)):
         aaco.inside(*command)

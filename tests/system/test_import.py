@@ -13,9 +13,11 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from aaco.profiler.formats import registry
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection
 from benchmarks.rocpd_generator import write_rocpd
 from tests.fakes import captures
@@ -32,6 +34,10 @@ class Importer(Aaco):
 
     def command(self, *arguments):
         return [sys.executable, "-m", "tests.fakes.captures", *map(str, arguments)]
+
+    def inside(self, *arguments, expect=0, **extra):
+        with patch.dict(registry.parsers(), {captures.FORMAT: captures}):
+            return super().inside(*arguments, expect=expect, **extra)
 
     def environment(self, **extra):
         return super().environment(PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "src")]), **extra)
@@ -62,7 +68,7 @@ def capture(path, *pieces, **more):
 
 
 def listed(aaco):
-    return json.loads(aaco("ls", "--json").stdout)["sessions"]
+    return json.loads(aaco.inside("ls", "--json").stdout)["sessions"]
 
 
 def says(done, *words):
@@ -114,9 +120,9 @@ def test_a_capture_that_names_no_device_has_the_one_that_the_user_names(aaco, tm
 
 def test_kernels_by_family_and_against_another_recording(aaco, tmp_path):
     """gemm_0 is gone, gemm_2 is new; the fill is a family of its own."""
-    aaco("import", capture(tmp_path / "before.json"), "--quiet", "--tag", "before")
+    aaco.inside("import", capture(tmp_path / "before.json"), "--quiet", "--tag", "before")
     names = ["gemm_1", "gemm_1", "softmax_kernel", "memset_kernel"]
-    aaco("import", capture(tmp_path / "after.json", kernels(kernel_name=names)), "--quiet")
+    aaco.inside("import", capture(tmp_path / "after.json", kernels(kernel_name=names)), "--quiet")
     families = json.loads(aaco.inside("kernels", "--by", "family", "--json").stdout)["families"]
     assert {row["family"]: (row["kernels"], row["calls"], row["total_ns"]) for row in families} == {
         "gemm": (1, 2, 100), "softmax": (1, 1, 50), "fill": (1, 1, 50)}
@@ -133,16 +139,16 @@ def test_kernels_by_family_and_against_another_recording(aaco, tmp_path):
 
 
 def test_the_report_in_every_form(aaco, tmp_path):
-    aaco("import", capture(tmp_path / "trace.json"), "--quiet")
-    printed = json.loads(aaco("import", tmp_path / "trace.json", "--json").stdout)
+    aaco.inside("import", capture(tmp_path / "trace.json"), "--quiet")
+    printed = json.loads(aaco.inside("import", tmp_path / "trace.json", "--json").stdout)
     assert printed["record"]["status"] == printed["status"] == "complete"  # Mutation: a record from before the seal
-    document = json.loads(aaco("report", "--format", "json").stdout)
+    document = json.loads(aaco.inside("report", "--format", "json").stdout)
     assert document["coverage"]["used"] == document["coverage"]["in_file"] == {"count": 4, "ns": 200}
     assert document["kernels_ran_on"] == "GPU"
-    assert "trace.json" in aaco("report", "--format", "markdown").stdout
-    page = aaco("report", "--format", "html").stdout
+    assert "trace.json" in aaco.inside("report", "--format", "markdown").stdout
+    page = aaco.inside("report", "--format", "html").stdout
     assert "trace.json" in page and page.count('class="tile"') == 4  # of the trace: no iteration was timed
-    terminal = aaco("report").stdout
+    terminal = aaco.inside("report").stdout
     assert "Kernels:" in terminal and "4, 200 ns in all" in terminal
     assert max(map(len, terminal.splitlines())) <= 80
 
@@ -156,49 +162,49 @@ def test_a_folder_of_ranks_is_one_import(aaco, tmp_path):
     (folder / "empty.json").write_text("")
     (folder / ".hidden").write_text("nothing")
     os.mkfifo(folder / "pipe")
-    done = aaco("import", folder)
+    done = aaco.inside("import", folder)
     assert done.stderr.count("not imported: ") == 3
     document = json.loads((aaco.latest / "profiler/captures.json").read_text())
     assert [one["rank"] for one in document["captures"]] == [0, 1, 3]
     assert {Path(one["path"]).name for one in document["unrecognised_files"]} == {"notes.txt", "empty.json", "pipe"}
-    rows = json.loads(aaco("sql", "select capture, rank, count(*) from kernels group by all order by 1",
-                           "--format", "json").stdout)["rows"]
+    rows = json.loads(aaco.inside("sql", "select capture, rank, count(*) from kernels group by all order by 1",
+                                  "--format", "json").stdout)["rows"]
     assert rows == [[0, 0, 4], [1, 1, 4], [2, 3, 4]]
     assert listed(aaco)[0]["model"] == "run 7"
 
 
 def test_names_formats_and_what_is_no_capture(aaco, tmp_path):
     path = capture(tmp_path / "trace.json")
-    aaco("import", path, "--as", "resnet on two GPUs", "--format", "pieces", "--quiet")
+    aaco.inside("import", path, "--as", "resnet on two GPUs", "--format", "pieces", "--quiet")
     assert listed(aaco)[0]["model"] == "resnet on two GPUs"
-    says(aaco("import", path, "--format", "no such", expect=2), "pieces")
-    says(aaco("import", tmp_path / "nowhere.json", expect=2), "nowhere.json")
+    says(aaco.inside("import", path, "--format", "no such", expect=2), "pieces")
+    says(aaco.inside("import", tmp_path / "nowhere.json", expect=2), "nowhere.json")
     (tmp_path / "text.json").write_text("[]")
-    says(aaco("import", tmp_path / "text.json", expect=2), "text.json")
+    says(aaco.inside("import", tmp_path / "text.json", expect=2), "text.json")
     (tmp_path / "folder").mkdir()
-    says(aaco("import", tmp_path / "folder", expect=2), "folder")
+    says(aaco.inside("import", tmp_path / "folder", expect=2), "folder")
     shutil.copy(tmp_path / "text.json", tmp_path / "folder")
-    says(aaco("import", tmp_path / "folder", expect=2), "text.json")
+    says(aaco.inside("import", tmp_path / "folder", expect=2), "text.json")
     os.mkfifo(tmp_path / "pipe")
-    says(aaco("import", tmp_path / "pipe", expect=2), "regular file")
-    says(aaco("import", "", expect=2), "an empty path")  # Mutation: take it as Path(""), the working directory
+    says(aaco.inside("import", tmp_path / "pipe", expect=2), "regular file")
+    says(aaco.inside("import", "", expect=2), "an empty path")  # Mutation: take it as Path(""), the working directory
     assert len(listed(aaco)) == 1
 
 
 @pytest.mark.parametrize("pieces", [0, 3])
 def test_a_bad_capture_leaves_nothing(aaco, tmp_path, pieces):
     """Whether it shows at once or only after much was read; and `latest` is what it was."""
-    aaco("import", capture(tmp_path / "good.json"), "--quiet")
+    aaco.inside("import", capture(tmp_path / "good.json"), "--quiet")
     before = aaco.latest
     bad = captures.write(tmp_path / "bad.json", *[kernels()] * pieces, fail="cut short at byte 7")
-    says(aaco("import", tmp_path / "good.json", bad, expect=2), "bad.json", "byte 7")
+    says(aaco.inside("import", tmp_path / "good.json", bad, expect=2), "bad.json", "byte 7")
     assert aaco.latest == before
     assert [path.name for path in before.parent.iterdir()] == [before.name]
 
 
 def test_the_first_import_of_all_leaves_nothing_either(aaco, tmp_path):
     bad = captures.write(tmp_path / "bad.json", kernels(), fail="cut short")
-    says(aaco("import", bad, expect=2), "cut short")
+    says(aaco.inside("import", bad, expect=2), "cut short")
     assert not [path for path in (aaco.folder / "sessions").rglob("*") if not path.is_dir()]
     assert not (aaco.folder / "sessions/latest").is_symlink()
 
@@ -230,15 +236,15 @@ def test_an_import_that_is_stopped_does_not_look_whole(aaco, tmp_path, how):
     assert row["status"] == "incomplete"
     files = [path.name for path in aaco.latest.rglob("*") if path.is_file()]
     assert files == ["session.json"]
-    assert "INCOMPLETE" in aaco("report").stdout
+    assert "INCOMPLETE" in aaco.inside("report").stdout
     (aaco.folder / "aaco.yaml").write_text("storage: {max_sessions: 1}")
-    aaco("import", capture(tmp_path / "good.json"), "--quiet")
-    aaco("gc")
+    aaco.inside("import", capture(tmp_path / "good.json"), "--quiet")
+    aaco.inside("gc")
     assert [row["model"] for row in listed(aaco)] == ["good"]
 
 
 def test_a_long_query_can_be_stopped(aaco, tmp_path):
-    aaco("import", capture(tmp_path / "trace.json"), "--quiet")
+    aaco.inside("import", capture(tmp_path / "trace.json"), "--quiet")
     query = "select sum(sqrt(a.range) + sqrt(b.range)) from range(10000000) a, range(10000000) b"
     process = subprocess.Popen(aaco.command("sql", query), cwd=aaco.folder, env=aaco.environment(),
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -264,22 +270,22 @@ def test_an_import_that_was_stopped_can_be_finished(aaco, tmp_path):
     process.kill()
     process.communicate()
     capture(tmp_path / "long.json")  # the whole of it, this time
-    aaco("analyze")
+    aaco.inside("analyze")
     assert listed(aaco)[0]["status"] == "incomplete"  # it stays what it was, and its tables are there
-    assert json.loads(aaco("sql", "select count(*) from kernels", "--format", "json").stdout)["rows"] == [[4]]
+    assert json.loads(aaco.inside("sql", "select count(*) from kernels", "--format", "json").stdout)["rows"] == [[4]]
 
 
 def test_analyze_makes_the_tables_anew_only_from_the_same_capture(aaco, tmp_path):
     path = capture(tmp_path / "trace.json")
-    aaco("import", path, "--quiet")
+    aaco.inside("import", path, "--quiet")
     before = {file: file.read_bytes() for file in aaco.latest.rglob("*.parquet")}
-    aaco("analyze")
+    aaco.inside("analyze")
     assert {file: file.read_bytes() for file in aaco.latest.rglob("*.parquet")} == before
     path.write_text(path.read_text() + " ")
-    says(aaco("analyze", expect=2), "was changed", "trace.json")
+    says(aaco.inside("analyze", expect=2), "was changed", "trace.json")
     path.unlink()
-    says(aaco("analyze", expect=2), "is gone", "trace.json")
-    assert not json.loads(aaco("info", "latest", "--json").stdout)["damaged"]
+    says(aaco.inside("analyze", expect=2), "is gone", "trace.json")
+    assert not json.loads(aaco.inside("info", "latest", "--json").stdout)["damaged"]
 
 
 def test_a_full_disk_is_one_clear_error(aaco, tmp_path):
@@ -301,8 +307,8 @@ def test_a_disk_without_room(aaco, tmp_path):
         pytest.skip("mounting a small disk is not permitted here")
     try:
         path = captures.write(tmp_path / "big.json", kernels(2000), turns=300)
-        says(aaco("import", path, "--sessions-dir", disk / "sessions", expect=1), "No space left", "aaco gc")
-        assert not json.loads(aaco("ls", "--json", "--sessions-dir", disk / "sessions").stdout)["sessions"]
+        says(aaco.inside("import", path, "--sessions-dir", disk / "sessions", expect=1), "No space left", "aaco gc")
+        assert not json.loads(aaco.inside("ls", "--json", "--sessions-dir", disk / "sessions").stdout)["sessions"]
     finally:
         subprocess.run(["umount", disk], check=True)
 
@@ -324,9 +330,9 @@ def test_no_credential_of_a_capture_reaches_the_bundle(aaco, tmp_path, kept):
              "records": {f"Bearer {TOKEN}": 1}, "host": f"api_key={PASSWORD}"}
     path = captures.write(tmp_path / "trace.json", *pieces, facts=facts)
     options = ["--keep"] if kept else []
-    done = aaco("import", path, "--as", f"run --password={PASSWORD}", "--tag", TOKEN, *options)
-    for text in (done.stdout, done.stderr, aaco("report", "--format", "html").stdout,
-                 aaco("sql", "select * from call_arguments, kernels", "--format", "csv").stdout):
+    done = aaco.inside("import", path, "--as", f"run --password={PASSWORD}", "--tag", TOKEN, *options)
+    for text in (done.stdout, done.stderr, aaco.inside("report", "--format", "html").stdout,
+                 aaco.inside("sql", "select * from call_arguments, kernels", "--format", "csv").stdout):
         assert TOKEN not in text and PASSWORD not in text
     for file in aaco.latest.rglob("*"):
         content = file.read_bytes() if file.is_file() else b""
@@ -353,63 +359,64 @@ def test_a_kept_capture_is_the_same_but_for_its_credentials(aaco, tmp_path):
     path = tmp_path / "trace.json.gz"
     plain = capture(tmp_path / "plain.json").read_text()
     path.write_bytes(gzip.compress(plain.encode()))
-    aaco("import", ORT, "--keep", "--quiet")
+    aaco.inside("import", ORT, "--keep", "--quiet")
     kept = aaco.latest / "profiler/raw/000" / ORT.name
     assert gzip.decompress(kept.read_bytes()) == gzip.decompress(ORT.read_bytes())
-    assert "profiler/raw" in json.loads(aaco("info", "latest", "--json").stdout)["absent"]["profiler/rocprof_raw"]
+    absent = json.loads(aaco.inside("info", "latest", "--json").stdout)["absent"]
+    assert "profiler/raw" in absent["profiler/rocprof_raw"]
     (tmp_path / "binary.json").write_bytes(captures.START.encode() + b"\0\1\2")
-    says(aaco("import", tmp_path / "binary.json", "--keep", expect=2), "binary.json", "--keep")
+    says(aaco.inside("import", tmp_path / "binary.json", "--keep", expect=2), "binary.json", "--keep")
 
 
 def test_files_of_one_name_are_kept_apart_and_odd_names_steer_no_terminal(aaco, tmp_path):
     folder = tmp_path / "traces"
     for place in ("a", "b"):
         capture(folder / place / "trace \x1b[2J.json")
-    done = aaco("import", folder, "--keep", "--as", "two")
+    done = aaco.inside("import", folder, "--keep", "--as", "two")
     assert "\x1b" not in done.stderr + done.stdout and "trace" in done.stderr
     kept = [one["files"][0]["kept"] for one in
             json.loads((aaco.latest / "profiler/captures.json").read_text())["captures"]]
     assert len(set(kept)) == 2 and all((aaco.latest / name).is_file() for name in kept)
     (folder / "a" / "trace \x1b[2J.json").write_text(captures.START + "[")
-    assert "\x1b" not in aaco("import", folder, expect=2).stderr
+    assert "\x1b" not in aaco.inside("import", folder, expect=2).stderr
 
 
 def test_sql_on_a_terminal_says_what_it_left_out(aaco, tmp_path):
     odd = "odd \x1b[31mname\x07 \u202e"
-    aaco("import", capture(tmp_path / "trace.json", kernels(kernel_name=[odd] * 4)), "--quiet")
-    done = aaco("sql", "select kernel_name from kernels", "--limit", 2)
+    aaco.inside("import", capture(tmp_path / "trace.json", kernels(kernel_name=[odd] * 4)), "--quiet")
+    done = aaco.inside("sql", "select kernel_name from kernels", "--limit", 2)
     assert done.stdout.count("odd") == 2 and "\x1b" not in done.stdout and "\u202e" not in done.stdout
     assert "first 2 rows" in done.stderr
-    assert "first" not in aaco("sql", "select 1").stderr
-    lines = aaco("sql", "select kernel_id, dur_ns from kernels order by 1", "--format", "csv", "--all").stdout
+    assert "first" not in aaco.inside("sql", "select 1").stderr
+    lines = aaco.inside("sql", "select kernel_id, dur_ns from kernels order by 1", "--format", "csv", "--all").stdout
     assert lines == "kernel_id,dur_ns\n0,50\n1,50\n2,50\n3,50\n"
-    answer = aaco("sql", "select 1 / 0, [1.5, 'nan'::double]", "--format", "json").stdout
+    answer = aaco.inside("sql", "select 1 / 0, [1.5, 'nan'::double]", "--format", "json").stdout
     assert json.loads(answer, parse_constant=pytest.fail)["rows"] == [[None, [1.5, None]]]  # Mutation: allow_nan
-    says(aaco("sql", "copy kernels to 'x.csv'", expect=2), "read-only")
-    says(aaco("sql", "select * from kernels", "--session", "2099", expect=2), "aaco ls")
-    assert "\x1b" not in aaco("kernels").stdout
+    says(aaco.inside("sql", "copy kernels to 'x.csv'", expect=2), "read-only")
+    says(aaco.inside("sql", "select * from kernels", "--session", "2099", expect=2), "aaco ls")
+    assert "\x1b" not in aaco.inside("kernels").stdout
 
 
 def test_damaged_tables_are_made_anew_and_damaged_evidence_is_not(aaco, tmp_path):
     """Mutation: every damage refused; or none."""
-    aaco("import", capture(tmp_path / "trace.json"), "--quiet")
+    aaco.inside("import", capture(tmp_path / "trace.json"), "--quiet")
     table, evidence = aaco.latest / "profiler/rocprof_kernels.parquet", aaco.latest / "profiler/captures.json"
     for path in (table, aaco.latest / "metrics/timeline.json"):
         path.write_bytes(path.read_bytes()[:-30])
-    says(aaco("sql", "select count(*) from kernels", expect=2), "rocprof_kernels.parquet")
-    aaco("analyze")
-    assert json.loads(aaco("sql", "select count(*) from kernels", "--format", "json").stdout)["rows"] == [[4]]
+    says(aaco.inside("sql", "select count(*) from kernels", expect=2), "rocprof_kernels.parquet")
+    aaco.inside("analyze")
+    assert json.loads(aaco.inside("sql", "select count(*) from kernels", "--format", "json").stdout)["rows"] == [[4]]
     evidence.write_text(evidence.read_text().replace("a tool", "no tool"))
-    says(aaco("analyze", expect=2), "captures.json", "changed")
+    says(aaco.inside("analyze", expect=2), "captures.json", "changed")
 
 
 def test_a_folder_does_not_hide_the_session_of_its_name(aaco, tmp_path):
     """Whoever imports the folder `nchw` with the tag `nchw` means the session. Mutation: any folder is one."""
     capture(aaco.folder / "nchw/trace.json")
-    aaco("import", "nchw", "--tag", "nchw", "--quiet")
-    assert "gemm_0" in aaco("kernels", "nchw").stdout
+    aaco.inside("import", "nchw", "--tag", "nchw", "--quiet")
+    assert "gemm_0" in aaco.inside("kernels", "nchw").stdout
     (aaco.folder / "other").mkdir()
-    says(aaco("report", "other", expect=2), "other", "session.json")
+    says(aaco.inside("report", "other", expect=2), "other", "session.json")
 
 
 @pytest.mark.parametrize(("file", "name"), [
@@ -433,7 +440,7 @@ def test_a_run_saved_in_several_formats_is_read_once(aaco, tmp_path):
     (run / "43_kernel_trace.csv").write_text((run / "42_kernel_trace.csv").read_text())
     (run / "44_kernel_trace.csv").write_text((run / "42_kernel_trace.csv").read_text())
     (run / "45_kernel_trace.csv").write_text((run / "42_kernel_trace.csv").read_text())
-    done = aaco("import", run, "--json")
+    done = aaco.inside("import", run, "--json")
     held = json.loads((aaco.latest / "profiler/captures.json").read_text())
     assert [(one["format"], one["kernels"]["count"]) for one in held["captures"]] == [
         ("rocpd", 5), ("rocprofv3_csv", 1), ("rocprofv3_csv", 1), ("rocprofv3_csv", 1)]
@@ -453,8 +460,8 @@ def test_ranks_on_clocks_of_their_own_are_exported_on_one(aaco, tmp_path):
                                     "sequence": list(range(count)), "bytes_in": [8] * count, "bytes_out": [8] * count})
         facts = {"kernels": {"count": count, "ns": 50 * count}}
         capture(tmp_path / f"run/rank{rank}.json", kernels(count, rank * apart), together, facts=facts)
-    aaco("import", tmp_path / "run", "--quiet")
-    said = aaco("perfetto", "--format", "chrome", "-o", "out.json").stderr
+    aaco.inside("import", tmp_path / "run", "--quiet")
+    said = aaco.inside("perfetto", "--format", "chrome", "-o", "out.json").stderr
     assert "capture 1: its times are moved by -7,000,000,000 ns and 0.00 ppm; at worst 0 ns are left over" in said
     slices = [one for one in json.loads((aaco.folder / "out.json").read_text())["traceEvents"] if one["ph"] == "X"]
     starts = [(one["ts"], one["dur"]) for one in slices if one["cat"] != "critical_path"]

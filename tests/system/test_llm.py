@@ -563,14 +563,14 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
     """Its JSON reads back, and its exit code is that of its claims. Which are met decides a quiet machine."""
     from benchmarks import claims
     from benchmarks import llm as package
-    from benchmarks.llm import accuracy, against, definitions, knee, llama, open_loop, peers, size, tails
+    from benchmarks.llm import accuracy, against, definitions, help, knee, llama, open_loop, peers, size, tails
 
     for module, smaller in ((accuracy, {"STREAMS": 5, "CHUNKS": 5, "HOGS": 1}), (tails, {"RUNS": 50, "REQUESTS": 500}),
                             (against, {"PAIRS": 60, "RECORDED": 120, "COMPARISONS": 10, "LOADS": 1}),
                             (definitions, {"REQUESTS": 4, "CASES": {"one": "chunks=4 continuous=1"}}),
                             (open_loop, {"SECONDS": 1, "STOP_S": 0.3, "PAUSE_S": 0.2}), (size, {"TOKENS": 10_000}),
                             (knee, {"REQUESTS": 70, "MOST": knee.CAPACITY / 6, "MOST_OPEN": 2}),
-                            (llama, {"REQUESTS": 4, "TOKENS": 20}),
+                            (llama, {"REQUESTS": 4, "TOKENS": 20}), (help, {"RUNS": 1}),
                             (peers, {"REQUESTS": 4, "CASES": {"one": ("chunks=20", 20, 1, 0)}})):
         for name, number in smaller.items():
             monkeypatch.setattr(module, name, number)
@@ -579,7 +579,8 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(sys, "argv", ["benchmarks.llm", "--json", str(tmp_path / "claims.json")])
     code = claims.main(package)
     parts = json.loads((tmp_path / "claims.json").read_text())["parts"]
-    assert set(parts) == {"accuracy", "against", "definitions", "knee", "llama", "open_loop", "peers", "size", "tails"}
+    assert set(parts) == {"accuracy", "against", "definitions", "help", "knee", "llama", "open_loop", "peers", "size",
+                          "tails"}
     assert all(parts.values())
     assert code == int(any(claim["met"] is False for part in parts.values() for claim in part))
     assert parts["size"][0]["met"]  # of the disk; memory is that of a process of its own only outside of tests

@@ -24,7 +24,7 @@ from aaco.cli import llm
 from aaco.core.config import Settings, resolve
 from aaco.core.errors import ModelError, UsageError
 from aaco.core.session import sessions
-from aaco.core.tables import LLM_EVENTS, REQUESTS
+from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
 from aaco.llm.decoders import OnnxDecoder
 from aaco.pipeline import Run, analyze
 from aaco.runner import ort as passes
@@ -34,7 +34,7 @@ from aaco.runner.ort import Workload
 from aaco.steps import readings
 from aaco.tracelake import documents, layout, store
 from aaco.tracelake.queries import QueryableSession
-from aaco.workflows import decode_run
+from aaco.workflows import decode_run, export_trace
 from aaco.workflows.decode_run import DecodeRequest
 from aaco.workflows.llm_run import LoadRequest
 
@@ -143,11 +143,32 @@ def test_analysis_again_gives_the_same(settings: Settings):
 def test_marks_of_prefill_and_decode(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A session around it, or a profiler, sees them: one prefill and four steps for each of 1 + 6 answers."""
     monkeypatch.setenv(markers.PATH, str(tmp_path / "marks"))
-    asked(settings)
+    run = asked(settings)
     records = [markers.RECORD.unpack_from(raw) for raw in chunks((tmp_path / "marks").read_bytes())]
     kinds = [markers.KINDS[record[1]] for record in records]
     assert (kinds.count("prefill"), kinds.count("decode")) == (7, 3 + 6 * 4)
     assert {record[6] for record in records if markers.KINDS[record[1]] == "prefill"} == {8}
+    assert_steps_hold_marks_and_tokens(run, [record for record in records if record[1] in (
+        markers.PREFILL, markers.DECODE)][-30:], tmp_path / "requests.json")
+
+
+def assert_steps_hold_marks_and_tokens(run: Run, marks: list[Any], path: Path) -> None:
+    """Steps, marks and tokens are on one clock, and so they are drawn. Mutation: steps begin with the one before."""
+    steps = store.read(run.session, ENGINE_STEPS).to_pylist()
+    assert [step["phase"] for step in steps] == (["prefill"] + ["decode"] * 4) * 6
+    for step, (_, kind, begin, length, *_) in zip(steps, marks, strict=True):
+        assert markers.KINDS[kind] == step["phase"]
+        assert step["t_start_ns"] <= begin and begin + length <= step["t_end_ns"]
+        assert begin - step["t_start_ns"] < 0.5 * (length + 1_000_000)
+    events = QueryableSession(run.session.folder).table(LLM_EVENTS.name)["t_ns"].to_pylist()
+    assert sorted(events) == [step["t_end_ns"] for step in steps]
+    export_trace.export(run.session, path, "chrome")
+    drawn = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    spans = {name: [(event["ts"], event["ts"] + event["dur"]) for event in drawn if event["name"] == name]
+             for name in ("TTFT", "prefill")}
+    assert [sum(begin <= start and end <= until + 0.01 for start, end in spans["prefill"])
+            for begin, until in spans["TTFT"]] == [1] * 6
+    assert "slow_tokens" not in run.explanation.examined
 
 
 def chunks(raw: bytes) -> list[bytes]:
@@ -191,12 +212,22 @@ def test_genai_answers_as_the_same_model_does_here(genai_folder: Path, tmp_path:
         ours.step()
 
 
-def test_genai_counts_its_prefill(genai_folder: Path, settings: Settings):
-    """append_tokens computes the prompt: the first token of 512 takes longer than ten more. Mutation: it is outside."""
+def test_genai_counts_its_prefill(genai_folder: Path, settings: Settings, tmp_path: Path,
+                                  monkeypatch: pytest.MonkeyPatch):
+    """append_tokens computes the prompt: the first token of 512 takes longer than ten more. Mutation: it is outside.
+
+    Its steps are marked, and in the table, as those of a decoder in ONNX Runtime are.
+    """
+    monkeypatch.setenv(markers.PATH, str(tmp_path / "marks"))
     fields = {"requests": 3, "prompt_tokens": "512", "max_tokens": "5", "batch": 2}
     run = decode_run.ask_decoder(DecodeRequest(genai=genai_folder, **fields), settings)
     rows = requests(run)
     assert {(row["status"], row["output_tokens"], row["prompt_tokens"]) for row in rows} == {("ok", 5, 512)}
+    steps = store.read(run.session, ENGINE_STEPS)
+    assert steps["phase"].to_pylist() == ["prefill", *["decode"] * 4] * 2
+    assert steps["context_requests"].to_pylist()[::5] == [2, 1]
+    kinds = [markers.KINDS[markers.RECORD.unpack_from(raw)[1]] for raw in chunks((tmp_path / "marks").read_bytes())]
+    assert (kinds.count("prefill"), kinds.count("decode")) == (1 + 2, 3 + 2 * 4)
     assert run.metrics["prefill_share_pct"].value > 50
     assert "onnxruntime-genai" in (run.session.folder / "runtime/load.json").read_text()
     with pytest.raises(UsageError, match="different lengths"):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aaco.core.config import Settings, resolve
 from aaco.core.errors import AacoError, Missing, UsageError
 from aaco.core.session import sessions
+from aaco.core.show import Show
 from aaco.core.tables import ENGINE_STEPS, KERNELS, REQUESTS
 from aaco.llm import server_profile
-from aaco.pipeline import analyze
+from aaco.pipeline import Run, analyze
+from aaco.report.sections.findings import endpoint
 from aaco.report.sections.findings.slow_tokens import sections
 from aaco.tracelake import documents, layout, store
-from aaco.workflows import llm_run
+from aaco.workflows import export_trace, llm_run
 from aaco.workflows.llm_run import LoadRequest
 from tests.fakes import profiled_server
 
@@ -57,9 +61,46 @@ def test_a_slow_token_has_the_cause_that_was_planted(traces: Path, settings: Set
     traced = next(session for session in sessions(settings.config.storage.sessions_dir)
                   if session.id == found["device_session"])
     assert store.read(traced, KERNELS).num_rows == len(steps)
+    assert_the_bound_has_its_evidence(run)
+    assert_kernels_are_drawn_in_their_steps(run, steps, traces / "requests.json")
     again = analyze(run.session, settings)
     assert again.examined["slow_tokens"] == found
     assert len([row for _, rows in sections(found) for row in rows if " by " in row.text]) == 5
+    assert_kernels_are_left_out_where_their_session_is_gone(run, traces / "requests.json")
+
+
+def assert_the_bound_has_its_evidence(run: Run) -> None:
+    """Of 265 ms of an answer the device decodes for 132, then come host, prefill and queue, 40 to 52 ms each."""
+    bound = run.explanation.examined["endpoint"]["bound"]
+    parts = bound["parts_pct"]
+    assert max(parts, key=parts.get) == "device" and parts["device"] == bound["share_pct"] > 40
+    assert sum(parts.values()) == pytest.approx(100)
+    assert all(10 < parts[part] < 30 for part in ("host", "prefill", "queue"))
+    phases = documents.require(run.session, layout.LOAD)["device_classes"]
+    assert {traced["phase"] for traced in phases} == {"prefill", "decode", "all"}
+    shown = [row.text for _, rows in endpoint.sections(run.explanation.examined["endpoint"]) for row in rows]
+    assert sum("the device computes prompts for" in text and "decodes for" in text for text in shown) == 1
+    assert bound["label"] is None and "what limits it is not known" in bound["why"]  # no counters, no shapes
+
+
+def assert_kernels_are_drawn_in_their_steps(run: Run, steps: list[dict[str, Any]], path: Path) -> None:
+    """Kernels of the server's session, which are on the wall clock there, begin and end with their steps here."""
+    export_trace.export(run.session, path, "chrome")
+    drawn = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    kernels = sorted(event["ts"] * 1000 for event in drawn if event["name"] == "gemm")
+    assert kernels == pytest.approx([step["device_start_ns"] for step in steps], abs=2000)
+    requests = [event for event in drawn if event["name"] == "request"]
+    assert len(requests) == 6 and sum(begin["ts"] * 1000 <= kernel <= (begin["ts"] + begin["dur"]) * 1000
+                                      for begin in requests for kernel in kernels) == len(kernels)
+
+
+def assert_kernels_are_left_out_where_their_session_is_gone(run: Run, path: Path) -> None:
+    """What a load names need not be a session. Mutation: the export fails."""
+    load, shown = documents.require(run.session, layout.LOAD), list[str]()
+    whole, _ = export_trace.export(run.session, path, "chrome")
+    run.session.write_json(layout.LOAD, load | {"device_session": "../../etc"})
+    count, _ = export_trace.export(run.session, path, "chrome", Show(step=shown.append))
+    assert count < whole and "without the kernels" in " ".join(shown)
 
 
 def test_a_server_without_the_routes_is_refused_before_there_is_a_session(traces: Path, settings: Settings):

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import laboratory
-from tests import installed
 from tests.system.conftest import Aaco
 
 ROOT = Path(__file__).parents[2]
@@ -79,22 +78,20 @@ def test_the_picture_is_what_the_command_prints(tmp_path):
     assert (tmp_path / "import.svg").read_text() == (ROOT / "docs/images/import.svg").read_text()
 
 
-def test_what_pip_installs_imports_a_trace(tmp_path):
-    """The line of the README, from a copy of the tree, beside the packages that are installed here."""
-    assert INSTALL.startswith("pip install ")
-    programs = installed.environment(tmp_path / "venv", installed.tree(tmp_path / "tree") / INSTALL.split()[-1])
+def test_what_pip_installs_imports_a_trace(clone, tmp_path):
+    assert INSTALL == "pip install ."  # as the environment of the clone was made
     (tmp_path / "your_trace.json.gz").symlink_to(ROOT / "tests/captures/torch_h200/resnet50_nchw.json.gz")
-    done = subprocess.run([programs / "aaco", "import", "your_trace.json.gz"], cwd=tmp_path, text=True,
+    done = subprocess.run([clone / ".venv/bin/aaco", "import", "your_trace.json.gz"], cwd=tmp_path, text=True,
                           capture_output=True, env=quick(Aaco(tmp_path, tmp_path / "cache")).environment(PYTHONPATH=""))
     assert done.returncode == 0 and done.stdout, done.stderr
 
 
 @pytest.mark.timeout(900)
-def test_the_demo_on_a_fresh_copy(tmp_path):
-    """What git would give a newcomer, with nothing installed."""
-    installed.tree(tmp_path)
-    done = subprocess.run(["./scripts/run_demo.sh"], cwd=tmp_path, text=True, capture_output=True,
-                          env=quick(Aaco(tmp_path, tmp_path / "cache")).environment(PYTHONDONTWRITEBYTECODE=""))
+def test_the_demo_on_a_fresh_copy(clone, tmp_path, cache):
+    """Where its packages are installed: continuous integration begins with the same installation on a fresh copy, of
+    more packages, and the next test says that these are among them."""
+    done = subprocess.run(["./scripts/run_demo.sh"], cwd=clone, text=True, capture_output=True,
+                          env=quick(Aaco(tmp_path, cache)).environment(PYTHONPATH="", PYTHONDONTWRITEBYTECODE=""))
     assert done.returncode == 0, done.stderr[-3000:]
     named = ("bundle:", "report:", "verdict:")
     places = dict(line.split(":", 1) for line in done.stdout.splitlines() if line.startswith(named))
@@ -102,6 +99,13 @@ def test_the_demo_on_a_fresh_copy(tmp_path):
     for place in places.values():
         assert Path(place.strip()).exists()
     assert "synthetic weights" in done.stdout
+
+
+def test_what_the_demo_installs_is_what_the_tests_run_with():
+    """By version and hash. Mutation: a lock that was renewed alone."""
+    demo, tested = (set(re.findall(r"^(\S+==\S+|    --hash=\S+)", (ROOT / name).read_text(), re.MULTILINE))
+                    for name in ("requirements.lock", "requirements-dev.lock"))
+    assert len(demo) > 50 and demo <= tested
 
 
 def test_the_picture_of_the_guide_is_of_todays_report(tmp_path):

@@ -23,14 +23,14 @@ def policy(recorded, tmp_path):
 
 def test_kept_missed_and_absent(recorded, policy):
     kept = policy("objectives:\n- {metric: p50, max: 100 s}\n- {metric: measured_peak_rss_bytes, max: 1e15}\n")
-    assert recorded("sla", "check", "--policy", kept).stdout.startswith("PASS: ")
+    assert recorded.inside("sla", "check", "--policy", kept).stdout.startswith("PASS: ")
     missed = policy("name: tight\nobjectives:\n- {metric: p50, max: 1 us}\n- {metric: utilisation, min: 70 %}\n")
-    found = json.loads(recorded("sla", "check", "--policy", missed, "--json", expect=3).stdout)
+    found = json.loads(recorded.inside("sla", "check", "--policy", missed, "--json", expect=3).stdout)
     assert [one["status"] for one in found["objectives"]] == ["fail", "skip"] and found["status"] == "fail"
     absent = policy("objectives:\n- {metric: utilisation, min: 70 %}\n")
-    assert "host CPU" in recorded("sla", "check", "--policy", absent).stdout
-    recorded("sla", "check", "--policy", absent, "--strict", expect=4)
-    recorded("sla", "check", "--policy", policy(STRICT_LIMIT), expect=2)
+    assert "host CPU" in recorded.inside("sla", "check", "--policy", absent).stdout
+    recorded.inside("sla", "check", "--policy", absent, "--strict", expect=4)
+    recorded.inside("sla", "check", "--policy", policy(STRICT_LIMIT), expect=2)
 
 
 def test_the_printed_policy_is_a_policy(recorded, policy):
@@ -44,12 +44,12 @@ def test_an_alert_changes_no_verdict_and_its_address_is_never_said(recorded, pol
     server = Endpoint(200, 403)
     try:
         for expected in ("alert delivered", "it answered 403"):
-            done = recorded("sla", "check", "--policy", missed, expect=3, ALERTS=server.url)
+            done = recorded.inside("sla", "check", "--policy", missed, expect=3, ALERTS=server.url)
             assert expected in done.stderr and KEY not in done.stderr + done.stdout
         assert len(server.got) == 2 and server.got[0][2]["sla"]["status"] == "fail"
     finally:
         server.shutdown()
         server.server_close()
-    assert "ALERTS is not set" in recorded("sla", "check", "--policy", missed, expect=3).stderr
-    done = recorded("sla", "check", "--policy", missed, "--webhook", f"file:///{KEY}", expect=2)
+    assert "ALERTS is not set" in recorded.inside("sla", "check", "--policy", missed, expect=3).stderr
+    done = recorded.inside("sla", "check", "--policy", missed, "--webhook", f"file:///{KEY}", expect=2)
     assert KEY not in done.stderr

@@ -30,8 +30,8 @@ def swept(tmp_path_factory, cache):
     from tests.system.conftest import Aaco
 
     made = Aaco(tmp_path_factory.mktemp("swept"), cache)
-    done = made("sweep", "bert-tiny", "--batches", "4,1,2", "--slo", 1e6, "--order-seed", 1, "--warmup", 3,
-                "--iterations", 12, "--processes", 2, "--json", "--quiet")
+    done = made.inside("sweep", "bert-tiny", "--batches", "4,1,2", "--slo", 1e6, "--order-seed", 1, "--warmup", 3,
+                       "--iterations", 12, "--processes", 2, "--json", "--quiet")
     assert done.stderr == ""
     return made, json.loads(done.stdout)
 
@@ -60,7 +60,8 @@ def test_every_point_is_recomputed_from_its_sessions_raw_rows(swept):
 
 def test_every_point_is_an_ordinary_session_that_ran_its_batch(swept):
     made, document = swept
-    listed = {row["session_id"]: row for row in json.loads(made("ls", "--json", "--tag", "sweep").stdout)["sessions"]}
+    rows = json.loads(made.inside("ls", "--json", "--tag", "sweep").stdout)["sessions"]
+    listed = {row["session_id"]: row for row in rows}
     assert set(listed) == {row["session_id"] for row in document["points"]}
     for row in document["points"]:
         folder = session(made, row)
@@ -88,8 +89,8 @@ def test_the_limit_and_what_a_cpu_does_not_have(swept):
 
 
 def test_the_text_names_batches_sessions_and_reasons(aaco):
-    text = aaco("sweep", "--model", "bert-tiny", "--batches", "2", "--warmup", 0, "-n", 3, "--slo", 1e-6,
-                "--telemetry", "--plot", "curves.svg").stdout
+    text = aaco.inside("sweep", "--model", "bert-tiny", "--batches", "2", "--warmup", 0, "-n", 3, "--slo", 1e-6,
+                       "--telemetry", "--plot", "curves.svg").stdout
     drawn = (aaco.folder / "curves.svg").read_text()
     assert drawn.startswith("<svg") and "limit 1e-06 ms" in drawn and "resident set, GB" in drawn
     assert aaco.latest.name in text and "one batch does not scale" in text
@@ -104,7 +105,7 @@ def test_a_batch_the_model_refuses_is_named_before_anything_runs(aaco):
                                    [value("y", onnx.TensorProto.FLOAT, [1, 3])])
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9),
               aaco.folder / "fixed.onnx")
-    refused = aaco("sweep", "fixed.onnx", "--batches", "1,2", expect=2)
+    refused = aaco.inside("sweep", "fixed.onnx", "--batches", "1,2", expect=2)
     assert "batch 2: the model fixes it at 1 (no input has a dynamic" in refused.stderr
     assert "batch 2: batch 2" not in refused.stderr and not (aaco.folder / "sessions").exists()
 
@@ -118,13 +119,13 @@ def test_a_batch_that_fails_is_left_out_of_the_curve_and_named(aaco):
     onnx.save(onnx.helper.make_model(odd, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9),
               aaco.folder / "even.onnx")
     words = ("sweep", "even.onnx", "--batches", "1,2,4", "-n", 5, "--order-seed", 0)
-    done = aaco(*words, "--json", expect=2)
+    done = aaco.inside(*words, "--json", expect=2)
     document = json.loads(done.stdout)
     assert document["order"] == [1, 4, 2] and [row["batch"] for row in document["points"]] == [2, 4]
     (left,) = document["failed"]
     assert left["batch"] == 1 and left["why"].startswith("batch 1: ") and f"aaco: {left['why']}" in done.stderr
-    assert "left out 1" in aaco(*words, expect=2).stdout
-    failing = aaco("sweep", "even.onnx", "--batches", "1,3", expect=2)
+    assert "left out 1" in aaco.inside(*words, expect=2).stdout
+    failing = aaco.inside("sweep", "even.onnx", "--batches", "1,3", expect=2)
     assert failing.stdout == "" and failing.stderr.count("  try: ") == 1
 
 
@@ -169,7 +170,7 @@ def test_a_sweep_over_what_cannot_be_is_refused_before_anything_runs(aaco, wrong
 
 @pytest.mark.parametrize("wrong", [("--batches", "1,zero"), ("--slo", "nan"), ("--slo", "inf"), ("--slo", "0")])
 def test_what_makes_no_sense_is_refused(aaco, wrong):
-    refused = aaco("sweep", "bert-tiny", *wrong, expect=2).stderr
+    refused = aaco.inside("sweep", "bert-tiny", *wrong, expect=2).stderr
     assert wrong[0] in refused and wrong[1] in refused
 
 

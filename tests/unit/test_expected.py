@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aaco.analytics.advice.achieved import ChangedStep, changed_step
+from aaco.analytics.advice.achieved import ChangedStep, changed_step, room_for_more
 from aaco.analytics.advice.expected import Expected, RankedChange, expected, ranked
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, floor
+from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.limits import DeviceLimits
 from aaco.analytics.advice.mechanisms import MECHANISMS
-from aaco.analytics.advice.responses import fusible_runs, in_one_pass
+from aaco.analytics.advice.responses import fusible_runs, in_one_pass, unchanged
 from aaco.analytics.advice.track_record import (
     DEVICE,
     HOST,
@@ -32,7 +33,7 @@ from aaco.analytics.advice.track_record import (
 from aaco.analytics.advice.work import StepOperator
 from aaco.core.readings import Absent
 from aaco.steps import track_records
-from tests.step_pieces import CONV, FP32, copy, kernel, product, step
+from tests.step_pieces import CONV, FP32, LIMITS, copy, kernel, product, step
 
 HABITS = HostHabits(call_ns=10_000, saved_share=0.5)
 STEP_US = 1000
@@ -176,6 +177,20 @@ def test_of_memory_kernels_the_time_of_their_bytes_is_halved():
     assert device_us(step(kernel(160), limits=DeviceLimits({"matrix_bf16": 1e15})), "narrower_types") == 160
 
 
+def test_a_recurrent_layer_gains_the_time_of_its_arithmetic_alone():
+    """At 5e13 its 1e10 FLOPs are 200 of 400 us, and 16.7 at .6 of the rate of 16 bits; 1e8 are 2 us of 400."""
+    for flops, left in ((1e10, 200 + 10 / 0.6), (1e8, 398 + 0.1 / 0.6)):
+        layer = product(400, flops, FP32, operator="aten::_cudnn_rnn")
+        assert device_us(step(layer), "narrower_types") == left
+
+
+def test_what_converts_the_operands_of_a_convolution_moves_half_of_the_bytes():
+    """1e10 FLOPs are 10 us in 16 bits, 33.3 us at .3 of that rate, of which the product has its part of the time."""
+    called = StepOperator("aten::cudnn_convolution", types=("f32",), flops=1e10, kernels=2)
+    work = step(kernel(80, "transpose", called), kernel(400, "conv", called, FP32))
+    assert changed(work, "narrower_types").device_ns == pytest.approx(1000 * (40 + 400 / 480 * 10 / 0.3))
+
+
 def test_reads_by_index_take_as_long_in_a_narrower_type():
     gather = StepOperator("aten::gather", types=("f32",), bytes=200e6)
     assert device_us(step(kernel(160, "embedding", gather)), "narrower_types") == 160
@@ -217,6 +232,37 @@ def test_a_larger_batch_shares_calls_updates_and_the_fixed_part_of_kernels():
     after = changed(work, "larger_batch", samples=4)
     assert after.device_ns == pytest.approx(1000 * (0.75 + 97 + 2))
     assert HABITS.host_ns(after, 1_000_000) == 250_000
+
+
+def test_more_samples_run_beside_those_of_a_product_that_does_not_fill_the_device():
+    """10 blocks on 40 compute units leave room for four times as many, 30 for a third more; 80 fill them."""
+    units = replace(LIMITS, compute_units=40)
+    for blocks, family, room in ((10, "gemm", 4), (30, "gemm", 4 / 3), (80, "gemm", 1), (0, "gemm", 1),
+                                 (10, "norm", 1)):
+        work = step(kernel(103, family, blocks=blocks), limits=units)
+        assert room_for_more(work).tolist() == [room]
+        batched = replace(MECHANISMS["graph"], respond=lambda work, least: unchanged(work))
+        after = changed_step(work, StepTime(1_000_000, True), [batched], 8.0)
+        assert after.device_ns == pytest.approx(1000 * (3 / 8 + 100 / room))
+
+
+def test_a_batch_is_doubled_as_long_as_that_is_expected_to_pay():
+    """Of 1000 us the device takes 103: 8 times as many are 100 us of device work and 125 of the host; 16 are no more
+    than the device. A step that waits for the device gains nothing of more than twice the samples.
+    """
+    record = TrackRecord(HABITS, rows("graph", [0.0] * 19))
+    waiting, busy = step(product(103, 1e9)), step(product(950, 1e9))
+    assert floors_of(waiting, StepTime(1_000_000, True), record).expected["larger_batch"].samples == 8
+    assert floors_of(busy, StepTime(1_000_000, True), record).expected["larger_batch"].samples == 2
+    assert "larger_batch" not in floors_of(waiting, StepTime(1_000_000, True)).saved_ns
+
+
+def test_a_graph_of_an_adam_in_a_loop_computes_its_bias_corrections_on_the_device():
+    """Two parameters: 12 kernels of 2 us more for each. Another loop, and one kernel for all, need nothing more."""
+    update = StepOperator("aten::addcdiv_", phase="optimizer")
+    assert device_us(step(kernel(50), kernel(2, operator=update), kernel(3, operator=update)), "graph") == 55 + 48
+    assert device_us(step(kernel(50), optimizer(5)), "graph") == 55
+    assert device_us(step(kernel(50), kernel(5, operator=replace(update, phase="forward"))), "graph") == 55
 
 
 def test_a_mechanism_without_a_response_leaves_its_floor():
@@ -362,6 +408,12 @@ def test_changes_are_ranked_by_expected_gain_then_ceiling_then_effort():
                option("easy", 3.0, effort=1), option("nothing", 1.04, 50.0), option("unknown"),
                option("lower ceiling", most=8.0), option("no ceiling", most=1.0)]
     assert [change.name for change in ranked(options)] == ["easy", "hard", "second", "ceiling", "lower ceiling"]
+
+
+def test_of_equal_expected_gains_the_higher_ceiling_comes_first():
+    """Both end at the host's path; the one that leaves the device less to do may gain more."""
+    options = [option("easy", 4.0, 7.0), option("hard", 4.0, 12.0, effort=1), option("more", 4.1, 5.0)]
+    assert [change.name for change in ranked(options)] == ["more", "hard", "easy"]
 
 
 def test_without_an_expected_gain_the_share_and_the_ceiling_bound_a_change():

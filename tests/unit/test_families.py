@@ -34,6 +34,8 @@ EXAMPLES = (  # name, family, library
     ("void vllm::reshape_and_cache_flash_kernel<unsigned short>(int)", "embedding", "vllm"),
     ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int)",
      "fill", "aten"),
+    ("void at::native::roll_cuda_kernel<float>(float const*, float*, long, long, long, long, long, long)", "copy",
+     "aten"),
     ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 7, true>(float*)", "softmax", "aten"),
     ("_ZN11onnxruntime4cuda17_UnaryElementWiseIffNS0_7OP_ReluIfEELi256ELi4EEEvPKT_PT0_T1_l", "elementwise",
      "onnxruntime"),

@@ -439,3 +439,33 @@ def test_every_mechanism_is_listed_by_its_name():
     assert all(mechanism.name == name and mechanism.formula for name, mechanism in MECHANISMS.items())
     with pytest.raises(Absent):
         MECHANISMS["fused_optimizer"].least_ns(step(kernel(1)))
+
+
+def test_as_many_kernels_take_at_least_as_long_as_the_shortest_there_is():
+    """Halves of 1, 10 and .6 us where no kernel is shorter than .8 us; a copy may be. A graph of fewer has no such end.
+    """
+    limits = replace(LIMITS, shortest_ns=800.0)
+    work = step(kernel(1), kernel(10), kernel(0.6), copy(1, "d2d"), limits=limits)
+    assert floor_us(work, "narrower_types") == pytest.approx(0.8 + 5 + 0.6 + 0.5)
+    assert floor_us(step(kernel(1), kernel(10), limits=limits), "pointwise_fusion") == 0
+
+
+def test_without_waits_for_copies_all_that_is_the_hosts_own_stays():
+    """A step of 1000 us with 100 us of kernels and a copy that the host feeds for 300 us: 600 us are the host's, less
+    50 us to wake up. A profiled step says nothing of the host.
+    """
+    work = step(kernel(100), copy(300, "h2d", 500_000, False))
+    found = floor(work, [MECHANISMS["pinned_copies"]])
+    assert found.floor_ns == 110_000 and found.waits_ns == 450_000
+    assert kept_ns(StepTime(1_000_000, True), found) == 550_000
+    assert kept_ns(StepTime(1_000_000, False), found) == 110_000
+    assert ceiling(StepTime(1_000_000, True), found) == 1000 / 550
+    assert kept_ns(StepTime(420_000, True), found) == 110_000
+
+
+def test_waits_and_kernels_that_go_are_both_lost_and_calls_have_no_such_end():
+    work = step(product(100, 1e9, FP32), copy(300, "h2d", 500_000, False))
+    both = floor(work, [MECHANISMS["pinned_copies"], MECHANISMS["narrower_types"]])
+    assert both.most_ns is None and both.waits_ns == pytest.approx(450_000 + (110_000 - both.floor_ns))
+    assert floor(work, [MECHANISMS["pinned_copies"], MECHANISMS["graph"]]).waits_ns is None
+    assert floor(work, [MECHANISMS["narrower_types"]]).waits_ns is None

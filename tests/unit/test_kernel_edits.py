@@ -12,8 +12,9 @@ import pytest
 from aaco.core.candidate import Inapplicable
 from aaco.core.errors import UsageError
 from aaco.optimize.kernels import edits, guards
+from aaco.optimize.kernels.edit_proof import check_edited
 from aaco.optimize.kernels.situation import KernelSituation, PointerTarget, read_situation
-from aaco.optimize.kernels.source import RESTRICT, check_edited, find_kernel, read_source
+from aaco.optimize.kernels.source import RESTRICT, find_kernel, read_source
 from aaco.optimize.kernels.variants import Proposal, Refused
 from aaco.replay.documents import (
     ArgumentPlace,

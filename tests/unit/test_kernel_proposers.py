@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from aaco.core.errors import UsageError
 from aaco.optimize.kernels import proposers
+from aaco.optimize.kernels.edit_proof import check_edited
 from aaco.optimize.kernels.patches import patched
 from aaco.optimize.kernels.prompt import kernel_prompt
 from aaco.optimize.kernels.proposers import ask_command
-from aaco.optimize.kernels.source import check_edited, find_kernel
+from aaco.optimize.kernels.source import find_kernel
 from aaco.optimize.kernels.variants import Refused
 
 pytest.importorskip("tree_sitter_cpp", reason="the extra kernels is not installed")

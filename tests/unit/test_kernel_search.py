@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aaco.core.errors import AacoError, UsageError
-from aaco.optimize.kernels import applying, trial
+from aaco.optimize.kernels import applying, search, trial
 from aaco.optimize.kernels.equivalence import Trials
 from aaco.optimize.kernels.log import SearchFiles
 from aaco.optimize.kernels.search import KernelDecision, KernelSearch, baseline_of
@@ -57,6 +57,8 @@ class Searches:
         self.folder, self.tools, self.processes = folder, tools, 0
         self.gpu = compiled_gpu.CompiledGpu(tools)
         monkeypatch.setattr(cuda, "DriverGpu", lambda vendor, number: self.gpu)
+        monkeypatch.setattr(cuda, "EMPTY_PAIRS", 1)  # its clock does not tick by itself
+        monkeypatch.setattr(search, "PAIRS", 2)  # every pair takes as long
         self.source = folder / "scale.cu"
         self.source.write_text(SCALE)
         self.files = SearchFiles(self.source, "scale")

@@ -51,6 +51,7 @@ WRONG = {
     "stale output": ("wrong_on_capture", SCALE.replace("t < n", "t < n && out[t] != out[t]")),
     "NaN for a number": ("wrong_on_capture", edited("if (t == 9) out[t] = NAN;")),
     "right on the captured inputs only": ("wrong_on_inputs", edited(f"if (a[0] != {FIRST}f) out[t] = 1;")),
+    "an input to the next number": ("wrong_on_capture", edited("if (t == 9) ((float *)a)[3] = nextafterf(a[3], 9);")),
     "less exact": ("less_exact", SCALE.replace("1.5f + 0.25f", "1.5f * 1.0000005f + 0.25f")),
     "second stream": ("late_work", edited("", "to = out; later = work;", """static float *to;
                       static void work() { to[7] = to[7] + 1; }""")),

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from aaco.calibration import child
 from aaco.cli import app
 from aaco.core.errors import AacoError, UsageError
-from aaco.optimize.kernels import compiling, equivalence, trial
+from aaco.optimize.kernels import compiling, equivalence, search, trial
 from aaco.optimize.kernels.compiling import Toolchain
 from aaco.optimize.kernels.variants import Proposal, Variant
 from aaco.replay import child as replay_child
@@ -47,9 +47,11 @@ class Optimiser:
         self.source.write_text(SCALE)
         self.capture = kernel_trials.capture(folder / "capture", self.gpu)
         monkeypatch.setattr(cuda, "DriverGpu", lambda vendor, number: self.gpu)
+        monkeypatch.setattr(cuda, "EMPTY_PAIRS", 1)  # its clock does not tick by itself
         monkeypatch.setattr(child, "run", self._run)
         monkeypatch.setattr(compiling, "choose", lambda source, arch: Toolchain("host", "clang++", arch, (), folder))
         monkeypatch.setattr(compiling, "compile_proposal", self._compile)
+        monkeypatch.setattr(search, "PAIRS", 2)  # every pair takes as long
 
     def _run(self, module: str, arguments: list[str], *_: Any) -> Iterator[dict[str, Any]]:
         lines: list[dict[str, Any]] = []

@@ -195,3 +195,36 @@ def test_only_shorter_kernels_do_not_help_a_step_that_waits_for_the_host():
     computing = readings({"compute_limited_pct": 60.0})
     assert "narrower_types" in [one.name for one in recommend.gaining(computing)]
     assert "narrower_types" not in [one.name for one in recommend.gaining(computing, None, floors())]
+
+
+def test_neither_a_graph_nor_a_batch_does_the_work_of_the_host():
+    """Where the host loads and computes for longer than it launches, both take away its launches at most: of 20 %
+    1.25 x. Else the time in which the device waits, 75 % of this step.
+    """
+    launching = {**dict.fromkeys(USED), "launch_tax_pct": 20.0, "host_limited_pct": 75.0}
+    likely = Expected(3.0, 2.0, 4.0, 9, 9, True)
+    known = replace(floors(), expected={"graph": likely, "larger_batch": likely},
+                    floors=(*floors().floors, MechanismFloor("larger_batch", 100_000.0)))
+    for pause, share, factor in ((21.0, 20.0, 1.25), (19.0, 75.0, 3.0)):
+        found = recommend.gaining(readings({**launching, "host_pause_pct": pause}), None, known)
+        offered = {one.name: one for one in recommend.bounded(found, known)[0]}
+        for name in ("device_graph", "larger_device_batch"):
+            assert (offered[name].share_pct, offered[name].expected.factor) == (share, factor)
+
+
+def test_no_more_is_expected_of_waits_than_the_time_that_the_device_is_idle_for_them():
+    """Recorded changes make 1.5 x likely, up to 2 x; the device is idle for 20 % of the time: 1.25 x."""
+    waits = {**dict.fromkeys(USED), "sync_limited_pct": 20.0, "removable_wait_pct": 10.0}
+    (one,) = (advice for advice in recommend.gaining(readings(waits)) if advice.name == "remove_waits")
+    likely = Expected(1.5, 1.1, 2.0, 9, 9, True)
+    known = replace(floors(), floors=(MechanismFloor("remove_syncs", 500_000.0),), expected={"remove_syncs": likely})
+    ((bounded,), _) = recommend.bounded((one,), known)
+    assert bounded.expected == replace(likely, factor=1.25, high=1.25) and bounded.ceiling == 4
+    idle = readings({**waits, "sync_limited_pct": 4.0, "removable_wait_pct": 4.0})
+    assert recommend.bounded(recommend.gaining(idle), known)[0] == ()
+
+
+def test_a_graph_of_a_training_step_needs_an_adam_that_can_be_captured():
+    training = {**NO_BATCH, "optimizer": frozenset({"loop"})}
+    assert "capturable=True" in recommend.gaining(LAUNCHING, training)[0].attempt
+    assert "capturable=True" not in recommend.gaining(LAUNCHING, NO_BATCH)[0].attempt

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aaco.core.candidate import Candidate, together
@@ -102,6 +102,7 @@ def gain_everywhere(count: int = 3, **terms) -> World:
 
 
 @given(worlds())
+@example(replace(gain_everywhere(1), proved_again={"c0": False}))
 def test_nothing_is_kept_without_two_comparisons_that_passed_and_the_same_outputs(world):
     lines = world.end()
     kept, state = lines[-1].kept, Search(lines)

@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from aaco.optimize.kernels.source import check_edited, find_kernel
+from aaco.optimize.kernels.edit_proof import check_edited
+from aaco.optimize.kernels.source import find_kernel
 from aaco.optimize.kernels.variants import Refused
 from benchmarks.gpu import _wrong_variants as planted
 

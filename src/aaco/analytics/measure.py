@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -89,7 +90,12 @@ def needs(name: str) -> list[str]:
     if name in registry.METRICS:
         return list(registry.METRICS[name].inputs)
     functions = (VIEWS[name],) if name in VIEWS else CHOICES.get(name, ())
-    return list(dict.fromkeys(each for function in functions for each in inspect.signature(function).parameters))
+    return list(dict.fromkeys(parameter.name for function in functions for parameter in _parameters(function)))
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(function).parameters.values())
 
 
 class _Reader:
@@ -165,8 +171,7 @@ class _Reader:
         return self._call(functions[-1])
 
     def _call(self, function: Any) -> Any:
-        parameters = inspect.signature(function).parameters.values()
-        return function(*(self._argument(parameter) for parameter in parameters))
+        return function(*(self._argument(parameter) for parameter in _parameters(function)))
 
     def _argument(self, parameter: inspect.Parameter) -> Any:
         try:

@@ -31,11 +31,13 @@ OF_SERVERS = ("model", "api", "concurrency", "trace", "prompts", "shared_prefix_
               "certificates", "turns", "conversations", "server_traces", "tokenizer")
 PLAIN = "one endpoint without --against"
 OF_ONE_REPORT = ("preset", "policy_file", "full")
-OF_SERVERS_ALONE = ("a load that rises", "--against")
+OF_SERVERS_ALONE = ("a load that rises", "several --prompt-tokens", "--against")
 # Options that would have no effect, by what the command does.
 IGNORED = {"a load that rises": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct", "batches",
                                "server_traces"),
            "--batches": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct"),
+           "several --prompt-tokens": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct", "server_traces",
+                                       "rate_per_s", "poisson_per_s", "trace", "prompts", "turns", "conversations"),
            "--against": (*OF_ONE_REPORT, "turns", "conversations", "server_traces", "tokenizer"),
            PLAIN: ("tolerance_pct",), "prompts of a file": ("shared_prefix_pct",),
            "conversations of a file": ("shared_prefix_pct", "prompt_tokens"),
@@ -67,7 +69,8 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
               "-n, --rate and -c are of conversations.")
 @click.option("--conversations", type=FILE, help='Conversations: JSON lines with "turns" or "messages", or ShareGPT.')
 @click.option("--prompt-tokens", default="128", show_default=True, metavar="N|A:B|SHAPE", help="Words of a made "
-              "prompt: a number, an even range, normal:MEAN:SD or lognormal:MEDIAN:SIGMA.")
+              "prompt: a number, an even range, normal:MEAN:SD or lognormal:MEDIAN:SIGMA; several (64,512) make a "
+              "table over the context, and over --concurrency of a server.")
 @click.option("--max-tokens", default="64", show_default=True, metavar="N|A:B|SHAPE", help="Most tokens of an "
               "answer, likewise.")
 @click.option("--shared-prefix", "shared_prefix_pct", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
@@ -127,14 +130,16 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
 
     policy, settings = _policy(preset, policy_file), options.settings(config_file, sessions_dir)
     load_fields["terms"] = dict(map(_term, slo))
-    rising = llm_loads.take_rising(load_fields)
-    mode = "a load that rises" if rising else "--batches" if batches else "--against" if against else PLAIN
+    has_contexts = bool(load_fields["model"] and not batches and "," in load_fields["prompt_tokens"])
+    rising = None if has_contexts else llm_loads.take_rising(load_fields)
+    mode = "several --prompt-tokens" if has_contexts else "a load that rises" if rising else \
+        "--batches" if batches else "--against" if against else PLAIN
     _refuse(IGNORED[mode], mode)
     if mode in OF_SERVERS_ALONE and not load_fields["model"]:
         raise UsageError(f"{mode} is for a server and its model", "aaco llm URL --model NAME")
     if strict and mode == PLAIN and not policy:
         raise UsageError("--strict is of objectives or a verdict", "--preset, --policy or --against")
-    if batches:
+    if batches or has_contexts:
         _sweep(target, batches, load_fields, settings, tag, as_json)
         return
     if rising:
@@ -203,19 +208,27 @@ def _of_decoder(target: str | None, load_fields: dict[str, Any]) -> DecodeReques
     return DecodeRequest(target or "", **fields | {"batch": fields["batch"] or 1})
 
 
-def _sweep(target: str | None, batches: str, load_fields: dict[str, Any], settings: Settings, tag: str, as_json: bool
-           ) -> None:
-    """Measure a decoder at these batches, and print a table. Raise UsageError for a server, AacoError."""
+def _sweep(target: str | None, batches: str | None, load_fields: dict[str, Any], settings: Settings, tag: str,
+           as_json: bool) -> None:
+    """Measure a decoder at these batches, or a server with so many requests open, and print a table.
+
+    Raise UsageError for batches of a server, AacoError.
+    """
     from aaco.cli import llm_sweep
     from aaco.workflows import decode_run, decode_sweep
 
-    if load_fields["batch"] or not (load_fields["genai"] or (target and decode_run.is_model(target, settings))):
+    prompts = load_fields.pop("prompt_tokens").split(",")
+    request: DecodeRequest | LoadRequest
+    if batches is None:
+        at_once = llm_loads.take_open(load_fields)
+        request = _of_server(target, load_fields)
+    elif load_fields["batch"] or not (load_fields["genai"] or (target and decode_run.is_model(target, settings))):
         raise UsageError("--batches: of a decoder in a process of its own, and in place of --batch",
                          "aaco llm MODEL --batches 1,2,4")
-    prompts = load_fields.pop("prompt_tokens").split(",")
-    request = _of_decoder(target, load_fields)
+    else:
+        at_once, request = options.whole_numbers("--batches", batches), _of_decoder(target, load_fields)
     with talk() as show:
-        swept = decode_sweep.sweep(request, options.whole_numbers("--batches", batches), prompts, settings, tag, show)
+        swept = decode_sweep.sweep(request, at_once, prompts, settings, tag, show)
     if as_json:
         say.document(swept.document())
         return

@@ -64,6 +64,16 @@ def take_rising(load_fields: dict[str, Any]) -> RisingLoad | None:
     return None
 
 
+def take_open(load_fields: dict[str, Any]) -> list[int]:
+    """Take the numbers of requests that are open at once out of the options."""
+    from aaco.workflows.load_sweep import doublings
+
+    numbers, load_fields["concurrency"] = load_fields["concurrency"] or 1, None
+    if not isinstance(numbers, RisingNumbers):
+        return [numbers]
+    return [round(number) for number in (doublings(*numbers.ends) if numbers.ends else numbers.listed)]
+
+
 def ask(request: LoadRequest, rising: RisingLoad, settings: Settings, tag: str, as_json: bool) -> None:
     """Ask with rising loads, and print a table. Raise AacoError."""
     from aaco.core import documents

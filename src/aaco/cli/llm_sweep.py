@@ -1,4 +1,4 @@
-"""The table of a decoder at several batches and lengths of prompts, as lines of text."""
+"""The table of a decoder or a server at several contexts and requests at once, as lines of text."""
 
 from __future__ import annotations
 
@@ -10,25 +10,31 @@ from aaco.report import format
 if TYPE_CHECKING:
     from aaco.workflows.decode_sweep import DecodePoint, DecodeSweep
 
-HEAD = f"{'prompt':>9} {'batch':>5}  {'TTFT p50':<23}{'TPOT p50':<23}{'prefill/s':>10}{'decode/s':>10}  session"
+TIMES = ("ttft_p50_ms", "tpot_p50_ms")
+RATES = {"batch": {"prefill_tokens_per_s": "prefill/s", "decode_tokens_per_s": "decode/s"},
+         "concurrency": {"output_tokens_per_s": "tokens/s"}}
+AT_ONCE = {"batch": "batch", "concurrency": "open"}
 
 
 def lines(swept: DecodeSweep) -> Iterator[str]:
-    """Yield the table, why figures are not in it, and by length of prompt where more at once no longer pay."""
-    yield HEAD
-    yield from map(_row, swept.points)
+    """Yield the table, why figures are not in it, where more at once no longer pay, and what the context adds."""
+    rates = RATES[swept.at_once]
+    yield (f"{'prompt':>9} {AT_ONCE[swept.at_once]:>5}  {'TTFT p50':<23}{'TPOT p50':<23}"
+           f"{''.join(f'{title:>10}' for title in rates.values())}  session")
+    yield from (_row(point, list(rates)) for point in swept.points)
     yield ""
-    for reason in dict.fromkeys(reading.why_absent for point in swept.points for reading in point.readings
-                                if reading.value is None):
+    for reason in dict.fromkeys(reading.why_absent for point in swept.points for name in (*TIMES, *rates)
+                                if (reading := point.reading(name)).value is None):
         yield f"n/a: {reason}"
     for prompts, curve in swept.curves.items():
-        yield f"prompts of {prompts}: saturation at batch {format.reading(curve.saturation_batch)}"
-        yield f"prompts of {prompts}: knee at batch {format.reading(curve.transition_batch)}"
+        yield f"prompts of {prompts}: saturation at {swept.at_once} {format.reading(curve.saturation_batch)}"
+        yield f"prompts of {prompts}: knee at {swept.at_once} {format.reading(curve.transition_batch)}"
+    for at_once, slope in swept.slopes.items():
+        yield f"{swept.at_once} {at_once}: 1,000 tokens of context add {format.reading(slope)} to a token"
 
 
-def _row(point: DecodePoint) -> str:
-    ttft, tpot, prefill, decode, _ = point.readings
-    rates = "".join(f"{format.NA if rate.value is None else format.number(rate.value):>10}"
-                    for rate in (prefill, decode))
-    shown = "".join(f"{format.NA if time.value is None else format.reading(time):<23}" for time in (ttft, tpot))
-    return f"{point.prompt_tokens:>9} {point.batch:>5}  {shown}{rates}  {point.session_id}"
+def _row(point: DecodePoint, rates: list[str]) -> str:
+    shown = [f"{format.NA if time.value is None else format.reading(time):<23}" for time in map(point.reading, TIMES)]
+    shown += [f"{format.NA if rate.value is None else format.number(rate.value):>10}"
+              for rate in map(point.reading, rates)]
+    return f"{point.prompt_tokens:>9} {point.batch:>5}  {''.join(shown)}  {point.session_id}"

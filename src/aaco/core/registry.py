@@ -11,6 +11,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import TypeVar
@@ -144,11 +145,17 @@ def load(package: ModuleType, group: str) -> None:
 
     What is declared is then in the order of files and lines, independent of earlier imports.
     """
+    _import_declarations(package, group)
+    _sort(METRICS, lambda one: one.compute)
+    _sort(RULES, lambda one: one.judge)
+
+
+@cache
+def _import_declarations(package: ModuleType, group: str) -> None:
+    """Import them once: to look for plug-ins reads a file of every distribution that is installed."""
     import_modules(package)
     for plugin in entry_points(group=group):
         plugin.load()
-    _sort(METRICS, lambda one: one.compute)
-    _sort(RULES, lambda one: one.judge)
 
 
 def _sort(declared: dict[str, Declared], function: Callable[[Declared], Callable[..., object]]) -> None:

@@ -32,6 +32,10 @@ from aaco.llm.target import Server
 CHECK_NS = 50_000_000  # between looks at the timeouts
 LOOK_NS = stamps.NS  # between looks at the clocks, and writes of the record
 START_NS = 5_000_000  # before the first request is due
+MS = 1_000_000
+COARSE_NS = 2 * MS  # epoll waits in milliseconds: for what is due sooner select(2) does
+BRIEF_NS = 50_000  # a wait after which the time before it will do as that of the look at the sockets
+READABLE = select.EPOLLIN
 NEVER = 1 << 62
 # Why a request ended without a whole answer, as the record has it.
 REFUSED, TLS, CUT, GARBLED, SILENT, SLOW, DESCRIPTORS = (
@@ -111,6 +115,7 @@ class _Client:
         self._planned = self._talk.count if self._talk else len(load.requests)
         self._since = self._looked = 0  # before the look at the sockets before this one, and before this one
         self._due = load.due_ns
+        self._upcoming = NEVER  # when the next request is due
         self._freed: deque[int] = deque()  # of a load without times: when the next requests may go
         self._taps = [PacketTap(server.family, *server.address[:2]) for server in servers if load.packet_stamps]
         self._waits = own_thread.CpuWaits()
@@ -123,6 +128,7 @@ class _Client:
             self._freed.extend([start] * min(self._load.most_open or self._planned, self._planned))
         else:
             self._due = self._due + start
+        self._upcoming = self._next_due()
         check = look = 0
         try:
             while self._is_left(total):
@@ -135,10 +141,7 @@ class _Client:
                     check = at + CHECK_NS
                     self._end_late(at)
                 self._dispatch_due(at)
-                for descriptor, events in self._wait(min(check, self._next_due())):
-                    if connection := self._by_descriptor.get(descriptor):
-                        self._serve(connection, events)
-                    self._dispatch_due(stamps.now())  # what is due waits for no answer that is to be read
+                self._read_ready(self._wait(min(check, self._upcoming)))
         finally:
             self._look()
             for connection in self._by_descriptor.values():
@@ -148,6 +151,18 @@ class _Client:
             for recorder, tap in zip(self._recorders, self._taps, strict=False):
                 recorder.add(-1, Kind.PACKETS, NO_STAMP, stamps.now(), json.dumps(tap.counts()).encode())
                 tap.close()
+
+    def _read_ready(self, ready: list[tuple[int, int]]) -> None:
+        """Serve the connections with something to read, or to send."""
+        connections = self._by_descriptor
+        for descriptor, events in ready:
+            if connection := connections.get(descriptor):
+                if events == READABLE:
+                    self._read(connection)
+                else:
+                    self._serve(connection, events)
+            if self._upcoming != NEVER:
+                self._dispatch_due(stamps.now())  # what is due waits for no answer that is to be read
 
     def _look(self) -> None:
         """Record both clocks, and hand over what was recorded until now."""
@@ -173,15 +188,27 @@ class _Client:
         return self._load.most_open is not None and len(self._began) >= self._load.most_open
 
     def _wait(self, until: int) -> list[tuple[int, int]]:
-        """Return what is ready at the latest at `until`; select(2) waits to the microsecond, epoll in milliseconds."""
+        """Return what is ready at the latest at `until`.
+
+        What is not among it came after `_looked`. After a long wait that is a look of its own: how long before the end
+        of the wait the kernel looked at each socket is not known.
+        """
         if self._due is not None:
             self._waited = self._waits.total_ns()
-        select.select([self._epoll], [], [], max(0, until - stamps.now()) / stamps.NS)
-        self._since, self._looked = self._looked, stamps.now()
-        return self._epoll.poll(0, len(self._by_descriptor) + 1)
+        begin, most = stamps.now(), len(self._by_descriptor) + 1
+        if until - begin < COARSE_NS:
+            select.select([self._epoll], [], [], max(0, until - begin) / stamps.NS)
+            ready = None
+        else:
+            ready = self._epoll.poll(((until - begin) // MS - 0.5) / 1000, most)  # rounded up to milliseconds
+        now = stamps.now()
+        if ready is None or now - begin > BRIEF_NS:
+            begin, ready = now, self._epoll.poll(0, most)
+        self._since, self._looked = self._looked, begin
+        return ready
 
     def _dispatch_due(self, at: int) -> None:
-        while (intended := self._next_due()) <= at:
+        while (intended := self._upcoming) <= at:
             request = self._next
             self._next += 1
             self._choose(request)
@@ -190,6 +217,7 @@ class _Client:
             self._recorder.add(request, Kind.DISPATCH, intended, at, self._cpu_wait(at - intended))
             if self._talk:
                 self._recorder.add(request, Kind.TURN, NO_STAMP, at, self._talk.note(request))
+            self._upcoming = self._next_due()
             self._begin(request, at)
 
     def _choose(self, request: int) -> None:
@@ -261,17 +289,21 @@ class _Client:
 
     def _read(self, connection: ServerConnection) -> None:
         try:
-            raw, kernel_ns = connection.receive()
+            raw, messages, _, _ = connection.receive(MOST_READ, stamps.ROOM)
         except BlockingIOError:
             return
         except OSError as error:
             self._lose(connection, error)
             return
-        user_ns, request = stamps.now(), connection.request
-        if raw is None or request < 0:
+        user_ns, request, kernel_ns = stamps.now(), connection.request, stamps.stamp_of(messages)
+        if not raw or request < 0:
             self._closed(connection)
             return
         since_ns, connection.was_full = 0 if connection.was_full else self._since, len(raw) >= MOST_READ
+        connection.at = user_ns
+        if not self._taps:
+            self._take(connection, raw, kernel_ns, user_ns, since_ns)
+            return
         for piece, stamp in self._pieces(connection, raw, kernel_ns):
             if self._by_descriptor.get(connection.descriptor) is connection and connection.request == request:
                 self._take(connection, piece, stamp, user_ns, since_ns)
@@ -281,25 +313,27 @@ class _Client:
         """Return what one read returned, as it came; each piece with its stamp."""
         begin = connection.received
         connection.received += len(raw)
-        if not self._taps:
-            return ((raw, kernel_ns),)
         return self._taps[self._sides[connection.request]].split(connection.port, begin, raw, kernel_ns)
 
     def _take(self, connection: ServerConnection, raw: bytes, kernel_ns: int, user_ns: int, since_ns: int) -> None:
+        content = self._decoded(connection, raw) if isinstance(connection, TlsConnection) else raw
+        if content:
+            self._record(connection, content, kernel_ns, user_ns, since_ns)
+
+    def _decoded(self, connection: TlsConnection, raw: bytes) -> bytes:
+        """Return the plain text of what was read; none so far, or none as the connection is lost."""
         was_sent = connection.is_sent
         try:
             content = connection.decoded(raw)
         except OSError as error:
             self._lose(connection, error)
-            return
+            return b""
         if content is None:
             self._closed(connection)
-            return
+            return b""
         if not was_sent and connection.is_sent:
             self._note_sent(connection)
-        connection.at = user_ns
-        if content:
-            self._record(connection, content, kernel_ns, user_ns, since_ns)
+        return content
 
     def _record(self, connection: ServerConnection, content: bytes, kernel_ns: int, user_ns: int, since_ns: int
                 ) -> None:
@@ -375,6 +409,7 @@ class _Client:
             self._talk.end(request, at, not why)
         if self._due is None and not (self._talk and self._talk.due is not None):  # else a turn that waits may go
             self._freed.append(at)
+        self._upcoming = self._next_due()
 
     def _end_late(self, at: int) -> None:
         """End the requests with answers that pause, or take, too long."""

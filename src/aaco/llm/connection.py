@@ -14,6 +14,7 @@ from aaco.llm import stamps
 KEPT_HEADERS = (b"content-type", b"content-encoding", b"retry-after")
 LONGEST_KEPT = 200
 MOST_READ = 1 << 16
+LINE = b"\r\n"
 
 
 class ServerConnection:
@@ -31,6 +32,7 @@ class ServerConnection:
         self.port, self.received = 0, 0  # the local one; bytes of the server that were read, encrypted or not
         self.blocked = False  # whether the kernel takes no more for now
         self._left = memoryview(b"")
+        self.receive = self.socket.recvmsg
         self._bodies: list[bytes] = []
         self._headers: dict[str, str] = {}
         self._parser: Any = None
@@ -42,6 +44,7 @@ class ServerConnection:
         self._headers = {}
         self.is_sent = self.was_full = False  # was_full: whether the last read may have left something
         self.has_head = self.is_complete = self.is_alive = self._is_framed = self.has_answer = False
+        self._ends_chunk = self._is_between = False  # is_between: the next byte begins a chunk
 
     def send(self) -> None:
         """Send what is left of the request, as far as the kernel takes it. Raise OSError."""
@@ -58,19 +61,17 @@ class ServerConnection:
         self.blocked = bool(content)
         return content
 
-    def receive(self) -> tuple[bytes | None, int]:
-        """Return what there is to read, None at the end, and the kernel's stamp of it. Raise OSError."""
-        content, messages, _, _ = self.socket.recvmsg(MOST_READ, stamps.ROOM)
-        return content or None, stamps.stamp_of(messages)
-
-    def decoded(self, content: bytes) -> bytes | None:
-        """Return the plain text of what was read."""
-        return content
-
     def feed(self, content: bytes) -> bytes:
-        """Parse what was read; return the content of the answer in it. Raise httptools.HttpParserError."""
+        """Parse what was read; return the content of the answer in it. Raise httptools.HttpParserError.
+
+        The parser is left out where a read is one whole chunk (RFC 9112, section 7.1), as of an event: it expects
+        the next one then as before.
+        """
+        if self._is_between and (begin := chunk_begin(content)):
+            return content[begin:-len(LINE)]
         self.has_answer = True
         self._parser.feed_data(content)
+        self._is_between = self._ends_chunk and content.endswith(LINE)
         bodies = self._bodies
         if len(bodies) == 1:
             return bodies.pop()
@@ -110,9 +111,35 @@ class ServerConnection:
         """Collect content."""
         self._bodies.append(content)
 
+    def on_chunk_header(self) -> None:
+        """Note that a chunk has begun."""
+        self._ends_chunk = False
+
+    def on_chunk_complete(self) -> None:
+        """Note that a chunk has ended."""
+        self._ends_chunk = True
+
     def on_message_complete(self) -> None:
         """Note that the answer is complete."""
         self.is_complete, self.is_alive = True, bool(self._parser.should_keep_alive())
+
+
+def chunk_begin(content: bytes, headers: dict[int, bytes] = {}) -> int:  # noqa: B006 - made as lengths come
+    """Return where the data of the chunk begins that these bytes are, in the plainest form; 0 if they are not."""
+    try:
+        header = headers[len(content)]
+    except KeyError:
+        header = headers[len(content)] = chunk_header(len(content))
+    return len(header) if header and content.startswith(header) and content.endswith(LINE) else 0
+
+
+def chunk_header(size: int) -> bytes:
+    """Return the header of a chunk that is so many bytes with it and its end; empty if there is none."""
+    for digits in range(1, 9):
+        data = size - digits - 2 * len(LINE)
+        if data > 0 and len(header := b"%x" % data) == digits:
+            return header + LINE
+    return b""
 
 
 class TlsConnection(ServerConnection):

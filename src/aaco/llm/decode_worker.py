@@ -66,7 +66,7 @@ def run(job: DecodeJob) -> dict[str, Any]:
     prompts = [drawn.choice(tokens, length) for length in job.prompts]
     with markers.phase("warmup"):
         first = range(min(job.batch, len(prompts)))
-        for _ in _tokens(decoder, [prompts[number] for number in first], [WARMUP_TOKENS] * len(first)):
+        for _ in _steps(decoder, [prompts[number] for number in first], [WARMUP_TOKENS] * len(first)):
             pass
     recorder = ReadRecorder(Path(job.record))
     try:
@@ -99,29 +99,35 @@ def _answer_batch(decoder: Decoder, job: DecodeJob, members: range, due: Sequenc
     for number, intended in zip(members, due, strict=False):
         add(number, Kind.DISPATCH, intended, at)
         add(number, Kind.PROMPT, NO_STAMP, at, str(len(prompts[number])).encode())
-    for index, at in enumerate(_tokens(decoder, [prompts[number] for number in members], lengths), 1):
+    for index, (begin, at) in enumerate(_steps(decoder, [prompts[number] for number in members], lengths), 1):
+        answering = 0
         for number, length in zip(members, lengths, strict=True):
             if index <= length:
                 add(number, Kind.TOKEN, NO_STAMP, at)
+                answering += 1
             if index == length:
                 add(number, Kind.END, NO_STAMP, at)
+        add(-1, Kind.STEP, begin, at, b"%s %d" % (b"decode" if index > 1 else b"prefill", answering))
 
 
-def _tokens(decoder: Decoder, prompts: Sequence[Ints], lengths: Sequence[int]) -> Iterator[int]:
-    """Yield when each token of the longest answer was on the host, CLOCK_MONOTONIC ns."""
+def _steps(decoder: Decoder, prompts: Sequence[Ints], lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield when the step of each token of the longest answer began, and when that was on the host, CLOCK_MONOTONIC ns.
+    """
     longest = max(map(len, prompts))
     ids, mask = np.zeros((2, len(prompts), longest), np.int64)
     for row, prompt in enumerate(prompts):
         ids[row, longest - len(prompt):], mask[row, longest - len(prompt):] = prompt, 1
+    begin = stamps.now()
     with markers.prefill(sum(map(len, prompts))):
         decoder.start(ids, mask, max(lengths))
         _ = decoder.chosen
-    yield stamps.now()
+    yield begin, stamps.now()
     for _ in range(1, max(lengths)):
+        begin = stamps.now()
         with markers.decode(len(prompts)):
             decoder.step()
             _ = decoder.chosen
-        yield stamps.now()
+        yield begin, stamps.now()
 
 
 def _look(recorder: ReadRecorder) -> None:

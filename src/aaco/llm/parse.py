@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from aaco.core.tables import LLM_EVENTS, REQUESTS
+from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
 from aaco.llm import record
 from aaco.llm.answer import CONTENT, KINDS, UNKNOWN, StreamedAnswer
 from aaco.llm.record import Kind, Recorded
@@ -48,6 +48,7 @@ class Parsing:
         self._answers: dict[int, StreamedAnswer] = {}
         self._rows: list[dict[str, Any]] = []
         self._numbers = array("q")  # of events, row by row
+        self._steps: list[tuple[int, int, str, int]] = []  # of a decoder in a process of its own
         self.packets: dict[str, int] | None = None  # counts of packet stamps; None: there are none
 
     def events(self) -> Iterator[pa.Table]:
@@ -66,6 +67,14 @@ class Parsing:
         rows = sorted(self._rows, key=lambda row: row["request_id"])
         return REQUESTS.build(**{name: [row.get(name) for row in rows] for name in REQUESTS.columns})
 
+    def steps(self) -> pa.Table:
+        """Return the steps of a decoder in a process of its own; of a server none."""
+        begin, end, phase, requests = zip(*self._steps, strict=True) if self._steps else [()] * 4
+        return ENGINE_STEPS.build(
+            step=range(len(begin)), t_start_ns=begin, t_end_ns=end, phase=phase,
+            context_requests=[count if name == "prefill" else 0 for name, count in zip(phase, requests, strict=True)],
+            generation_requests=[count if name == "decode" else 0 for name, count in zip(phase, requests, strict=True)])
+
     def _take(self, block: Recorded) -> None:
         """Take the rows of a block, each as what it is."""
         rows, content = block.rows, block.content
@@ -79,6 +88,9 @@ class Parsing:
                 self._read(self._answers[request], piece, stamp_ns, user_ns, since_ns)
             elif kind == Kind.PACKETS:
                 self.packets = json.loads(piece)
+            elif kind == Kind.STEP:
+                phase, _, requests = piece.decode().partition(" ")
+                self._steps.append((kernel_ns, user_ns, phase, int(requests)))
             elif kind != Kind.CLOCK:
                 self._turn(request, kind, stamp_ns, user_ns, kernel_ns, piece)
 

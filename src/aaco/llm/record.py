@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from array import array
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from itertools import count
@@ -30,11 +29,12 @@ SIZES = struct.Struct("<4sIII")  # magic, rows, bytes before and after compressi
 CHECK = struct.Struct("<I")  # CRC-32 of that and of the bytes after
 MAGIC = b"aaL1"
 MOST_RAW = 1 << 30  # bytes that a block of ours never reaches: a header beyond it is damaged
-NUMBERS = 4096 * len(ROW.names or ())  # of the rows of a block
+PACKED = struct.Struct(f"<{len(ROW.names or ())}q")  # the same
+ROW_BYTES = ROW.itemsize
+FULL = 4096 * ROW_BYTES  # bytes of the rows of a block
 PAYLOAD = 1 << 22  # bytes of a block, from which on it is written whatever its rows
 LEVEL = 1  # of zstd
 NO_STAMP = 0  # kernel_ns of a read that the kernel gave no time
-
 
 
 class Kind(IntEnum):
@@ -49,7 +49,8 @@ class Kind(IntEnum):
     JSON object of counts: packets, dropped ones, reads, and reads that missed a packet. TURN: follows a DISPATCH; the
     bytes are a JSON object of the turn of a conversation that the request is. Of a target in this process, in
     place of reads: PROMPT has the number of the prompt's tokens as bytes, TOKEN is one token of the answer, which was
-    on the host at user_ns.
+    on the host at user_ns; STEP is a step of the decoder: kernel_ns when it
+    began, user_ns when its tokens were there, both on CLOCK_MONOTONIC, and its phase and requests as bytes.
 
     since_ns, of reads: what was read came after it, for nothing was there to read then (CLOCK_MONOTONIC).
     """
@@ -66,6 +67,7 @@ class Kind(IntEnum):
     PROMPT = 9
     TOKEN = 10
     TURN = 11
+    STEP = 12
 
 
 class Recorded(NamedTuple):
@@ -84,11 +86,11 @@ class ReadRecorder:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._path, self._secret = path, secret
-        self._rows = array("q")
+        self._rows, self._used = bytearray(FULL), 0
         self._content: list[bytes] = []
         self._size = 0
         self._failure: OSError | None = None
-        self._blocks: SimpleQueue[tuple[array[int], list[bytes]] | None] = SimpleQueue()
+        self._blocks: SimpleQueue[tuple[memoryview, list[bytes]] | None] = SimpleQueue()
         self._thread = Thread(target=self._write_blocks, name="aaco-llm-record", daemon=True)
         self._thread.start()
 
@@ -96,11 +98,12 @@ class ReadRecorder:
             ) -> None:
         """Append a row."""
         size = len(content)
-        self._rows.extend((request, kind, size, kernel_ns, user_ns, since_ns))
+        PACKED.pack_into(self._rows, self._used, request, kind, size, kernel_ns, user_ns, since_ns)
+        self._used += ROW_BYTES
         if size:
             self._content.append(content)
             self._size += size
-        if len(self._rows) >= NUMBERS or self._size >= PAYLOAD:
+        if self._used == FULL or self._size >= PAYLOAD:
             self.flush()
 
     def flush(self) -> None:
@@ -108,9 +111,9 @@ class ReadRecorder:
         if self._failure:
             with files.storage(self._path):
                 raise self._failure
-        if self._rows:
-            self._blocks.put((self._rows, self._content))
-            self._rows, self._content, self._size = array("q"), [], 0
+        if self._used:
+            self._blocks.put((memoryview(self._rows)[:self._used], self._content))
+            self._rows, self._used, self._content, self._size = bytearray(FULL), 0, [], 0
 
     def close(self) -> None:
         """Write what is left and close the file. Raise StorageError."""
@@ -152,13 +155,13 @@ class RecorderOfSides:
             recorder.flush()
 
 
-def _packed(rows: array[int], content: list[bytes], secret: bytes) -> bytes:
+def _packed(rows: memoryview, content: list[bytes], secret: bytes) -> bytes:
     joined = b"".join(content)
     if secret and secret in joined:
         joined = joined.replace(secret, b"*" * len(secret))
-    raw = rows.tobytes() + joined
+    raw = b"".join((rows, joined))
     packed = pa.Codec("zstd", LEVEL).compress(raw, asbytes=True)
-    sizes = SIZES.pack(MAGIC, len(rows) // len(ROW.names or ()), len(raw), len(packed))
+    sizes = SIZES.pack(MAGIC, len(rows) // ROW_BYTES, len(raw), len(packed))
     return sizes + CHECK.pack(zlib.crc32(packed, zlib.crc32(sizes))) + packed
 
 
@@ -174,7 +177,7 @@ def read(path: Path) -> Iterator[Recorded]:
         while len(head := file.read(SIZES.size + CHECK.size)) == SIZES.size + CHECK.size:
             sizes, check = head[:SIZES.size], head[SIZES.size:]
             magic, count, raw_size, size = SIZES.unpack(sizes)
-            if magic != MAGIC or raw_size > MOST_RAW or count * ROW.itemsize > raw_size:
+            if magic != MAGIC or raw_size > MOST_RAW or count * ROW_BYTES > raw_size:
                 raise _damaged(path, file.tell(), "no block begins here")
             packed = file.read(size)
             if len(packed) < size:

@@ -23,7 +23,7 @@ STAMP = struct.Struct("qq")  # the first of three struct timespec
 ROOM = socket.CMSG_SPACE(3 * STAMP.size)
 NS = 1_000_000_000
 MOST_APART_NS = 1_000  # of two differences of the clocks, beyond the widths of their brackets
-NONE: NDArray[np.int64] = np.zeros(0, np.int64)
+now = time.monotonic_ns  # CLOCK_MONOTONIC, ns
 
 
 def ask(connection: socket.socket) -> bool:
@@ -40,13 +40,8 @@ def stamp_of(messages: Iterable[tuple[int, int, bytes]]) -> int:
     for _, kind, content in messages:
         if kind == SO_TIMESTAMPING:
             seconds, nanoseconds = STAMP.unpack_from(content)
-            return int(seconds * NS + nanoseconds)
+            return seconds * NS + nanoseconds
     return 0
-
-
-def now() -> int:
-    """Return CLOCK_MONOTONIC, ns."""
-    return time.monotonic_ns()
 
 
 def look() -> tuple[int, int, int]:

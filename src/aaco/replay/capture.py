@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from aaco import __version__
 from aaco.core import files
 from aaco.core.errors import BadCapture, Missing, UsageError, first_problem
-from aaco.replay import first_format
+from aaco.replay import emulator, first_format
 from aaco.replay.blobs import (
     DOCUMENT,
     FIX,
@@ -113,6 +113,16 @@ class KernelCapture:
         if driver is not None and origin.driver not in (None, driver):
             raise BadCapture(f"{self.path}: captured with driver {origin.driver}, this is {driver}",
                              "add --any-driver: the verdict says whether the launch does the same here")
+
+    @property
+    def is_amd(self) -> bool:
+        """Return whether the launch was one on a GPU of AMD."""
+        return self.document.captured_from.vendor == "AMD"
+
+    def require_device(self) -> None:
+        """Raise Missing unless its launch can run here: on a GPU of NVIDIA, or in an emulator that is at hand."""
+        if not (self.is_amd and emulator.is_at_hand(self.document.captured_from.isa)):
+            self.require_nvidia()
 
     def require_nvidia(self) -> None:
         """Raise Missing unless it is a launch on a GPU of NVIDIA: what replays others is not part of this version."""

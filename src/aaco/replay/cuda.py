@@ -1,5 +1,6 @@
 """A captured launch on an NVIDIA device: its memory at its addresses, its code, its launches, and what they leave.
 
+A launch of AMD's runs in an emulator, where one is at hand: its memory is then this process's (replay/emulated_gpu.py).
 Restores come from a copy in device memory, and comparisons are done there: the capture crosses PCIe once.
 """
 
@@ -18,6 +19,8 @@ from aaco.core.errors import AacoError, BadCapture, Missing
 from aaco.replay import addresses, launch, steering
 from aaco.replay.capture import HOW_TO_RUN, KernelCapture
 from aaco.replay.documents import CapturedRegion
+from aaco.replay.emulated_gpu import EmulatedGpu
+from aaco.replay.emulator_errors import NotEmulated
 from aaco.replay.tolerance import NUMBER_TYPES, NumberTolerance
 
 MEMORY_KERNELS = Path(__file__).with_name("memory.ptx")
@@ -51,9 +54,7 @@ class CudaReplay:
         addresses.release()
         for span in self.plan.hosts:  # before the driver takes addresses for itself
             _map_host(span)
-        self.gpu = gpu = _open_gpu(capture, number)
-        isa = f"sm_{gpu.attribute('major')}{gpu.attribute('minor')}"
-        capture.require(isa, None if any_driver else gpu.driver_version)
+        self.gpu = gpu = _open_gpu(capture, number, any_driver)
         self._steer()
         for begin, end in self.plan.hosts:
             gpu.call("register_host", begin, end - begin, REGISTER_MAPPED)
@@ -116,6 +117,8 @@ class CudaReplay:
     def _load(self, code: bytes) -> c_void_p:
         try:
             return self.gpu.load(code)
+        except NotEmulated:
+            raise
         except AacoError as error:
             raise BadCapture(f"the driver does not load the code: {error.what}",
                              "give a cubin for this device") from error
@@ -315,11 +318,17 @@ class CudaReplay:
                                     (values, pointers)))
 
 
-def _open_gpu(capture: KernelCapture, number: int) -> DriverGpu:
+def _open_gpu(capture: KernelCapture, number: int, any_driver: bool) -> DriverGpu:
+    """Return the device that runs the capture's code: for that of AMD the emulator. Raise Missing, BadCapture."""
+    if capture.is_amd:
+        return EmulatedGpu(capture)
     try:
-        return DriverGpu("NVIDIA", number)
+        gpu = DriverGpu("NVIDIA", number)
     except Missing as error:
         raise Missing(f"{capture.path}: cannot be replayed here: {error.what}", HOW_TO_RUN) from error
+    isa = f"sm_{gpu.attribute('major')}{gpu.attribute('minor')}"
+    capture.require(isa, None if any_driver else gpu.driver_version)
+    return gpu
 
 
 def _map_host(span: addresses.Span) -> None:

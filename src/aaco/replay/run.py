@@ -23,6 +23,7 @@ from aaco.replay.fidelity import Fidelity, ReplayCheck, judge, may_print_time, o
 
 LIMIT_S = 120.0
 MOST_TRIES = 16  # processes that a replay may lose to addresses that are taken, and to kernels that fail when poisoned
+EMULATED = "an emulator ran it, whose time says nothing of a device"
 METHOD = "each region's bytes inverted before a launch, and every region compared with its state after the captured one"
 
 
@@ -68,12 +69,11 @@ def child_command(capture: KernelCapture, request: ReplayRequest, code: Path | N
     was mapped before, though it is free again (H100, driver 580: it gives the next 32 MiB).
     measured: of regions that need no measuring again. Raise BadCapture.
     """
-    plan = steering.plan_capture(capture)
     with tempfile.NamedTemporaryFile("w", prefix="aaco-replay-", suffix=".json") as file:
         json.dump({"capture": str(capture.path), "code": str(code) if code else None, "how": asdict(request),
                    "measured": [use.model_dump() for use in measured]}, file)
         file.flush()
-        yield ["aaco.replay.holding", json.dumps(plan.hosts), "aaco.replay.child", file.name]
+        yield ["aaco.replay.holding", json.dumps(steering.held(capture)), "aaco.replay.child", file.name]
 
 
 class _Attempts:
@@ -141,7 +141,7 @@ def replay(path: Path, request: ReplayRequest, code: Path | None = None, limit_s
     a kernel that hangs ends with it.
     """
     with captures.open(path) as capture:
-        capture.require_nvidia()
+        capture.require_device()
         recorded = list(capture.roles.regions) if capture.roles else []
         attempts = _Attempts(capture, code, request, limit_s)
         attempts.run()
@@ -160,6 +160,7 @@ def _result(capture: KernelCapture, request: ReplayRequest, attempts: _Attempts,
             fidelity: Fidelity) -> ReplayResult:
     ready, launch = attempts.ready, capture.launch
     no_time = None if may_print_time(fidelity) else "it would not be that of the captured work"
+    no_time = EMULATED if capture.is_amd else no_time
     if used := [use.base for use in uses if use.base in ready["substituted"] and (use.read or use.written != "none")]:
         no_time = no_time or (f"memory of the host at {used[0]:#x}, which the kernel uses, lies between memory of the "
                               "device, which took its place")

@@ -48,6 +48,15 @@ def plan_capture(capture: KernelCapture) -> SteeringPlan:
         raise BadCapture(f"{capture.path}: {error}", "capture it again") from error
 
 
+def held(capture: KernelCapture) -> tuple[Span, ...]:
+    """Return the addresses to keep free from the process's begin on: those of the host's memory.
+
+    In an emulator the device's memory is the host's, too. Raise BadCapture.
+    """
+    planned = plan_capture(capture)
+    return (*planned.hosts, *(planned.blocks if capture.is_amd else ()))
+
+
 def plan(regions: Sequence[CapturedRegion], granule: int, block: int = BLOCK_BYTES) -> SteeringPlan:
     """Return the plan for the regions of a capture. Raise ValueError if one is where no such memory can be.
 

@@ -8,7 +8,7 @@ from aaco.analytics.llm.load import PROCESS, EndpointLoad
 from aaco.core import tables
 from aaco.core.documents import encode
 from aaco.core.session import Session
-from aaco.core.tables import LLM_EVENTS, REQUESTS
+from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
 from aaco.llm.parse import Parsing
 from aaco.steps.analyzed import Analyzed
 from aaco.tracelake import documents, layout, store
@@ -31,6 +31,8 @@ def make(session: Session) -> None:
     parsing = Parsing(session.folder / layout.READS, [load.model, *load.answers_as])
     store.stream(session, LLM_EVENTS, parsing.events())
     store.write(session, REQUESTS, parsing.requests())
+    if (steps := parsing.steps()).num_rows:
+        store.write(session, ENGINE_STEPS, steps)
     session.write_json(layout.LOAD, encode(replace(load, clock_steps=parsing.looks.steps, packets=parsing.packets)))
 
 

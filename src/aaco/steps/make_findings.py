@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from typing import cast
 
 import pyarrow as pa
@@ -24,8 +25,13 @@ NOTHING_OF_IT = "what this session has shows nothing of it"
 
 def declared() -> list[Finding]:
     """Return every finding of the package steps/findings, in the order in which they are made."""
-    import_modules(findings)
+    _import_findings()
     return in_order()
+
+
+@cache
+def _import_findings() -> None:
+    import_modules(findings)
 
 
 def make(session: Session, settings: Analysis, evidence: Collection[str], show: Show = SILENT) -> set[str]:

@@ -23,12 +23,12 @@ from aaco.core.tables import ALL
 from aaco.tracelake import documents, layout
 from aaco.tracelake.perfetto_export import perfetto
 from aaco.tracelake.perfetto_export.timeline_tracks import device_titles
-from aaco.tracelake.queries import Tables
+from aaco.workflows import traced_tables
+from aaco.workflows.traced_tables import TIMES
 
 FORMS = {"perfetto": perfetto.write_protobuf, "chrome": perfetto.write_chrome}
 LEVEL = 6  # gzip's own default
 PIECE = 1 << 20  # bytes that are compressed at a time: writers write small ones
-TIMES = ("t_start_ns", "t_end_ns", "t_ns")
 
 
 def export(session: Session, path: Path, form: str, show: Show = SILENT) -> tuple[int, list[Mapping[str, Any]]]:
@@ -36,11 +36,11 @@ def export(session: Session, path: Path, form: str, show: Show = SILENT) -> tupl
 
     The moves are those of metrics/collectives.json: ranks that wait for each other end together, which gives their
     clocks. Captures without common operations stay on their own clocks. A name that ends in .gz is written
-    compressed. Raises StorageError.
+    compressed. Of a load with a trace of the server its kernels are written, too. Raises StorageError.
     """
     shifts = shifts_of(documents.read(session, layout.TRACE["collectives"]))
-    titles = device_titles(documents.read(session, layout.CAPTURES).get("captures", []))
-    stored = Tables(session)
+    stored, of_devices = traced_tables.of_session(session, show)
+    titles = device_titles(documents.read(of_devices, layout.CAPTURES).get("captures", []))
     rows = sum(stored.rows(name) for name in perfetto.SHOWN)  # about as many slices and values
     counts: list[int] = []
 

@@ -17,7 +17,7 @@ from aaco.core.readings import Absent
 from aaco.optimize.kernels import applying, compiling, widening
 from aaco.optimize.kernels.acceptance import Gain
 from aaco.optimize.kernels.compiling import Toolchain
-from aaco.optimize.kernels.equivalence import Trials
+from aaco.optimize.kernels.equivalence import EMULATED_LIMIT_S, LIMIT_S, Trials
 from aaco.optimize.kernels.log import SearchFiles
 from aaco.optimize.kernels.prompt import kernel_prompt
 from aaco.optimize.kernels.proposers import ATTEMPTS, COMMAND, ask_command, rule_proposals
@@ -26,6 +26,7 @@ from aaco.optimize.kernels.situation import KernelSituation, read_situation
 from aaco.optimize.kernels.source import KernelSource, find_kernel
 from aaco.optimize.kernels.variants import Proposal, Refused, RefusedOffer, Variant
 from aaco.replay import capture as captures
+from aaco.replay import emulator
 from aaco.replay.documents import CapturedFrom, CaptureDocument, KernelLaunch, MeasuredRoles
 from aaco.replay.engine import ReplayRequest
 from aaco.replay.run import replay
@@ -92,7 +93,8 @@ def optimize(request: OptimizeRequest, propose: Propose, try_in_program: TryInPr
         return compiling.compile_proposal(proposal, chain, launch.symbol, request.source.name)
 
     reference, why_none = _wide(text, chain, launch, request.source)
-    trials = Trials(build(baseline_of(text)), parameter_types(kernel), request.any_driver, reference=reference)
+    trials = Trials(build(baseline_of(text)), parameter_types(kernel), request.any_driver, _limit_s(documents),
+                    reference=reference, emulated=_is_emulated(documents))
     search = KernelSearch(kept, _origin(request, text, chain, origin, seed), trials, build, request.captures,
                           request.budget_s)
     decision = search.run(propose(read_situation(kernel, documents[0], roles, chain.compiler, chain.options,
@@ -130,9 +132,9 @@ def _require_faithful(request: OptimizeRequest) -> tuple[list[CaptureDocument], 
     documents: list[CaptureDocument] = []
     for path in request.captures:
         with captures.open(path) as capture:
-            capture.require_nvidia()
+            capture.require_device()
             documents.append(capture.document)
-        result = replay(path, ReplayRequest(iterations=2, any_driver=request.any_driver))
+        result = replay(path, ReplayRequest(iterations=2, any_driver=request.any_driver), limit_s=_limit_s(documents))
         if result.fidelity.verdict != "exact":
             raise BadCapture(f"{path}: its own code is replayed {result.fidelity.verdict}: {result.fidelity.reason}",
                              "capture another launch of the kernel")
@@ -143,6 +145,15 @@ def _require_faithful(request: OptimizeRequest) -> tuple[list[CaptureDocument], 
     with captures.open(request.captures[0]) as capture:
         roles = capture.roles
     return documents, roles
+
+
+def _is_emulated(documents: Sequence[CaptureDocument]) -> bool:
+    """Return whether launches run in an emulator: those of AMD do, where they run at all."""
+    return any(document.captured_from.vendor == "AMD" for document in documents)
+
+
+def _limit_s(documents: Sequence[CaptureDocument]) -> float:
+    return EMULATED_LIMIT_S if _is_emulated(documents) else LIMIT_S
 
 
 def proposers(command: Sequence[str] | None) -> Propose:
@@ -200,8 +211,14 @@ def _origin(request: OptimizeRequest, text: bytes, chain: Toolchain, origin: Cap
         with captures.open(path) as capture:
             digests.append(capture.sha256)
     return KernelOrigin(kernel=request.kernel, source_sha256=hashlib.sha256(text).hexdigest(), captures=digests,
-                        compiler=_identity(chain), options=list(chain.options), device=origin.device,
-                        driver=host.known(host.text, MODULE_VERSION) or origin.driver or "", seed=seed)
+                        compiler=_identity(chain), options=list(chain.options), seed=seed, **_runs_on(origin))
+
+
+def _runs_on(origin: CapturedFrom) -> dict[str, str]:
+    """Return the device and its driver, or the emulator: what one proves, the other has not."""
+    if origin.vendor == "AMD":
+        return {"device": f"emulated {emulator.target(origin.isa)}", "driver": emulator.identity()}
+    return {"device": origin.device, "driver": host.known(host.text, MODULE_VERSION) or origin.driver or ""}
 
 
 def _identity(chain: Toolchain) -> str:
@@ -238,7 +255,7 @@ def document(outcome: OptimizeOutcome) -> dict[str, Any]:
         "original": str(outcome.applied) if outcome.applied else None, "log": str(outcome.log), "seed": outcome.seed,
         "no_reference": outcome.no_reference or None,
         "tried": [{"name": line.name, "proposer": line.proposer, "refused": line.refused, "detail": line.detail,
-                   "gain_pct": line.gain_pct} for line in decision.judged],
+                   "gain_pct": line.gain_pct, "not_timed": line.not_timed or None} for line in decision.judged],
         "confirmed": [line.model_dump(mode="json", include={"name", "gain_pct", "low_pct", "high_pct", "level",
                                                             "processes", "kept", "why", "not_examined"})
                       for line in decision.confirmed]}
@@ -250,6 +267,7 @@ def lines(outcome: OptimizeOutcome) -> Sequence[str]:
     head = f"{outcome.request.kernel}: " + (f"keep {decision.kept.name}: {decision.why}; {phrase(outcome.in_program)}"
                                             if decision.kept else f"no change: {decision.why}")
     rows = [f"  {line.name}: {line.refused}: {line.detail}" if line.refused else
+            f"  {line.name}: equal, not timed" if line.not_timed else
             f"  {line.name}: {line.gain_pct:+.1f} % at first sight" for line in decision.judged]
     rows += [f"  {line.name}, confirmed: {line.why}" for line in decision.confirmed]
     rows += dict.fromkeys(f"  compute-sanitizer did not look at it: {line.not_examined}"

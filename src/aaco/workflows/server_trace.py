@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco import pipeline
-from aaco.analytics.llm.load import EndpointLoad
+from aaco.analytics.diagnosis import UNKNOWN
+from aaco.analytics.llm.load import WHOLE_TRACE, EndpointLoad, TracedClass
+from aaco.analytics.serving.summary import Serving
 from aaco.core.config import Settings
 from aaco.core.documents import encode
 from aaco.core.errors import AacoError
@@ -19,6 +22,7 @@ from aaco.core.show import Show
 from aaco.core.tables import ENGINE_STEPS, SERVING_STEPS
 from aaco.llm import server_profile
 from aaco.llm.parse import clock_looks
+from aaco.pipeline import Run
 from aaco.tracelake import documents, layout, store
 
 REALTIME = "realtime"
@@ -38,13 +42,24 @@ def join(session: Session, folder: Path, before: server_profile.Written, setting
             raise AacoError(why_not, "")
         show.step(f"reading the server's trace in {folder}")
         paths = server_profile.written_since(folder, before)
-        traced = pipeline.import_captures(paths, settings, name=load.model, tag=tag, show=show).session
-        load = replace(load, device_session=traced.id)
+        run = pipeline.import_captures(paths, settings, name=load.model, tag=tag, show=show)
+        traced = run.session
+        load = replace(load, device_session=traced.id, device_classes=list(_classes(run)))
         why, steps = _on_clock_of(session, traced)
     except AacoError as error:
         why, steps = error.what, ENGINE_STEPS.build()
     store.write(session, ENGINE_STEPS, steps)
     session.write_json(layout.LOAD, encode(replace(load, why_no_steps=why)))
+
+
+def _classes(run: Run) -> Iterator[TracedClass]:
+    """Yield what limits the steps of each phase of a trace, and all of it."""
+    if serving := documents.read(run.session, layout.finding("serving")):
+        for phase in Serving.of(serving).phases:
+            yield TracedClass(phase.phase, phase.label, phase.confidence, phase.why)
+    diagnosis = run.explanation.diagnosis
+    label = None if diagnosis.label == UNKNOWN else diagnosis.label
+    yield TracedClass(WHOLE_TRACE, label, diagnosis.confidence if label else None, diagnosis.abstained_because)
 
 
 def _on_clock_of(session: Session, traced: Session) -> tuple[str, pa.Table]:

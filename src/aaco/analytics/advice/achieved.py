@@ -14,6 +14,7 @@ import numpy as np
 
 from aaco.analytics.advice.action import HOST_BOUND
 from aaco.analytics.advice.floor import LeastTimes, StepTime, device_chain_ns
+from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS
 from aaco.analytics.advice.work import OPTIMIZER, StepWork
@@ -54,12 +55,13 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     left = of_calls(work, reduce(np.minimum, (response.left for response in responses)))
     busy_ns = _busy_ns(work, step)
     streams, chain_ns = _streams_in_turn(work, busy_ns), device_chain_ns(work, device)
-    return ChangedStep(chain_ns * streams,
+    added_ns = max(response.added_ns for response in responses)
+    return ChangedStep(chain_ns * streams + added_ns,
                        step.ns if busy_ns < HOST_BOUND * step.ns else None, work.calls / work.steps,
                        float((work.call_shares * left).sum() / work.calls) if work.calls else 1.0,
                        max(response.waits_ns for response in responses), samples,
                        any(response.replayed for response in responses),
-                       max(0.0, device_chain_ns(work) - chain_ns) * streams)
+                       max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns))
 
 
 def of_calls(work: StepWork, left: Reals) -> Reals:
@@ -84,9 +86,17 @@ def _streams_in_turn(work: StepWork, busy_ns: float) -> float:
 
 def _per_sample(work: StepWork, device: Reals, samples: float) -> Reals:
     """Return the times per sample: weights are updated once, and the fixed part of a kernel is there once."""
-    fixed = np.minimum(device, FIXED_NS)
     once = work.operated(lambda operator: operator.phase == OPTIMIZER)
-    return np.where(once, device, fixed) / samples + np.where(once, 0.0, device - fixed)
+    fixed = np.where(once, device, np.minimum(device, FIXED_NS))
+    return fixed / samples + (device - fixed) / np.minimum(samples, room_for_more(work))
+
+
+def room_for_more(work: StepWork) -> Reals:
+    """Return how many times as many blocks as each product has run at once, by one for each compute unit: more samples
+    are more tiles of its result. 1 of products that fill the device, of other kernels, and where that is not known.
+    """
+    fitting = (work.limits.compute_units or 0) / np.maximum(1, work.blocks)
+    return np.where((work.blocks > 0) & work.of_families(*PRODUCTS), np.maximum(1.0, fitting), 1.0)
 
 
 def _response(times: LeastTimes, mechanism: Mechanism) -> Response:

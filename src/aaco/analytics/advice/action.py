@@ -35,13 +35,19 @@ def everything(values: Values) -> float:
     return 1.0
 
 
+def everything_pct(values: Values) -> float:
+    """Return that nothing says how much of the wall can go at most, per cent."""
+    return 100.0
+
+
 @dataclass(frozen=True)
 class Action:
     """An action that helps against a limit.
 
     share: the limit's share of the wall, per cent, from readings and floors. feasible: the part of it that the action
     can remove, for the reason in why_feasible. Both raise KeyError if a value that they need is absent. evidence: what
-    happens in that share of the time, in words. attempts: what to try, for each framework and device. applies_if,
+    happens in that share of the time, in words. at_most: the share of the wall that it removes at most, where a reading
+    says so; KeyError where it is absent. attempts: what to try, for each framework and device. applies_if,
     already_done_if: facts without which, or with which, it is not offered. accuracy, memory: what it costs there; empty
     where nothing. mechanism: the kind of change whose floor bounds it; empty of actions on runs on CPUs.
     """
@@ -61,6 +67,7 @@ class Action:
     accuracy: str = ""
     memory: str = ""
     mechanism: str = ""
+    at_most: Callable[[Values], float] = everything_pct
 
     def why_not(self, facts: FactValues | None) -> str:
         """Return why the action is not offered in a workload with these facts; empty if it is."""
@@ -74,6 +81,14 @@ class Action:
 def of_metric(name: str) -> Callable[[Values], float]:
     """Return the share that a reading says."""
     return lambda values: values[name]
+
+
+def of_launches(values: Values) -> float:
+    """Return the share of the wall that fewer launches can take away: where the host's own work takes longer than its
+    launches, no more than those, for that work is as long in a graph and for each sample of a batch.
+    """
+    launches = values.get("launch_tax_pct", 100.0)
+    return launches if values.get("host_pause_pct", 0.0) > launches else 100.0
 
 
 def of_targets(mechanism: str, otherwise: str = "") -> Callable[[Values], float]:

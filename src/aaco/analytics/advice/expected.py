@@ -90,8 +90,10 @@ def _within(most: float | None, factor: float, spread: GainSpread) -> Expected:
 def ranked(changes: Iterable[RankedChange], least: float = LEAST_GAIN) -> list[RankedChange]:
     """Return the changes that are worth a try, best first: by expected gain, else by their bounds, then least effort.
 
-    A ceiling alone is no estimate: a change of which nothing else is known comes after all others.
+    Of equal expected gains, as of changes that all leave the host's path as it is, the higher ceiling comes first. A
+    ceiling alone is no estimate: a change of which nothing else is known comes after all others.
     """
-    worth = [(change.expected is None and change.share_pct is None, -change.gain, change.effort, change.name, change)
+    worth = [(change.expected is None and change.share_pct is None, -change.gain, -(change.ceiling or 0.0),
+              change.effort, change.name, change)
              for change in changes if change.gain is not None and change.gain >= least]
     return [change for *_, change in sorted(worth, key=lambda place: place[:-1])]

@@ -14,6 +14,9 @@ count as a stream of their own.
 A change that leaves the host's path as it is removes no wait for the host: a step loses at most the time of the rows
 that it acts on. How much of a profiled step such waits are without the profiler is not known, so the ceiling is then
 that of the device's own work.
+
+A change that leaves the host's calls and takes out waits, such as page-locked memory, saves no more than the time in
+which the device works or is fed, for only then the host waits for it: the rest of a step without a profiler stays.
 """
 
 from __future__ import annotations
@@ -25,12 +28,13 @@ from functools import reduce
 import numpy as np
 
 from aaco.analytics.advice.mechanism import Mechanism
-from aaco.analytics.advice.work import StepWork
+from aaco.analytics.advice.work import COPY, StepWork
 from aaco.core import distinct
 from aaco.core.arrays import Ints, Reals
 from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
+WAKE_UP_NS = 50_000.0  # of a host that waited: more than any of those that were timed
 UNPROFILED, PROFILED = "the step without a profiler", "the profiled step"
 DEVICE_WORK = "the device's work in the profiled step"
 
@@ -49,6 +53,7 @@ class MechanismFloor:
     """The floor of a mechanism, or of several at once, ns per step; None for the reason in why_absent. targets: what it
     acts on, the names that gain most first. shown: whether the work shows that there is something to change. most_ns:
     what a step can lose, of changes that leave the host's path as it is; None where the host's waits may go, too.
+    waits_ns: what a step can lose where no more than waits may go, None where calls of the host may go, too.
     """
 
     mechanism: str
@@ -57,6 +62,7 @@ class MechanismFloor:
     why_absent: str = ""
     shown: bool = True
     most_ns: float | None = None
+    waits_ns: float | None = None
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,8 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
         left = _left(times, [mechanism for mechanism in mechanisms if mechanism.first])
         least = reduce(np.minimum, (_least(left, mechanism) for mechanism in mechanisms if not mechanism.first),
                        left.work.sure_ns)
+        host_stays = all(mechanism.host_stays for mechanism in mechanisms)
+        least = _as_many(work, least) if host_stays else least
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
         chain_ns = device_chain_ns(work, least, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
@@ -127,16 +135,31 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
         return MechanismFloor(name, None, (), str(reason))
     acted = reduce(np.logical_or, (*apart, *(mechanism.acts_on(work) for mechanism in mechanisms if mechanism.acts_on)),
                    least < work.sure_ns)
-    host_stays = all(mechanism.host_stays for mechanism in mechanisms)
     return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)),
                           shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms),
-                          most_ns=_most_ns(work, least, apart) if host_stays else None)
+                          most_ns=_most_ns(work, least, apart) if host_stays else None,
+                          waits_ns=_waits_ns(work, least, mechanisms))
+
+
+def _as_many(work: StepWork, least: Reals) -> Reals:
+    """Return the least times of as many kernels as there are: none is shorter than the device's shortest."""
+    shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0)
+    return np.where(work.of_families(COPY), least, np.maximum(least, shortest))
 
 
 def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints]) -> float:
     """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least."""
     beside = reduce(np.logical_or, apart, np.zeros(len(least), bool))
     return float(np.where(beside, work.sure_ns, work.sure_ns - least).sum()) / work.steps
+
+
+def _waits_ns(work: StepWork, least: Reals, mechanisms: Sequence[Mechanism]) -> float | None:
+    """Return what a step can lose by changes that leave the host's calls, and of which some take out waits, ns."""
+    if not any(mechanism.waits for mechanism in mechanisms) or not all(
+            mechanism.waits or mechanism.host_stays for mechanism in mechanisms):
+        return None
+    waits = sum(np.count_nonzero(mechanism.waits(work)) for mechanism in mechanisms if mechanism.waits)
+    return float(work.ns.sum() + (work.sure_ns - least).sum() + WAKE_UP_NS * waits) / work.steps
 
 
 def scaled(factors: Mapping[str, float]) -> Mechanism:
@@ -161,9 +184,10 @@ def ceiling_of(step: StepTime, of: MechanismFloor) -> str:
 
 def kept_ns(step: StepTime, of: MechanismFloor) -> float | None:
     """Return what must stay of what the ceiling is of, ns; None without a floor."""
-    if of.floor_ns is None or of.most_ns is None or not step.unprofiled:
+    loses_ns = of.waits_ns if of.most_ns is None else of.most_ns
+    if of.floor_ns is None or loses_ns is None or not step.unprofiled:
         return of.floor_ns
-    return max(of.floor_ns, step.ns - of.most_ns)
+    return max(of.floor_ns, step.ns - loses_ns)
 
 
 def _left(times: LeastTimes, mechanisms: Sequence[Mechanism]) -> LeastTimes:

@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aaco.analytics.advice.achieved import changed_step
+from aaco.analytics.advice.achieved import ChangedStep, changed_step
 from aaco.analytics.advice.action import EFFORTS
 from aaco.analytics.advice.expected import Expected, RankedChange, expected, ranked
 from aaco.analytics.advice.floor import LeastTimes, MechanismFloor, StepTime, ceiling, device_chain_ns, floor
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms import ACTIONS, MECHANISMS
-from aaco.analytics.advice.track_record import TrackRecord
+from aaco.analytics.advice.track_record import HostHabits, TrackRecord
 from aaco.analytics.advice.work import StepWork
 from aaco.core import documents
 from aaco.core.advice import FactValues
@@ -20,6 +21,7 @@ from aaco.tracelake import layout
 
 NAME = "floors"
 TOGETHER = (2, 3)  # how many changes together have a floor
+WORTH = 1.25  # times as fast per sample: with less, twice the samples are not worth twice their memory
 NO_FLOORS = "no step of a device was judged, so nothing says what must stay of it"
 
 
@@ -114,11 +116,13 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
     for mechanism in MECHANISMS.values():
         floors[mechanism.name] = floor(work, [mechanism], times)
         try:
-            changed = changed_step(work, step, [mechanism], mechanism.samples, times)
-            if floors[mechanism.name].targets and mechanism.samples == 1:
+            changed = changed_step(work, step, [mechanism], 1.0, times)
+            if floors[mechanism.name].targets and mechanism.most_samples == 1:
                 saved_ns[mechanism.name] = max(changed.saved_ns, changed.waits_ns)
             if record is None:
                 raise Absent
+            if mechanism.most_samples > 1:
+                changed = _with_more_samples(work, step, mechanism, record.habits, times)
             likely[mechanism.name] = expected(step, floors[mechanism.name], changed, [mechanism.name], record)
         except Absent as reason:
             why[mechanism.name] = why_no_record if record is None else str(reason)
@@ -126,6 +130,18 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
     together = (floor(work, [MECHANISMS[name] for name in best[:count]]) for count in TOGETHER if count <= len(best))
     return Floors(step.ns, step.unprofiled, work.steps, chain_ns, tuple(floors.values()), "", likely, why,
                   tuple(together), saved_ns, float(work.ns.sum()) / work.steps)
+
+
+def _with_more_samples(work: StepWork, step: StepTime, mechanism: Mechanism, habits: HostHabits, times: LeastTimes
+                       ) -> ChangedStep:
+    """Return the step with twice the samples, and twice as many again as long as that is expected to pay."""
+    samples, changed = 1.0, changed_step(work, step, [mechanism], 1.0, times)
+    while samples < mechanism.most_samples:
+        samples *= 2
+        before, changed = changed, changed_step(work, step, [mechanism], samples, times)
+        if samples > 2 and habits.after_ns(before, step.ns) < WORTH * habits.after_ns(changed, step.ns):
+            return before
+    return changed
 
 
 def _best(step: StepTime, floors: Mapping[str, MechanismFloor], likely: Mapping[str, Expected],

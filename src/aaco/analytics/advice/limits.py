@@ -1,4 +1,4 @@
-"""What a device can do at most, for least times: rates at its highest clock, bytes/s, launches of blocks, the link.
+"""What a device can do at most, for least times: rates at its highest clock, bytes/s, launches, the link.
 
 Every figure is an upper bound on what the device can do, so that a time made of it is a lower bound. What is not known
 is None, or not in `rates`, and makes no bound.
@@ -16,6 +16,8 @@ from aaco.analytics.roofline.devices.last_levels import LAST_LEVELS
 # 0.2, 4 and 8 million blocks take 0.610, 0.601 and 0.601 ns for each, whatever they read; in the 72 traces no kernel of
 # 2000 blocks and more takes less, nor in 144 other traces of H100 and H200, where the least is 0.626.
 NS_PER_BLOCK: Mapping[str, float] = {"sm_90": 0.6}
+# No kernel is shorter: 0.90 us is the shortest of those 72 traces, and a profiler may stretch it by a little.
+SHORTEST_NS: Mapping[str, float] = {"sm_90": 700.0}
 # One direction of the host's link: PCI Express 5.0 x16, 32 GT/s on 16 lanes with 128 of 130 bits (PCI-SIG), by the data
 # sheets of these boards; 4.0 has half.
 PCIE_5 = 63.0e9
@@ -36,6 +38,8 @@ class DeviceLimits:
     cache_bytes_per_s: float | None = None
     ns_per_block: float | None = None
     link_bytes_per_s: float | None = None
+    compute_units: int | None = None
+    shortest_ns: float | None = None
 
     def memory_ns(self, moved_bytes: float) -> float:
         """Return the least time of a kernel that reads and writes so many bytes; 0 where no bandwidth is known.
@@ -55,4 +59,5 @@ def limits_of(device: Identity) -> DeviceLimits:
     last = LAST_LEVELS.get(ceilings.board or "")
     near = ceilings.bandwidths.get(L2) or (last and last.bytes_per_s) or ceilings.bandwidths.get(L1)
     return DeviceLimits(at_highest_clock(device), ceilings.bandwidths.get(DRAM), last.bytes if last else None, near,
-                        NS_PER_BLOCK.get(device.arch or ""), LINK_BYTES_PER_S.get(ceilings.board or ""))
+                        NS_PER_BLOCK.get(device.arch or ""), LINK_BYTES_PER_S.get(ceilings.board or ""),
+                        device.compute_units, SHORTEST_NS.get(device.arch or ""))

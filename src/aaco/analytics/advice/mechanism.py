@@ -13,13 +13,14 @@ from aaco.core.arrays import Flags, Reals
 class Response:
     """What a change usually does to the rows of a step's work. device_ns: the time of each row after it. left: the part
     of each row's launch that is left, 0 to 1. waits_ns: how long the host waited for the device in a step, and no
-    longer does. replayed: whether the host launches once for all.
+    longer does. replayed: whether the host launches once for all. added_ns: of kernels that a step did not have.
     """
 
     device_ns: Reals
     left: Reals
     waits_ns: float = 0.0
     replayed: bool = False
+    added_ns: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,10 @@ class Mechanism:
     """One kind of change. formula: its floor in words. least_ns: the least time of each row of the work after it, never
     more than it took, of shape (rows,); it raises Absent where that cannot be known, or the change has nothing to do.
     respond: what such changes usually leave, by the work and its least times; None where the device's work does not
-    show that. samples: times as many in a step as before, where it is advised. shown: whether the work shows that there
-    is something to change; without it the change is not advised. host_stays: whether the host calls and waits as
-    before, so that a step loses no more than the time of the rows that the change acts on.
+    show that. most_samples: times as many in a step as before at most, where it is advised. shown: whether the work
+    shows that there is something to change; without it the change is not advised. host_stays: whether the host calls
+    and waits as before, so that a step loses no more than the time of the rows that the change acts on. waits: the rows
+    that the host no longer waits for, where its calls stay and all other waits, too.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Mechanism:
     gone_ns: Callable[[StepWork], float] | None = None  # time of all steps that goes, in no known row
     first: bool = False  # whether other changes act on what it leaves: half of that, where they halve
     respond: Callable[[StepWork, Reals], Response] | None = None
-    samples: float = 1.0
+    most_samples: float = 1.0
     shown: Callable[[StepWork], bool] | None = None
     host_stays: bool = False
+    waits: Callable[[StepWork], Flags] | None = None

@@ -56,7 +56,7 @@ class Recommendation:
 
     share_pct: of the time that it acts on. tries: what to try here. targets: nodes or kernels that it acts on, those
     that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling, tried: as in
-    `Recommended`.
+    `Recommended`. at_most_pct: of the wall that it removes at most by the readings.
     """
 
     action: Action
@@ -70,6 +70,7 @@ class Recommendation:
     why_no_ceiling: str = ""
     expected: Expected | None = None
     tried: str = ""
+    at_most_pct: float = 100.0
 
     @property
     def name(self) -> str:
@@ -237,11 +238,19 @@ def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendatio
     if floors is None:
         return replace(advice, why_no_ceiling=NO_FLOORS)
     floor, most = floors.under(advice.mechanism), floors.ceiling(advice.mechanism)
-    likely = replace(advice, expected=floors.expected.get(advice.mechanism),
+    likely = replace(advice, expected=_at_most(floors.expected.get(advice.mechanism), advice.at_most_pct),
                      targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
     if most is None or (kept := kept_ns(floors.step, floor)) is None:
         return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
     return replace(likely, ceiling=most, ceiling_of=ceiling_of(floors.step, floor), floor_ms=kept / 1e6)
+
+
+def _at_most(likely: Expected | None, removed_pct: float) -> Expected | None:
+    """Return an expected gain that removes no more of the wall than this."""
+    if likely is None or removed_pct >= 100:
+        return likely
+    most = 1 / (1 - removed_pct / 100)
+    return replace(likely, factor=min(likely.factor, most), low=min(likely.low, most), high=min(likely.high, most))
 
 
 def worth_trying(steps: Iterable[Step], readings: Mapping[str, Reading], facts: FactValues | None) -> tuple[str, ...]:
@@ -281,7 +290,7 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
         values |= {ACTS_ON + name: share for name, share in floors.acts_on_pct().items()}
         values |= {BUSY: floors.busy_pct}
     try:
-        share, feasible = action.share(values), action.feasible(values)
+        share, feasible, at_most = action.share(values), action.feasible(values), action.at_most(values)
     except KeyError:
         return None
     saved_pct = floors.saved_pct(action.mechanism) if floors else None
@@ -289,5 +298,5 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
         action = replace(action, why_feasible=USUALLY)
         feasible = saved_pct / share
     advice = Recommendation(action, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
-                            offered(action.attempts, facts))
+                            offered(action.attempts, facts), at_most_pct=at_most)
     return advice if advice.gain_pct >= LEAST_PCT else None

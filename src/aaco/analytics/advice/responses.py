@@ -31,6 +31,7 @@ REACH, REACH_CONVOLUTION = 0.6, 0.3
 FIXED_NS = 3000.0  # of a kernel: filling the device and draining it; the shortest of those traces take 1 to 3 us
 HALF = 0.5
 WHOLE = ("softmax", "norm")
+CONVERSIONS = ("transpose", "copy")
 
 
 def unchanged(work: StepWork, waits_ns: float = 0.0) -> Response:
@@ -64,8 +65,9 @@ def in_one_pass(work: StepWork, fusible: Flags) -> Response:
         return Response(device, left)
     whole = work.of_families(*WHOLE)[rows]
     kept = whole.copy()
-    longest = np.lexsort((-device[rows], run))  # of each run in turn; of equals the first, as lexsort is stable
-    first = longest[np.r_[True, np.diff(run[longest]) != 0]]
+    took = device[rows]
+    longest = np.flatnonzero(took == np.maximum.reduceat(took, np.flatnonzero(np.diff(run, prepend=-1)))[run])
+    first = longest[np.diff(run[longest], prepend=-1) != 0]  # of equals the first
     kept[first] |= np.bincount(run, whole) == 0
     device[rows[~kept]] = left[rows[~kept]] = 0.0
     return Response(device, left)
@@ -90,9 +92,10 @@ def roofs_now(work: StepWork) -> Reals:
 def retyped(work: StepWork, least: Reals) -> Response:
     """Return the step in another type: products keep their share of the roof, up to REACH.
 
-    Of other work the time that its bytes need is halved; what takes longer for another reason, still does. Fused
-    attention is another kernel then, at REACH. Reads by index take as long: lines of memory, not widths. Each kernel of
-    a recurrent layer waits for the one before: its fixed part stays, and half of the rest.
+    Of other work the time that its bytes need is halved; what takes longer for another reason, still does. Conversions
+    between orders of a product's operands move half of the bytes. Fused attention is another kernel then, at REACH.
+    Reads by index take as long: lines of memory, not widths. Each kernel of a recurrent layer waits for the one before:
+    only the time that its arithmetic needs is another then.
     """
     own, now = own_time(work), roofs_now(work)
     is_product, reaches = np.zeros(len(work.operators) + 1, bool), np.full(len(work.operators) + 1, REACH)
@@ -107,7 +110,8 @@ def retyped(work: StepWork, least: Reals) -> Response:
     changed = (least < own) & ~work.of_families("embedding", "sort")
     others = np.where(changed, own - HALF * streamed_ns(work, ~products), own)
     achieved = np.where(products, np.maximum(same_share, least / reach), others)
-    achieved = np.where(work.operated(_is_recurrent), fixed + HALF * (own - fixed), achieved)
+    achieved = np.where(products & work.of_families(*CONVERSIONS), HALF * own, achieved)
+    achieved = np.where(work.operated(_is_recurrent), own - now + np.minimum(now, least / REACH), achieved)
     return Response(np.minimum(own, np.maximum(achieved, fixed)), np.ones(len(least)))
 
 

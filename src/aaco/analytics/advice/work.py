@@ -255,7 +255,7 @@ def step_work(kernels: pa.Table, copies: pa.Table, operators: pa.Table, operator
     stream, queue, start, end = (np.r_[integers(kernels[name]), integers(copies[name])]
                                  for name in ("stream_id", "queue_id", "t_start_ns", "t_end_ns"))
     rows = np.flatnonzero((start != NONE) & (end >= start) & (end > window[0]) & (start < window[1]))
-    rows = rows[np.argsort(start[rows], kind="stable")]
+    rows = rows[np.argsort(start[rows], kind="stable")] if (np.diff(start[rows]) < 0).any() else rows
     lane = coded(stream, np.where(stream != NONE, NONE, queue))[0][rows]
     begin, until = (np.clip(column[rows], *window) - window[0] for column in (start, end))
     return StepWork(advance_ns(lane, begin, until), lane, labels[rows], operator[rows],

@@ -46,11 +46,16 @@ class DecodeFigure:
 
 @dataclass(frozen=True)
 class LoadBound:
-    """What bounds the time of requests: client, queue or prefill; None with the reason. share_pct: of their time."""
+    """What bounds the time of requests; None with the reason. share_pct: of their time.
+
+    label: client, queue or prefill; by a trace of the server also decode-memory (or another class of decoding), launch
+    or host. parts_pct: by such a trace the shares of prefill, device (decoding), host and queue; empty without one.
+    """
 
     label: str | None
     share_pct: float | None
     why: str
+    parts_pct: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass

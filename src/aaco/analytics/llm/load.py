@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from aaco.analytics.llm.server_counters import ServerCounters
 from aaco.core import documents
 from aaco.tracelake import layout
 
+WHOLE_TRACE = "all"  # in place of a phase
 PROCESS = "process:"  # before the name of a model that answered in a process of its own, in place of a URL
 Arrivals = Literal["closed", "constant", "poisson", "trace"]
 
@@ -46,6 +47,16 @@ class OwnTokenCount:
     most_difference: int
 
 
+@dataclass(frozen=True)
+class TracedClass:
+    """What limits the steps of a phase, or "all" of it, by the server's trace. label: null for the reason in why."""
+
+    phase: str
+    label: str | None
+    confidence: float | None
+    why: str
+
+
 @documents.document(layout.LOAD)
 @dataclass(frozen=True)
 class EndpointLoad:
@@ -60,7 +71,8 @@ class EndpointLoad:
     baseline: session of the endpoint that was asked in turns with this one, prompt by prompt; empty: none was.
     server: what the server itself counted; null: it was not asked. turns: of each conversation, a number or a range;
     empty: single requests. device_session: of the trace that the server wrote meanwhile; why_no_steps: why its steps
-    are not on the clock of the requests; both empty: without a trace. own_tokens: the text of the answers counted by a
+    are not on the clock of the requests; both empty: without a trace. device_classes: what that trace was
+    found to be limited by. own_tokens: the text of the answers counted by a
     tokenizer of the user's; null: without.
     """
 
@@ -90,6 +102,7 @@ class EndpointLoad:
     device_session: str = ""
     why_no_steps: str = ""
     own_tokens: OwnTokenCount | None = None
+    device_classes: list[TracedClass] = field(default_factory=list)
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> EndpointLoad:

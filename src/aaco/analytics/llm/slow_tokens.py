@@ -92,7 +92,7 @@ class EngineTimes(NamedTuple):
 
 def slow_tokens(requests: pa.Table, events: pa.Table, steps: pa.Table, load: EndpointLoad) -> SlowTokens:
     """Return the slow tokens of a load with the steps of the server's engine; without steps why there are none."""
-    gaps, times = gaps_of(requests, events), _times(steps)
+    gaps, times = gaps_of(requests, events), times_of(steps)
     if load.why_no_steps or not len(times.begin) or not len(gaps.begin):
         return SlowTokens(0, load.device_session, len(gaps.begin), 0, 0, None, {}, {}, [],
                           load.why_no_steps or "no step of the engine, or no second token, was seen")
@@ -147,7 +147,8 @@ def gaps_of(requests: pa.Table, events: pa.Table) -> TokenGaps:
     return TokenGaps(request[later], event[later], at[before], np.maximum(at[later], at[before]))
 
 
-def _times(steps: pa.Table) -> EngineTimes:
+def times_of(steps: pa.Table) -> EngineTimes:
+    """Return the times of the rows of engine_steps; UNKNOWN where a step ran nothing on a device."""
     begin, end, device_begin, device_end = (
         np.asarray(pc.fill_null(steps[name], UNKNOWN).to_numpy(), np.int64)
         for name in ("t_start_ns", "t_end_ns", "device_start_ns", "device_end_ns"))

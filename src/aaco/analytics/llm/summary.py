@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics.llm import other_names
 from aaco.analytics.llm.decoding import DecodeFigure, LoadBound, bound_of, figures
+from aaco.analytics.llm.engine_time import bound_of_trace
 from aaco.analytics.llm.gaps import EventTally
 from aaco.analytics.llm.load import EndpointLoad, InProcess, OwnTokenCount
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, LatencyBounds, Points, points_of
@@ -38,6 +39,7 @@ NO_ANSWER = "no request was answered"
 NO_TIMES = "the source has the server's times only: what the client saw is not in it"
 NO_DUE = "the source does not say when requests were due"
 NO_PHASE = "the server does not say it with an answer"
+NO_SERVER_TRACE = "--server-traces joins what its engine and its device did"
 OTHER_CLIENT = "another tool measured, which does not say how exact its times are"
 # Durations that the server measured, by column; of the first three an absence is said.
 PHASES = {"server_queue": "server_queue_ns", "server_prefill": "server_prefill_ns", "server_decode": "server_decode_ns"}
@@ -184,9 +186,10 @@ class Endpoint:
         return rate.value
 
 
-def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], load: EndpointLoad | None) -> Endpoint:
+def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], load: EndpointLoad | None,
+              steps: pa.Table | None = None) -> Endpoint:
     """Return the document of a measured endpoint from its tables; events are read in pieces. load: None where another
-    tool sent it."""
+    tool sent it. steps: of the server's engine, on the clock of the requests, if its trace was joined."""
     points, terms = points_of(requests), load.terms if load else {}
     window = steady_window(points, load.concurrency if load else None, load is None or load.arrivals != "closed")
     inside = points.is_ok & (points.send >= window.begin_ns if window.seconds > 0 else True)
@@ -204,16 +207,23 @@ def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], l
         window.seconds, window.why, int(inside.sum()), latencies, list(_rates(points, window, tally, terms)), terms,
         dict(sources), output, prompt, _sum(points.cached[points.is_ok]),
         _accuracy(points, tally, load, requests) if load else None, process, decoding,
-        _bound(points, inside, load, decoding[-1]),
+        _bound(points, inside, load, decoding[-1], steps),
         _other_names(latencies, {"ok": ok, "failed": len(points.send) - ok, "prompt_tokens": prompt,
                                  "output_tokens": _sum(points.tokens[points.is_ok])}),
         list(means(load.server)) if load and load.server else [], load.own_tokens if load else None)
 
 
-def _bound(points: Points, inside: Flags, load: EndpointLoad | None, prefill: DecodeFigure) -> LoadBound:
+def _bound(points: Points, inside: Flags, load: EndpointLoad | None, prefill: DecodeFigure, steps: pa.Table | None
+           ) -> LoadBound:
+    """Return what bounds the requests: as the client saw it, else by the trace of the server, if there is one."""
     if load is None:
         return LoadBound(None, None, NO_DUE)
-    return bound_of(points, inside, load.arrivals != "closed", load.concurrency is not None, prefill)
+    seen = bound_of(points, inside, load.arrivals != "closed", load.concurrency is not None, prefill)
+    if seen.label or load.process or not inside.any():
+        return seen
+    if steps is not None and steps.num_rows:
+        return bound_of_trace(points.send[inside], points.last[inside], steps, load.device_classes)
+    return replace(seen, why=load.why_no_steps or f"{seen.why}; {NO_SERVER_TRACE}")
 
 
 def _other_names(latencies: Iterable[LatencyQuantiles], counts: Mapping[str, int | None]) -> dict[str, dict[str, Any]]:

@@ -29,13 +29,17 @@ def serving_kernels(kernels: StepKernels, names: Sequence[str], families: Sequen
     bounds = [*np.flatnonzero(np.r_[True, step[1:] != step[:-1]]).tolist(), len(step)] if len(step) else []
     found: dict[bytes, LayerBlocks] = {}
     blocks = [_blocks(kernels.name[low:high], names, families, found) for low, high in pairwise(bounds)]
-    layer, position = (np.concatenate([np.zeros(0, np.int64), *(getattr(block, column) for block in blocks)])
-                       for column in ("layer", "position"))
-    kind = np.concatenate([np.zeros(0, np.int64), *map(_kinds, blocks)])
+    distinct = {id(block): block for block in blocks}
+    sizes = [len(block.part) for block in distinct.values()]
+    first = dict(zip(distinct, np.cumsum([0, *sizes]).tolist(), strict=False))
+    place = _joined([np.arange(first[id(block)], first[id(block)] + len(block.part)) for block in blocks])
+    layer, position, kind = (_joined([column(block) for block in distinct.values()])[place] for column in (
+        lambda block: block.layer, lambda block: block.position, _kinds))
+    part = pa.array([part or None for block in distinct.values() for part in block.part], pa.string())
     table = SERVING_KERNELS.build(
         kernel_id=kernels.kernel_id, step=step, layer=_known(layer), position=_known(position), kind=_known(kind),
         t_start_ns=kernels.start, t_end_ns=kernels.end, dur_ns=kernels.end - kernels.start,
-        part=[part or None for block in blocks for part in block.part], capture=_known(kernels.capture))
+        part=part.dictionary_encode().take(pa.array(place)), capture=_known(kernels.capture))
     return table, {int(step[low]): block.why_none for low, block in zip(bounds, blocks, strict=False) if block.why_none}
 
 
@@ -47,6 +51,10 @@ def _blocks(name: Ints, names: Sequence[str], families: Sequence[str], found: di
             return without_layers(len(name), TOO_MANY)
         found[key] = layer_blocks(*([texts[number] for number in name.tolist()] for texts in (names, families)))
     return found[key]
+
+
+def _joined(columns: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.zeros(0, np.int64), *columns])
 
 
 def _kinds(blocks: LayerBlocks) -> Ints:

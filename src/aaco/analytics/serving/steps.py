@@ -27,7 +27,7 @@ from aaco.analytics.serving.repeated_steps import RepeatedStep
 from aaco.analytics.serving.summary import ANNOTATION, REPETITION
 from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, LaunchCalls, Linker
-from aaco.analytics.streaming.stream_ids import NONE, integers, latest_end_before
+from aaco.analytics.streaming.stream_ids import NONE, integers, is_name, latest_end_before
 from aaco.analytics.streaming.work import COPY, WorkReader
 from aaco.core import distinct
 from aaco.core.arrays import Ints
@@ -216,7 +216,7 @@ class ServingSteps:
         name = self._callers.names.numbers(rows["name"])
         self._is_step += [read_once(text) is not None for text in self._callers.names.known[len(self._is_step):]]
         at = np.flatnonzero(np.array([*self._is_step, False])[np.where(name == NONE, -1, name)])
-        at = at[[domain != ON_DEVICE for domain in rows["domain"].take(pa.array(at)).to_pylist()]] if len(at) else at
+        at = at[~is_name(rows["domain"].take(pa.array(at)), ON_DEVICE)] if len(at) else at
         if not len(at):
             return
         columns = {column: integers(rows[column])[at] for column in CALL_COLUMNS if column not in ("name", "domain")}

@@ -62,9 +62,10 @@ LLM_EVENTS = TableSpec(
     }, never_null=("request_id", "index", "t_ns", "kind"))
 ENGINE_STEPS = TableSpec(
     "engine_steps", "metrics/engine_steps.parquet",
-    "One row per step of the server's engine during the load, from the trace that the server wrote (`aaco llm "
-    "--server-traces`), on the clock of the requests. The trace itself is a session of its own.", {
-        "step": (INT, "row of serving_steps in that session"),
+    "One row per step of the engine during the load, on the clock of the requests: of a server from the trace that it "
+    "wrote (`aaco llm --server-traces`), which is a session of its own; of a decoder in a process of its own from its "
+    "record, without a part on the device.", {
+        "step": (INT, "row of serving_steps in that session; of a decoder its number"),
         "phase": (NAME, "prefill, decode or mixed; null where the engine does not say"),
         "context_requests": (INT, "requests whose prompt is computed"),
         "generation_requests": (INT, "requests that get a token"),

@@ -173,8 +173,10 @@ class Bench(CudaReplay):
 
     def _launch_of(self, program: Program) -> KernelLaunch:
         captured = self.capture.launch
-        return captured.model_copy(update={"block": program.block or captured.block,
-                                           "grid": program.grid or captured.grid})
+        block, grid = program.block or captured.block, program.grid or captured.grid
+        if program.grid and captured.grid_unit == "work-items":  # a proposal counts blocks
+            grid = (grid[0] * block[0], grid[1] * block[1], grid[2] * block[2])
+        return captured.model_copy(update={"block": block, "grid": grid})
 
     def _read_facts(self) -> BenchFacts:
         """Return which ranges can be varied: their memory holds no addresses, and normal numbers."""
@@ -318,6 +320,10 @@ class Bench(CudaReplay):
                           region.size, self.gpu.stream)
             if number in unwritten:
                 self._scramble(self._results["expected"][number], self._results["left"][number], number, seed)
+
+    def is_written(self, number: int) -> bool:
+        """Return whether the baseline writes a region: it wrote where it was inverted, or its last run changed it."""
+        return number in self.masks or bool(self._count_differing(self._results["baseline"], self._before)[number])
 
     def content_of(self, result: str, number: int) -> bytes:
         """Return what a run left in a region."""

@@ -17,8 +17,9 @@ from aaco.optimize.kernels.trial import STAGES, TrialRequest
 from aaco.optimize.kernels.variants import Refused, Variant
 from aaco.replay import capture as captures
 from aaco.replay import steering
+from aaco.replay.emulator_errors import NO_ANSWER, NOT_EMULATED
 
-LIMIT_S = 120.0
+LIMIT_S, EMULATED_LIMIT_S = 120.0, 600.0
 MOST_PROCESSES = 8  # that a trial may lose to addresses that are taken
 CHECKS = tuple(stage for stage in STAGES if stage != "timed")
 # Everything that refuses a candidate, but for what its text and its compiler do: docs/guides/optimize-kernels.md.
@@ -26,7 +27,7 @@ REASONS = frozenset((
     "no_change", "same_code", "nothing_to_compare", "inputs_cannot_change", "bounds_not_checked",
     "baseline_not_repeatable", "wrong_on_capture", "wrong_on_other_shape", "wrong_on_inputs", "not_repeatable",
     "out_of_bounds", "late_work", "less_exact", "wrong_when_timed", "faster_than_roof", "fails", "hangs",
-    "not_launchable", "shared_memory_race"))
+    "not_launchable", "shared_memory_race", "not_judged"))
 # What a candidate did whose process ended without an answer, by the stage that it was in.
 DIED = {"bounds": "out_of_bounds"}
 Pair = tuple[float, float]  # us: the baseline, the candidate
@@ -41,33 +42,39 @@ class TrialResult:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def run_process(capture: Path, request: TrialRequest, limit_s: float) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a trial in a process of its own. Raise as calibration.child.run() does."""
+def run_process(capture: Path, request: TrialRequest, limit_s: float, module: str = "aaco.optimize.kernels.trial"
+                ) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a trial in a process of its own. module: its main program.
+
+    Raise as calibration.child.run() does.
+    """
     with captures.open(capture) as opened:
-        hosts = steering.plan_capture(opened).hosts
+        hosts = steering.held(opened)
     with tempfile.NamedTemporaryFile("w", prefix="aaco-trial-", suffix=".json") as file:
         json.dump(asdict(request), file)
         file.flush()
-        yield from child.run("aaco.replay.holding", [json.dumps(hosts), "aaco.optimize.kernels.trial", file.name], {},
-                             limit_s, "trial", request.under)
+        yield from child.run("aaco.replay.holding", [json.dumps(hosts), module, file.name], {}, limit_s, "trial",
+                             request.under)
 
 
 class Trials:
     """Trials of candidates against one baseline.
 
     parameters: the C++ types of the kernel's. reference: it in double precision, if there is such a form. limit_s: of
-    each process; a candidate that hangs ends with it.
+    each process; a candidate that hangs ends with it. emulated: launches run in an emulator, and nothing is timed.
     """
 
     def __init__(self, baseline: Variant, parameters: Sequence[str], any_driver: bool = False,
-                 limit_s: float = LIMIT_S, run: RunTrial = run_process, reference: Variant | None = None) -> None:
-        self.baseline, self._reference = baseline, reference
+                 limit_s: float = LIMIT_S, run: RunTrial = run_process, reference: Variant | None = None,
+                 emulated: bool = False) -> None:
+        self.baseline, self._reference, self.emulated = baseline, reference, emulated
         self._known: dict[Path, dict[str, Any]] = {}  # by capture: it is read once
         self._unfit: dict[str, str] = {}  # by tool: why it cannot judge, empty if it can
         self._parameters, self._any_driver, self._limit_s, self._run = tuple(parameters), any_driver, limit_s, run
 
     def check(self, candidate: Variant, paths: Sequence[Path], seed: int, pairs: int) -> TrialResult:
-        """Return the times of a candidate on the first capture, once it passed every check on each of them.
+        """Return the times of a candidate on the first capture, once it passed every check on each of them; in an
+        emulator there are none.
 
         Raise Refused with the fixed reason.
         """
@@ -79,7 +86,7 @@ class Trials:
                 self.try_once(candidate, path, seed + number + 1, 0, CHECKS)
             except Refused as refused:
                 raise Refused(_of_shape(refused.reason), f"{refused.detail}; capture {path.name}") from refused
-        return self.try_once(candidate, first, seed, pairs, STAGES)
+        return self.try_once(candidate, first, seed, pairs, CHECKS if self.emulated else STAGES)
 
     def try_once(self, candidate: Variant, path: Path, seed: int, pairs: int,
                  stages: tuple[str, ...] = ("timed",), under: tuple[str, ...] = ()) -> TrialResult:
@@ -174,7 +181,9 @@ def _take(result: TrialResult, line: dict[str, Any]) -> None:
 
 
 def _reason(stage: str, error: AacoError) -> str:
-    if "gave no answer" in error.what:
+    if NOT_EMULATED in error.what:
+        return "not_judged"
+    if NO_ANSWER in error.what:
         return "hangs"
     if "illegal memory access" in error.what:
         return "out_of_bounds"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco.replay.documents import CapturedRegion, KernelLaunch
+from aaco.replay.documents import ArgumentPlace, CapturedRegion, KernelLaunch
 
 # What a parameter of a kernel points to, by its C++ type without qualifiers, and its name in tolerance.py.
 POINTED_TO = {"double": "float64", "float": "float32", "half": "float16", "__half": "float16", "_Float16": "float16",
@@ -55,16 +55,27 @@ def number_type(parameter: str) -> str | None:
     return POINTED_TO.get(vector[1] if vector else pointed)
 
 
+def places_of(launch: KernelLaunch, parameters: Sequence[str]) -> list[ArgumentPlace] | None:
+    """Return where the parameters' arguments lie, in order; None if the capture does not say.
+
+    In a launch of AMD's they come first, and the compiler's own behind them.
+    """
+    places = launch.layout
+    if places is not None and launch.grid_unit == "work-items":
+        places = sorted(places, key=lambda place: place.offset)[:len(parameters)]
+    return places if places is not None and len(places) == len(parameters) else None
+
+
 def ranges(launch: KernelLaunch, regions: Sequence[CapturedRegion], parameters: Sequence[str]) -> list[NumberRange]:
     """Return where the numbers are that the arguments point to: each up to the next pointer, or its region's end.
 
     parameters: the C++ types, in the order of the arguments. Without a layout of the arguments there are none.
     """
-    if launch.layout is None or len(launch.layout) != len(parameters):
+    if (places := places_of(launch, parameters)) is None:
         return []
     arguments = bytes.fromhex(launch.arguments)
     pointers = [(int.from_bytes(arguments[place.offset:place.offset + 8], "little"), number_type(parameter))
-                for place, parameter in zip(launch.layout, parameters, strict=True)
+                for place, parameter in zip(places, parameters, strict=True)
                 if place.size == 8 and "*" in parameter]
     found = []
     for number, region in enumerate(regions):

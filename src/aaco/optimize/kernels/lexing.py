@@ -86,3 +86,8 @@ def closings(read: Sequence[CodeToken]) -> dict[int, int]:
 def line_of(text: bytes, position: int) -> int:
     """Return the line number of a byte position, from 1."""
     return text.count(b"\n", 0, position) + 1
+
+
+def printable(text: bytes) -> str:
+    """Return the beginning of a text's first line, to be shown."""
+    return "".join(filter(str.isprintable, text.partition(b"\n")[0].decode(errors="replace")))[:60]

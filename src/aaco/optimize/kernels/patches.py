@@ -1,7 +1,7 @@
 """The text that a proposer prints becomes the text of a whole source file: of a unified diff, or of the function.
 
 It is data: nothing of it is run, and of a file name in it nothing is opened. Whether it changed only the kernel is for
-source.check_edited to say.
+edit_proof.check_edited to say.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _with_function(kernel: KernelSource, text: bytes) -> bytes:
     around = lexing.code(list(lexing.tokens(offered.text[:offered.begin] + b"\n" + offered.text[offered.end:])))
     if around:
         raise Refused("outside_kernel", f"line {lexing.line_of(text, text.find(around[0].text))} of the answer is not "
-                                        f"of {kernel.name.decode()}: {_excerpt(around[0].text)}")
+                                        f"of {kernel.name.decode()}: {lexing.printable(around[0].text)}")
     function = offered.text[offered.begin:offered.end].replace(b"\n", kernel.newline)
     return kernel.replaced((kernel.begin, kernel.end, function))
 
@@ -87,7 +87,7 @@ def _hunks(text: bytes) -> Iterator[PatchHunk]:
         match = _HUNK.match(lines[at])
         if match is None:
             if lines[at].strip():
-                raise Refused("bad_patch", f"line {at + 1} of the diff is no hunk: {_excerpt(lines[at])}")
+                raise Refused("bad_patch", f"line {at + 1} of the diff is no hunk: {lexing.printable(lines[at])}")
             at += 1
             continue
         begin = at + 1
@@ -96,7 +96,8 @@ def _hunks(text: bytes) -> Iterator[PatchHunk]:
         while at < len(lines) and (counts[0] > 0 or counts[1] > 0 or lines[at].startswith(NO_NEWLINE)):
             mark = lines[at][:1]
             if mark not in (b" ", b"+", b"-", b"", b"\\"):
-                raise Refused("bad_patch", f"line {at + 1} of the diff begins with no mark: {_excerpt(lines[at])}")
+                raise Refused("bad_patch", f"line {at + 1} of the diff begins with no mark: "
+                                           f"{lexing.printable(lines[at])}")
             counts[0] -= mark in (b" ", b"-", b"")
             counts[1] -= mark in (b" ", b"+", b"")
             at += 1
@@ -117,7 +118,3 @@ def _place(lines: Sequence[bytes], hunk: PatchHunk, at: int, least: int) -> int:
         raise Refused("bad_patch", f"the lines of the hunk at line {hunk.line} are "
                                    f"{'in several places' if places and size else 'not in the file'}")
     return places[0]
-
-
-def _excerpt(text: bytes) -> str:
-    return "".join(filter(str.isprintable, text.decode(errors="replace")))[:60]

@@ -11,10 +11,11 @@ from aaco.core.errors import UsageError
 from aaco.core.host import NoAnswer, run
 from aaco.core.readings import Absent
 from aaco.optimize.kernels import edits
+from aaco.optimize.kernels.edit_proof import check_edited
 from aaco.optimize.kernels.patches import patched
 from aaco.optimize.kernels.prompt import KernelPrompt
 from aaco.optimize.kernels.situation import KernelSituation
-from aaco.optimize.kernels.source import KernelSource, check_edited
+from aaco.optimize.kernels.source import KernelSource
 from aaco.optimize.kernels.variants import Proposal, Refused
 
 COMMAND = "command"  # no rule has this name, so nothing that it adds to a signature is permitted

@@ -26,6 +26,7 @@ from aaco.tracelake.document_schemas.kernel_search import (
 )
 
 PAIRS = 20  # of a process
+NOT_TIMED = "an emulator ran it, and has no time of a device"
 Build = Callable[[Proposal], Variant]
 
 
@@ -106,7 +107,7 @@ class KernelSearch:
 
     def _has_room(self) -> bool:
         """Return whether the budget has room for another proposal and the confirmations."""
-        confirming = acceptance.FINALISTS * self._processes * len(self._captures)
+        confirming = 0 if self._trials.emulated else acceptance.FINALISTS * self._processes * len(self._captures)
         return self._spent_s + (1 + confirming) * self._trial_s / len(self._captures) <= self._budget_s
 
     def _judge(self, proposal: Proposal) -> None:
@@ -118,7 +119,8 @@ class KernelSearch:
             variant = self._build(proposal)
             self._refuse_twin(variant)
             result = self._trials.check(variant, self._captures, self._seed(0), PAIRS)
-            line = line.model_copy(update={"gain_pct": acceptance.screened_pct(result.pairs)})
+            line = line.model_copy(update={"not_timed": NOT_TIMED} if self._trials.emulated else
+                                   {"gain_pct": acceptance.screened_pct(result.pairs)})
             self._files.keep_text(proposal)
             self._variants[line.key] = variant
         except Refused as refused:
@@ -179,6 +181,8 @@ class KernelSearch:
         if self.confirmed:
             line = max(self.confirmed.values(), key=lambda line: line.gain_pct or -math.inf)
             return None, f"none was confirmed; the best, {line.name}: {line.why}"
+        if self._trials.emulated and (equal := sum(line.refused is None for line in self.judged.values())):
+            return None, f"{equal} of {len(self.judged)} are proved equal, and not timed: {NOT_TIMED}"
         if self._timed:
             return None, f"none of {len(self._timed)} that compute the same looked faster"
         return None, f"none of {len(self.judged)} proposals passed the checks" if self.judged else "no proposal"

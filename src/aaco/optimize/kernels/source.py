@@ -1,15 +1,13 @@
-"""One kernel in a source file, by byte positions; and the proof that an edit changed nothing but that kernel's body.
+"""One kernel in a source file, by byte positions.
 
 Two readers must agree where the kernel is: tree-sitter's C++ grammar, which knows statements, and our own tokens, which
-know what a compiler joins, skips and quotes. Words of CUDA and HIP that are not C++ are blanked for the grammar, byte
-for byte, so that all positions hold.
+know what a compiler joins, skips and quotes.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aaco.core import extras
-from aaco.core.errors import Missing, UsageError
-from aaco.optimize.kernels import lexing
+from aaco.core.errors import UsageError
+from aaco.optimize.kernels import grammar, lexing
+from aaco.optimize.kernels.grammar import KERNEL
 from aaco.optimize.kernels.lexing import DIRECTIVE, MARK, SPLICE, WORD, CodeToken, line_of
 from aaco.optimize.kernels.variants import Refused
 
@@ -29,22 +27,13 @@ if TYPE_CHECKING:
 
 MOST_BYTES, MOST_HEADERS = 8 << 20, 256  # bytes of a source file, files that it includes
 MOST_ARGUMENTS = 4096  # tokens of a template's
-PARSE_S, PIECE = 10.0, 1 << 16
 BEFORE = (b";", b"}", b"{", b"%>", b"<%")  # what ends the declaration before
-LAUNCH_BOUNDS, RESTRICT = b"__launch_bounds__", b"__restrict__"  # what an edit may be permitted to add to a signature
+RESTRICT = b"__restrict__"  # with LAUNCH_BOUNDS, what an edit may be permitted to add to a signature
 RESTRICTS = (RESTRICT, b"__restrict", b"restrict")
-KERNEL = b"__global__"
 ASM = frozenset((b"asm", b"__asm", b"__asm__"))
-PRAGMAS = (b"_Pragma", b"__pragma")
-# Blanked for the grammar: words of CUDA and HIP, and those which take arguments with them.
-_PLAIN = frozenset((KERNEL, b"__device__", b"__host__", b"__forceinline__", b"__noinline__", b"__shared__",
-                    b"__constant__", b"__managed__", b"__grid_constant__", b"__extension__"))
-_WITH_ARGUMENTS = frozenset((LAUNCH_BOUNDS, b"__maxnreg__", b"__cluster_dims__", b"__block_size__", b"__align__",
-                             b"__attribute__", b"__declspec", b"alignas", *PRAGMAS))
-_NO_NAME = _WITH_ARGUMENTS | {b"noexcept", b"decltype", b"explicit"}
+_NO_NAME = grammar.WITH_ARGUMENTS | {b"noexcept", b"decltype", b"explicit"}
 _DEFINE = re.compile(rb"#\s*define\s+([A-Za-z_]\w*)(\([^)]*\))?(.*)", re.DOTALL)
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\r\n\0]{1,400})"', re.MULTILINE)
-_PRAGMA = re.compile(rb"#\s*pragma\b")
 _UNROLL = re.compile(rb"#\s*pragma\s+(?:(?:unroll|nounroll)\b|clang\s+loop\b)")
 _BRACES = frozenset((b"{", b"}", b"<%", b"%>"))
 _INVISIBLE = re.compile(rb"\xe2\x80[\x8b-\x8f\xaa-\xae]|\xe2\x81[\xa6-\xa9]")  # marks that reorder or hide text
@@ -141,7 +130,7 @@ class KernelSource:
 
     def nodes(self, *kinds: str) -> Iterator[Node]:
         """Yield the syntax nodes of these kinds in the kernel, in the order of the text."""
-        return _nodes(self.node, frozenset(kinds))
+        return grammar.nodes(self.node, frozenset(kinds))
 
     def replaced(self, *edits: tuple[int, int, bytes]) -> bytes:
         """Return the text with byte ranges replaced: (begin, end, new). They must not overlap."""
@@ -172,7 +161,7 @@ def find_kernel(text: bytes, name: str, headers: Mapping[str, bytes] | None = No
     macros = _macros(read, headers or {})
     _check_macros(text, inside, kernel_name, macros)
     _check_tokens(text, inside, read[head.body].begin)
-    tree, node, body = _node(text, all_tokens, read[head.begin].begin, read[head.body].begin)
+    tree, node, body = grammar.definition(text, all_tokens, read[head.begin].begin, read[head.body].begin)
     if body.end_byte != read[head.end].end:
         raise Refused("syntax", f"{name}: where it ends, in line {line_of(text, read[head.end].begin)} or "
                                 f"{line_of(text, body.end_byte)}, is not clear")
@@ -200,60 +189,6 @@ def read_source(path: Path) -> tuple[bytes, dict[str, bytes]]:
                 headers[os.fsdecode(name)] = header.read_bytes()
                 waiting.append((header.parent, headers[os.fsdecode(name)]))
     return text, headers
-
-
-def check_edit(before: bytes, after: bytes, name: str, permitted: frozenset[bytes] = frozenset(),
-               headers: Mapping[str, bytes] | None = None) -> KernelSource:
-    """Return the edited kernel if nothing but its body changed. Raise Refused.
-
-    permitted: what may be added to the signature, of LAUNCH_BOUNDS and RESTRICT.
-    """
-    return check_edited(find_kernel(before, name, headers), after, permitted)
-
-
-def check_edited(old: KernelSource, after: bytes, permitted: frozenset[bytes] = frozenset()) -> KernelSource:
-    """Return the kernel of an edited file if nothing but its body changed. Raise Refused.
-
-    Bytes outside of the definition are compared, its signature token by token, and directives in its body, as they act
-    on what follows the kernel.
-    """
-    before, name = old.text, old.name.decode()
-    new = find_kernel(after, name, old.headers)
-    if before[:old.begin] != after[:new.begin] or before[old.end:] != after[new.end:]:
-        at = _first_difference(before[:old.begin], after[:new.begin], before[old.end:], after[new.end:], new.end)
-        raise Refused("outside_kernel", f"line {line_of(after, at)} outside of {name} is changed")
-    if _comparable(old.signature, permitted) != _comparable(new.signature, permitted):
-        raise Refused("signature", f"line {line_of(after, new.begin)}: the signature of {name} is changed: "
-                                   f"{_shown(old.signature, new.signature)}")
-    kept, directives = _directives(old), _directives(new)
-    if [text for _, text in kept] != [text for _, text in directives]:
-        changed = next((position for position, text in directives if text not in {part for _, part in kept}), new.begin)
-        raise Refused("directive", f"line {line_of(after, changed)}: a directive acts on what follows the kernel; only "
-                                   "unroll pragmas may be changed")
-    old_statements = {text for _, text in _assembly(old)}
-    if added := next((at for at, text in _assembly(new) if text not in old_statements), 0):
-        raise Refused("assembly", f"line {line_of(after, added)}: inline assembly is added, which can read files where "
-                                  "it is compiled")
-    return new
-
-
-def _directives(kernel: KernelSource) -> list[tuple[int, bytes]]:
-    """Return position and text of each directive in a body that is no plain unroll pragma."""
-    read = kernel.body_tokens
-    return [(token.begin, b"".join(part.text for part in read[at:at + (1 if token.kind == DIRECTIVE else 4)]))
-            for at, token in enumerate(read) if token.text in PRAGMAS
-            or (token.kind == DIRECTIVE and not is_unroll(token.text))]
-
-
-def _assembly(kernel: KernelSource) -> list[tuple[int, bytes]]:
-    """Return position and text of each statement of inline assembly in a body."""
-    read = kernel.body_tokens
-    collected = []
-    for at, token in enumerate(read):
-        if token.text in ASM:
-            end = next((index for index in range(at, len(read)) if read[index].text == b";"), len(read))
-            collected.append((token.begin, b" ".join(part.text for part in read[at:end])))
-    return collected
 
 
 def is_unroll(directive: bytes) -> bool:
@@ -352,7 +287,7 @@ def _check_macros(text: bytes, inside: Sequence[CodeToken], name: bytes, macros:
         if token.kind != WORD or token.text not in macros:
             continue
         where = f"line {line_of(text, token.begin)}: the macro {token.text.decode(errors='replace')}"
-        if token.text == name or token.text in _PLAIN | _WITH_ARGUMENTS:
+        if token.text == name or token.text in grammar.PLAIN | grammar.WITH_ARGUMENTS:
             raise Refused("macro_name", f"{where} is not what it looks like")
         if token.text in braces:
             raise Refused("macro_braces", f"{where} expands to braces: where the kernel's statements end is not known",
@@ -402,65 +337,6 @@ def _misleading(token: CodeToken, body: int) -> tuple[str, str] | None:
     if token.text == KERNEL and token.begin > body:
         return "syntax", "another kernel begins before this one ends"
     return None
-
-
-def _node(text: bytes, all_tokens: Sequence[CodeToken], begin: int, body: int) -> tuple[Tree, Node, Node]:
-    """Return the tree, and the nodes of the definition and its body, which begin at these bytes. Raise Refused."""
-    tree = _parse(_for_grammar(text, all_tokens))
-    for node in _nodes(tree.root_node, frozenset(("function_definition",))):
-        inner = node.child_by_field_name("body")
-        if inner is not None and inner.start_byte == body:
-            if wrong := next(_nodes(node, frozenset(("ERROR",)), missing=True), None):
-                raise Refused("syntax", f"line {line_of(text, wrong.start_byte)} is not understood: "
-                                        f"{_excerpt(text, wrong.start_byte)}")
-            return tree, node, inner
-    raise Refused("syntax", f"line {line_of(text, begin)}: the definition that begins here is not understood")
-
-
-def _parse(text: bytes) -> Tree:
-    try:
-        from tree_sitter import Language, Parser
-        from tree_sitter_cpp import language
-    except ModuleNotFoundError as error:
-        raise extras.missing(error) or Missing(str(error)) from error
-    deadline = time.monotonic() + PARSE_S
-    try:
-        return Parser(Language(language())).parse(lambda at, _: text[at:at + PIECE],  # bytes at once cannot be stopped
-                                                  progress_callback=lambda _, __: time.monotonic() > deadline)
-    except ValueError as error:
-        raise Refused("syntax", f"the file is not understood in {PARSE_S:g} s") from error
-
-
-def _for_grammar(text: bytes, all_tokens: Sequence[CodeToken]) -> bytes:
-    """Return a text of the same length without the words that are not C++; launches become calls."""
-    blank, open_launch = bytearray(text), False
-    if text.startswith(lexing.BOM):
-        blank[:3] = b"   "
-    read = lexing.code(all_tokens)
-    closings = lexing.closings(read)
-    for at, token in enumerate(read):
-        if token.kind == WORD and token.text in _PLAIN:
-            blank[token.begin:token.end] = b" " * len(token.text)
-        elif token.kind == WORD and token.text in _WITH_ARGUMENTS and at + 1 < len(read) and read[at + 1].text == b"(":
-            end = read[closings.get(at + 1, at)].end
-            blank[token.begin:end] = re.sub(rb"[^\r\n]", b" ", text[token.begin:end])
-        elif token.kind == DIRECTIVE and _PRAGMA.match(token.text):  # it may stand where the grammar has no place
-            blank[token.begin:token.end] = re.sub(rb"[^\r\n]", b" ", token.text)
-        elif token.text == b"<<<":
-            blank[token.begin:token.end], open_launch = b"(  ", True
-        elif token.text == b">>>" and open_launch:
-            blank[token.begin:token.end], open_launch = b")  ", False
-    return bytes(blank)
-
-
-def _nodes(root: Node, kinds: frozenset[str], missing: bool = False) -> Iterator[Node]:
-    """Yield nodes of these kinds, in the order of the text; missing: also those that the parser made up."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if node.type in kinds or (missing and (node.is_missing or node.is_error)):
-            yield node
-        waiting += reversed(node.children)
 
 
 def _loops(kernel: KernelSource) -> Iterator[KernelLoop]:
@@ -517,49 +393,3 @@ def _parameter(part: Sequence[CodeToken]) -> KernelParameter:
     stars = [token.end for token in part if token.text == b"*"]
     return KernelParameter(name, tuple(token.text for token in part if token is not (words[-1] if words else None)),
                      stars[-1] if stars else None)
-
-
-def _comparable(signature: Sequence[CodeToken], permitted: frozenset[bytes]) -> list[bytes]:
-    """Return the tokens without those that may be added."""
-    texts, at, closings = [], 0, lexing.closings(signature)
-    while at < len(signature):
-        text = signature[at].text
-        if text == LAUNCH_BOUNDS and text in permitted:
-            at = closings.get(at + 1, at) + 1
-            continue
-        if not (text in RESTRICTS and RESTRICT in permitted):
-            texts.append(text)
-        at += 1
-    return texts
-
-
-def _shown(before: Sequence[CodeToken], after: Sequence[CodeToken]) -> str:
-    for old, new in zip(before, after, strict=False):
-        if old.text != new.text:
-            return f"{_printable(old.text)} became {_printable(new.text)}"
-    longer = max(before, after, key=len)[min(len(before), len(after)):]
-    return f"{_printable(longer[0].text)} is {'added' if len(after) > len(before) else 'gone'}"
-
-
-def _first_difference(head: bytes, new_head: bytes, tail: bytes, new_tail: bytes, tail_begin: int) -> int:
-    """Return the byte of the edited text at which what is outside first differs."""
-    if head != new_head:
-        return _common(head, new_head)
-    return tail_begin + _common(tail, new_tail)
-
-
-def _common(left: bytes, right: bytes) -> int:
-    """Return how many bytes two texts begin with in common."""
-    low, high = 0, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if left[:middle] == right[:middle] else (low, middle - 1)
-    return low
-
-
-def _excerpt(text: bytes, at: int) -> str:
-    return _printable(text[at:].splitlines()[0] if text[at:] else b"")
-
-
-def _printable(text: bytes) -> str:
-    return "".join(filter(str.isprintable, text.decode(errors="replace")))[:60]

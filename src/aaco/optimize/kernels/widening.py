@@ -10,7 +10,7 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 
-from aaco.optimize.kernels import lexing
+from aaco.optimize.kernels import inputs, lexing
 from aaco.replay.documents import ArgumentPlace, KernelLaunch
 
 # What means something else in double precision, or nothing.
@@ -108,10 +108,10 @@ def wide_launch(captured: KernelLaunch, launched: KernelLaunch, parameters: Sequ
 
     parameters: the C++ types in order. Structures by value, and arguments without a layout, are no such form.
     """
-    if captured.layout is None or len(captured.layout) != len(parameters):
+    if (places := inputs.places_of(captured, parameters)) is None:
         return None
     old, content, layout = bytes.fromhex(captured.arguments), bytearray(), []
-    for place, parameter in zip(captured.layout, parameters, strict=True):
+    for place, parameter in zip(places, parameters, strict=True):
         argument = old[place.offset:place.offset + place.size]
         if parameter.replace("const", "").strip() == "float":
             argument = struct.pack("<d", *struct.unpack("<f", argument))
@@ -120,5 +120,6 @@ def wide_launch(captured: KernelLaunch, launched: KernelLaunch, parameters: Sequ
         content += bytes(-len(content) % len(argument))
         layout.append(ArgumentPlace(offset=len(content), size=len(argument)))
         content += argument
-    return launched.model_copy(update={"arguments": bytes(content).hex(), "layout": layout, "passed_as": "pointers",
+    passed_as = "pointers" if captured.grid_unit == "blocks" else captured.passed_as
+    return launched.model_copy(update={"arguments": bytes(content).hex(), "layout": layout, "passed_as": passed_as,
                                        "dynamic_lds_bytes": 2 * launched.dynamic_lds_bytes})

@@ -48,13 +48,19 @@ def document(metric: Metric, reading: Reading | None) -> dict[str, Any]:
 
 def rows(metric: Metric) -> Iterator[tuple[str, str]]:
     """What is written down of a metric, as (label, text); labels without text are left out."""
+    yield from rows_without_inputs(metric)
+    if metric.inputs:
+        yield "inputs", "; ".join(lineage(metric))
+
+
+def rows_without_inputs(metric: Metric) -> Iterator[tuple[str, str]]:
+    """The same but for what it is computed from."""
     facts = {
         "aliases": ", ".join(metric.aliases),
         "unit": f"{metric.unit}, {format.BETTER[metric.better]}",
         "formula": metric.formula,
         "bands": format.bands(metric),
         "source": metric.source,
-        "inputs": "; ".join(lineage(metric)),
     }
     return ((label, text) for label, text in facts.items() if text)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from aaco.analytics.llm.gaps import COLUMNS
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.analytics.llm.summary import summarise
@@ -9,7 +11,7 @@ from aaco.core.config import Analysis
 from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
-from aaco.core.tables import LLM_EVENTS, REQUESTS
+from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
 from aaco.tracelake import documents, layout, queries, store
 
 
@@ -21,7 +23,11 @@ def endpoint(session: Session, settings: Analysis) -> Results:
         return
     events = queries.batches(session, LLM_EVENTS, COLUMNS) if store.holds(session, LLM_EVENTS) else ()
     yield "endpoint", encode(summarise(store.read(session, REQUESTS), events,
-                                      EndpointLoad.of(load) if load else None))
+                                      EndpointLoad.of(load) if load else None, _steps(session)))
+
+
+def _steps(session: Session) -> pa.Table | None:
+    return store.read(session, ENGINE_STEPS) if store.holds(session, ENGINE_STEPS) else None
 
 
 def _sources(session: Session) -> list[int]:

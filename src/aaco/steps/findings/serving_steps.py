@@ -22,7 +22,7 @@ from aaco.analytics.serving.step_costs import ServedWorkload, with_work
 from aaco.analytics.serving.step_layers import serving_kernels
 from aaco.analytics.serving.steps import SHARED, ServingSteps, StepKernels
 from aaco.analytics.serving.summary import BUDGET_COLUMNS, PhaseClass, step_budget, summary
-from aaco.analytics.streaming.stream_ids import NONE, NameIds, number_of
+from aaco.analytics.streaming.stream_ids import NONE, number_of
 from aaco.analytics.timeline.windows import START_SKEW
 from aaco.analytics.truth import trust
 from aaco.analytics.workload.facts import NAME as WORKLOAD_FACTS
@@ -62,8 +62,8 @@ def serving_steps(session: Session, settings: Analysis) -> Results:
         kernels, why = serving_kernels(launched, names, [decode(name).family for name in names])
         yield SERVING_KERNELS, kernels
         operators = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else None
-        limits = _by_step(session, launched, names, "limit")
-        parts = _by_step(session, launched, names, "budget_part")
+        spent = _spent(launched, len(names))
+        limits, parts = (_by_step(session, spent, names, by) for by in ("limit", "budget_part"))
         judged = table.filter(pc.is_null(table["left_out"])).select(["step", "phase", *BUDGET_COLUMNS])
         budgets = [(row["phase"], 1, step_budget(row, parts.get(row["step"], {}))) for row in judged.to_pylist()]
         classes = _classes(session, settings, budgets, SHARED if steps.is_device_shared else "")
@@ -103,18 +103,25 @@ def _launched(steps: ServingSteps) -> tuple[StepKernels, list[str]]:
     return replace(kernels, name=np.where(kernels.name == NONE, len(names) - 1, kernels.name)), names
 
 
-def _by_step(session: Session, kernels: StepKernels, names: Sequence[str], by: str) -> dict[int, dict[str, int]]:
+def _spent(kernels: StepKernels, names: int) -> list[tuple[int, int, int]]:
+    """Return each step's kernels by name: step, number of the name, ns."""
+    pairs = kernels.step * names + kernels.name
+    number, first = coded(pairs)
+    ns = np.zeros(len(first), np.int64)
+    np.add.at(ns, number, kernels.end - kernels.start)
+    return list(zip(*(part.tolist() for part in np.divmod(pairs[first], names)), ns.tolist(), strict=True))
+
+
+def _by_step(session: Session, spent: Sequence[tuple[int, int, int]], names: Sequence[str], by: str
+             ) -> dict[int, dict[str, int]]:
     """Return by step the ns of its kernels by a column of kernel_groups."""
     groups = store.read(session, KERNEL_GROUPS).to_pylist() if store.holds(session, KERNEL_GROUPS) else []
-    limit_of = {group["kernel_name"]: group[by] for group in groups}
-    limits = NameIds()
-    limit = limits.numbers(pa.array([limit_of.get(name) or NOT_PLACED[by] for name in names]))[kernels.name]
-    pair, first = coded(kernels.step, limit)
-    spent = np.zeros(len(first), np.int64)
-    np.add.at(spent, pair, kernels.end - kernels.start)
+    found = {group["kernel_name"]: group[by] for group in groups}
+    limit_of = [found.get(name) or NOT_PLACED[by] for name in names]
     by_step: dict[int, dict[str, int]] = {}
-    for step, number, ns in zip(kernels.step[first].tolist(), limit[first].tolist(), spent.tolist(), strict=True):
-        by_step.setdefault(step, {})[limits.known[number]] = ns
+    for step, name, ns in spent:
+        limits = by_step.setdefault(step, {})
+        limits[limit_of[name]] = limits.get(limit_of[name], 0) + ns
     return by_step
 
 

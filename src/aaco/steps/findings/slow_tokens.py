@@ -16,5 +16,7 @@ from aaco.tracelake import documents, layout, store
 def slow_tokens(session: Session, settings: Analysis) -> Results:
     """Why slow tokens of an endpoint were slow: a prompt in between, the device, the host, or no step at all."""
     load = EndpointLoad.of(documents.require(session, layout.LOAD))
+    if load.process:
+        return  # its steps have no part on a device, and no other request's prompt comes between its tokens
     requests, events, steps = (store.read(session, table) for table in (REQUESTS, LLM_EVENTS, ENGINE_STEPS))
     yield explained.NAME, encode(explained.slow_tokens(requests, events, steps, load))

@@ -45,8 +45,10 @@ class VariantJudged(LedgerLine):
     options: list[str] = Field(default=[])
     block: tuple[int, int, int] | None = None
     grid: tuple[int, int, int] | None = None
-    refused: str | None = Field(default=None, description="the fixed reason; null: it computes the same and was timed")
+    refused: str | None = Field(default=None, description="the fixed reason; null: it computes the same")
     detail: str = ""
+    not_timed: str = Field(default="", description="why what computes the same has no time; empty: it was timed, or "
+                           "refused")
     gain_pct: float | None = Field(default=None, description="time saved at first sight, percent")
 
 

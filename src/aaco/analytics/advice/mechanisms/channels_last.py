@@ -18,12 +18,12 @@ from aaco.analytics.advice.least import (
     product_roofs,
 )
 from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.responses import CONVERSIONS
 from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
-CONVERSIONS = ("transpose", "copy")
 READERS = ("norm", "pooling", "elementwise", "reduction", "softmax")
 CHANNELWISE = ("norm", "pooling")
 GROUP_NORM = "group_norm"  # ATen's takes images as NCHW only, and converts others (native/group_norm.cpp: contiguous)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, OWN_CODE, PYTORCH, Action, Values
+from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, OWN_CODE, PYTORCH, Action, Values, of_launches
 from aaco.analytics.advice.least import PRODUCTS, memory_roofs, own_rate, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import unchanged
 from aaco.analytics.advice.work import COPY, OPTIMIZER, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
+
+MOST_SAMPLES = 16.0  # times as many as before: more were never recorded
 
 
 def _least_ns(work: StepWork) -> Reals:
@@ -26,7 +28,7 @@ def _least_ns(work: StepWork) -> Reals:
 
 LARGER_BATCH = Mechanism("larger_batch", "Raise the batch",
                          "per sample: FLOPs of products / peak + bytes of the rest / bandwidth", _least_ns,
-                         respond=lambda work, least: unchanged(work), samples=2.0)
+                         respond=lambda work, least: unchanged(work), most_samples=MOST_SAMPLES)
 
 
 def _waiting(values: Values) -> float:
@@ -36,7 +38,7 @@ def _waiting(values: Values) -> float:
     """
     if values.get("transfer_limited_pct", 0.0) > values["host_limited_pct"]:
         raise KeyError("transfer_limited_pct")
-    return values[ACTS_ON + "graph"]
+    return min(values[ACTS_ON + "graph"], of_launches(values))
 
 
 ACTIONS = (Action(
@@ -46,4 +48,4 @@ ACTIONS = (Action(
      Step("more samples in a step", (PYTORCH, OWN_CODE))),
     "gpu_active_ratio", "up", applies_if=(PYTORCH, NOT_SERVING),
     accuracy="training: the learning rate follows the batch", memory="activations grow with the batch",
-    mechanism="larger_batch"),)
+    mechanism="larger_batch", at_most=of_launches),)

@@ -33,7 +33,7 @@ def _pinned(work: StepWork, least: Reals) -> Response:
 
 
 PINNED_COPIES = Mechanism("pinned_copies", "Page-lock the host's memory", "D: pageable copies at their bytes / link",
-                          _least_ns, _pageable, respond=_pinned)
+                          _least_ns, _pageable, respond=_pinned, waits=_pageable)
 
 
 def _pageable_share(values: Values) -> float:

@@ -30,4 +30,5 @@ ACTIONS = (Action(
         Step("no hipDeviceSynchronize or hipStreamSynchronize per operation", (AMD, NO_FRAMEWORK)),
         Step("no cudaDeviceSynchronize or cudaStreamSynchronize per operation", (NVIDIA, NO_FRAMEWORK)),
         Step("read results once per step")),
-    "sync_limited_pct", already_done_if=(fact_is("host_waits", "none"),), mechanism="remove_syncs"),)
+    "sync_limited_pct", already_done_if=(fact_is("host_waits", "none"),), mechanism="remove_syncs",
+    at_most=of_metric("sync_limited_pct")),)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import fields
+from functools import cache
 
 import pyarrow as pa
 
@@ -63,10 +64,21 @@ def _compiled(rules: Rules) -> _Compiled:
     return tuple((family, re.compile(pattern)) for family, pattern in rules)
 
 
-# One expression with branches that are tried in order, numbered as the libraries are.
-_BEGINS = re.compile("|".join(f"(?:{library.begins})(?P<n{number}>)" for number, library in enumerate(LIBRARIES)))
-_RULES = tuple(_compiled(library.rules) for library in LIBRARIES)
-_INNER = tuple(_compiled(library.inner) for library in LIBRARIES)
+# Compiled where the first name is read: it takes longer than to import all else that most commands need.
+@cache
+def _begins() -> re.Pattern[str]:
+    """Return one expression with branches that are tried in order, numbered as the libraries are."""
+    return re.compile("|".join(f"(?:{library.begins})(?P<n{number}>)" for number, library in enumerate(LIBRARIES)))
+
+
+@cache
+def _rules(number: int) -> _Compiled:
+    return _compiled(LIBRARIES[number].rules)
+
+
+@cache
+def _inner(number: int) -> _Compiled:
+    return _compiled(LIBRARIES[number].inner)
 
 
 def decode(name: str) -> KernelName:
@@ -109,12 +121,12 @@ def _properties(symbol: ParsedSymbol) -> Fields:
 
 def _by_library(symbol: ParsedSymbol) -> Fields | None:
     """Return the properties by the first library that owns the name."""
-    begins = _BEGINS.match(symbol.text)
+    begins = _begins().match(symbol.text)
     if not begins:
         return None
     number = int(str(begins.lastgroup)[1:])
     library = LIBRARIES[number]
-    family, rule = (_first(_RULES[number], symbol.base) or _launched(library, _INNER[number], symbol)
+    family, rule = (_first(_rules(number), symbol.base) or _launched(library, _inner(number), symbol)
                     or (library.otherwise, ""))
     read = library.read(symbol) if library.read else {}
     decided = f"{library.name}: {rule}" if rule else library.name

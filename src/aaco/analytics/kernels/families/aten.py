@@ -17,7 +17,7 @@ LIBRARY = KernelLibrary(
                       r"|_add|_fill)|gather_kernel|scatter|compute_grad_weight|sum_and_scatter|krn_partial"
                       r"|num_of_partial_segments|write_num_of|take|put_kernel|vectorized_gather|EmbeddingBag|renorm"),
         ("copy", r"CatArray|copy_kernel|direct_copy|tril|triu|_pad|pad_kernel|unfold|split_with_sizes"
-                 r"|batched_copy|chunk_cat|chunk_cuda|flip"),
+                 r"|batched_copy|chunk_cat|chunk_cuda|flip|roll_cuda"),
         ("pooling", r"pool|upsample|grid_sampl|interpolate|roi_"),
         ("sort", r"sort|topk|TopK|gatherTopK|sbtopk|mbtopk|radix|bitonic|kthvalue|gatherKth|median|countRadix|unique"
                  r"|flag_kernel|searchsorted|bucketize"),
@@ -41,7 +41,7 @@ LIBRARY = KernelLibrary(
         ("pooling", r"upsample|pool"),
         ("quantize", r"fake_quant|quantize_|dequantize"),
         ("embedding", r"index_kernel|index_put|index_copy|index_fill|gather|scatter|take_"),
-        ("copy", r"copy_kernel|flip_kernel|roll_cuda|CopyFunctor|\bCopy<|conj_kernel|tril|triu"),
+        ("copy", r"copy_kernel|flip_kernel|CopyFunctor|\bCopy<|conj_kernel|tril|triu"),
         ("reduction", r"LpNormFunctor|LpMaxFunctor|cross_kernel"),
         ("transpose", r"pixel_shuffle"),
         ("elementwise", r"."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 
 from aaco.analytics.kernels.families.terms import UNKNOWN
 
@@ -65,7 +66,6 @@ OPERATORS = {
 }
 FAMILY_OF = {operator: family for family, operators in OPERATORS.items() for operator in operators.split()}
 _RANK = {family: rank for rank, family in enumerate(DOMINANCE)}
-_OPERATOR = re.compile("_?(" + "|".join(sorted(FAMILY_OF, key=len, reverse=True)) + ")(?=_|$)")
 _WORD = re.compile(r"_*([^_]+)")
 
 # Words of names that belong to no library's grammar, in this order: the first that is found decides.
@@ -93,14 +93,20 @@ SPOKEN = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern 
 ))
 
 
+@cache
+def _operator() -> re.Pattern[str]:
+    """Return the expression of any operator's name, compiled where the first name is read."""
+    return re.compile("_?(" + "|".join(sorted(FAMILY_OF, key=len, reverse=True)) + ")(?=_|$)")
+
+
 def operators(text: str) -> tuple[str, ...]:
     """Return the operators that a list joined by `_` names, in order; a word that is none is left out."""
-    names, at = [], 0
+    names, at, operator = [], 0, _operator()
     while at < len(text):
-        word = _OPERATOR.match(text, at) or _WORD.match(text, at)
+        word = operator.match(text, at) or _WORD.match(text, at)
         if word is None:
             break
-        if word.re is _OPERATOR:
+        if word.re is operator:
             names.append(word[1])
         at = word.end()
     return tuple(names)

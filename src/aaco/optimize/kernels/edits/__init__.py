@@ -2,7 +2,7 @@
 
 Each has `proposals(situation)`, which yields every edit or why it cannot be made here, and PERMITS: what it may add to
 the kernel's signature. The files are read by walking this folder. The proof that an edit changed nothing else is not
-the edit's own: source.check_edited makes it for all.
+the edit's own: edit_proof.check_edited makes it for all.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from aaco.core.candidate import Inapplicable
+from aaco.optimize.kernels.edit_proof import check_edited
 from aaco.optimize.kernels.situation import KernelSituation
-from aaco.optimize.kernels.source import check_edited
 from aaco.optimize.kernels.variants import Proposal
 
 NAMES = tuple(sorted(entry.name for entry in iter_modules(__path__)))

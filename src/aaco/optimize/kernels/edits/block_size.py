@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from aaco.core.candidate import Inapplicable
 from aaco.optimize.kernels import guards
+from aaco.optimize.kernels.grammar import LAUNCH_BOUNDS
 from aaco.optimize.kernels.lexing import CodeToken
 from aaco.optimize.kernels.situation import KernelSituation
-from aaco.optimize.kernels.source import ASM, LAUNCH_BOUNDS, KernelSource
+from aaco.optimize.kernels.source import ASM, KernelSource
 from aaco.optimize.kernels.variants import Proposal
 
 PERMITS: frozenset[bytes] = frozenset()

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from aaco.core.candidate import Inapplicable
 from aaco.optimize.kernels import guards
+from aaco.optimize.kernels.grammar import LAUNCH_BOUNDS
 from aaco.optimize.kernels.situation import KernelSituation
-from aaco.optimize.kernels.source import LAUNCH_BOUNDS
 from aaco.optimize.kernels.variants import Proposal
 
 PERMITS: frozenset[bytes] = frozenset()

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator
 
 from aaco.core.candidate import Inapplicable
+from aaco.optimize.kernels.grammar import KERNEL, LAUNCH_BOUNDS
 from aaco.optimize.kernels.situation import KernelSituation
-from aaco.optimize.kernels.source import KERNEL, LAUNCH_BOUNDS
 from aaco.optimize.kernels.variants import Proposal
 
 PERMITS = frozenset((LAUNCH_BOUNDS,))

@@ -20,6 +20,8 @@ LABELS = {"ttft": "TTFT", "ttft_dispatched": "TTFT from dispatch", "latency": "R
 FIGURES = {SLOPE: ("1,000 tokens of context add", "ms"), STABILITY: ("Stability (1 - CoV)", "ratio"),
            PREFILL_RATE: ("Prefill, tokens", "1/s"), DECODE_RATE: ("Decoding, tokens", "1/s"),
            PREFILL_SHARE: ("Share of prefill", "pct")}
+PARTS = {"prefill": "the device computes prompts for", "device": "decodes for", "host": "waits within a step for",
+         "queue": "and no step is under way for"}
 RATES = {"requests": "Answered", "goodput": "Goodput", "output_tokens": "Output tokens"}
 SOURCES = {"continuous_usage": "the usage of each chunk", "timings": "the timings of each chunk",
            "usage": "the usage at the end (inferred for each chunk)", "counted": "the process that made them",
@@ -58,6 +60,9 @@ def _decoding(endpoint: Endpoint) -> Iterator[Row]:
     bound = endpoint.bound
     share = "" if bound.share_pct is None else f"{format.percent(bound.share_pct / 100)} "
     yield Row("Bound by", f"{bound.label}: {share}{bound.why}" if bound.label else format.unavailable(bound.why))
+    if bound.parts_pct:
+        parts = ", ".join(f"{PARTS[part]} {format.percent(share / 100)}" for part, share in bound.parts_pct.items())
+        yield Row("By the server's trace", f"of the time of requests {parts}")
     if process := endpoint.process:
         backend = f", backend {process.backend}" if process.backend else ""
         yield Row("Answered by", f"{process.engine}{backend}, {process.batch:,} at once, in a process of its own")
