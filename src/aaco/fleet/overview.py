@@ -50,18 +50,20 @@ def card(paths: Sequence[Path], fdr: float = answers.FDR, most: int = MOST, show
 def _overview(lake: Place, choice: FleetFilter, fdr: float, most: int,
               engine: Engine = LOCAL) -> tuple[dict[str, Any], dict[str, pa.Table]]:
     """Return the overview, and the tables that it was made of, by the names of their queries."""
-    def question(scan: Scan) -> dict[str, pa.Table]:
-        return {name: scan.run(name) for name in ASKED}
+    def question(scan: Scan) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        begun = {name: scan.begin(name) for name in ASKED}
+        residuals = begun["residuals"].result()
+        # These need no other table: they are computed while the other queries run.
+        of_levels = {"status": answers.status(lake), "regressions": answers.regressions_of(residuals, LATENCY, fdr),
+                     "trend": answers.trend_of(residuals, LATENCY, fdr)}
+        return of_levels, {name: answer.result() for name, answer in begun.items()}
 
-    tables = ask(lake, question, choice, engine=engine)
-    residuals = tables["residuals"]
+    of_levels, tables = ask(lake, question, choice, engine=engine)
     reasons = Counter(tables["unmeasured"]["why_absent"].to_pylist())
     return answers.document({
-        "metric": LATENCY, "fdr": fdr, "status": answers.status(lake),
-        "regressions": answers.regressions_of(residuals, LATENCY, fdr),
-        "top": answers.top_of(tables, fdr, most),
-        "heatmap": answers.heatmap_of(residuals, tables["per_ceiling"], LATENCY, fdr),
-        "trend": answers.trend_of(residuals, LATENCY, fdr), "scaling": answers.scaling_of(tables["scaling"]),
+        "metric": LATENCY, "fdr": fdr, **of_levels, "top": answers.top_of(tables, fdr, most),
+        "heatmap": answers.heatmap_of(tables["residuals"], tables["per_ceiling"], LATENCY, fdr),
+        "scaling": answers.scaling_of(tables["scaling"]),
         "unmeasured": [{"why_absent": why, "sessions": count} for why, count in sorted(reasons.items())],
     }), tables
 

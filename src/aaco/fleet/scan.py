@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -38,7 +38,8 @@ JUDGES = "scipy.special"  # all answers need it: 0.15 s of import, in which Duck
 REDUCES = {"residuals": "levels", "processes": "measured", "kernels": "kernel_sums", "metrics": "metric_names",
            "unmeasured": "unmeasured_sessions", "scaling": "throughputs", "per_ceiling": "throughputs",
            "device_skews": "device_times"}
-MADE_OF = {"levels": "measured", "unmeasured_sessions": "measured"}
+MADE_OF = {"levels": ("measured",), "unmeasured_sessions": ("measured", "session_facts"),
+           "device_times": ("session_facts",)}
 UNREADABLE = (duckdb.IOException, duckdb.InvalidInputException, duckdb.BinderException, duckdb.ConversionException)
 Answer = TypeVar("Answer")
 
@@ -85,11 +86,18 @@ class Engine(Protocol):
 class Scan:
     """A state of a lake, open for questions."""
 
-    def __init__(self, maps: Maps) -> None:
-        self._maps = maps
+    def __init__(self, maps: Maps, beside: Executor) -> None:
+        self._maps, self._beside = maps, beside
 
     def run(self, name: str) -> pa.Table:
         """Return the answer of queries/reduce/NAME.sql."""
+        return self.begin(name).result()
+
+    def begin(self, name: str) -> Future[pa.Table]:
+        """Return the same as a future: queries run one after the other in a thread, while the caller computes."""
+        return self._beside.submit(self._answer, name)
+
+    def _answer(self, name: str) -> pa.Table:
         self._maps.provide(REDUCES[name])
         return self._maps.connection.sql(_text(f"reduce/{name}")).to_arrow_table()
 
@@ -105,8 +113,8 @@ class LocalMaps:
         """Make the table of queries/map/NAME.sql, once: reading files is what takes the time."""
         if name in self._there:
             return
-        if name in MADE_OF:
-            self.provide(MADE_OF[name])
+        for source in MADE_OF.get(name, ()):
+            self.provide(source)
         self.connection.execute(f"CREATE TEMP TABLE {name} AS {_text(f'map/{name}')}")
         self._there.add(name)
 
@@ -161,9 +169,10 @@ def _ask(lake: Store, state: LakeState, question: Callable[[Scan], Answer], choi
          engine: Engine) -> Answer:
     held = _held(state, read_manifest(lake, state.manifest), choice)
     shard = Shard(held, sorted(state.retired), choice, metric)
-    with ThreadPoolExecutor(1) as early, engine.maps(lake, shard) as maps:
+    with ThreadPoolExecutor(1) as early:
         early.submit(import_module, JUDGES)
-        return question(Scan(maps))
+        with engine.maps(lake, shard) as maps, ThreadPoolExecutor(1) as beside:
+            return question(Scan(maps, beside))
 
 
 def _held(state: LakeState, manifest: LakeManifest, choice: FleetFilter) -> dict[str, int]:

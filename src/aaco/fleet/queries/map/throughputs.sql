@@ -2,10 +2,9 @@
 WITH taken AS (
     SELECT session_id, model, device, backend, fingerprint, devices_used, fp32_flops, dram_bytes_per_s,
            CASE WHEN devices_used IS NULL THEN coalesce(why_no_devices_used, getvariable('before')) END AS why_absent,
-           unnest(samples) AS sample
+           [sample FOR sample IN samples IF sample.metric = 'throughput_per_s' AND sample.value > 0] AS measured
     FROM facts
 )
-SELECT * EXCLUDE (sample), sample.unit AS unit, median(sample.value) AS throughput
+SELECT * EXCLUDE (measured), measured[1].unit AS unit, list_median([sample.value FOR sample IN measured]) AS throughput
 FROM taken
-WHERE sample.metric = 'throughput_per_s' AND sample.value > 0
-GROUP BY ALL
+WHERE len(measured) > 0
