@@ -25,7 +25,8 @@ from tests.browser.chromium import missing
 BENCHMARKS, CAPTURES = Path(__file__).parents[2] / "benchmarks", Path(__file__).parents[1] / "captures"
 NO_BPF, NEEDING_BPF = "BPF is turned off in this test", ("host", "switch_cost")
 ELSEWHERE = {  # benchmarks whose small part is in another file of tests
-    "losses": "unit/test_losses_benchmark.py", "gpu": "unit/test_gpu_benchmark.py", "llm": "system/test_llm.py",
+    "losses": "unit/test_losses_benchmark.py", "emulated": "unit/test_emulated_trials.py",
+    "gpu": "unit/test_gpu_benchmark.py", "llm": "system/test_llm.py",
     **dict.fromkeys(
         ("governance", "diagnosis", "switches", "csv_generator", "trace_generators", "rocpd_generator"),
         "system/test_benchmarks.py")}

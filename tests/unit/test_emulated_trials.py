@@ -12,6 +12,7 @@ import os
 import random
 import shutil
 import struct
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,6 +176,13 @@ def test_a_folder_that_is_no_checkout_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv(emulator.VARIABLE, str(fake.checkout(tmp_path / "old", "import no_such_module_of_tinygrad")))
     with pytest.raises(AacoError, match="cannot be used: No module named 'no_such_module_of_tinygrad'"):
         emulator.load()
+
+
+def test_the_benchmark_without_an_emulator_is_refused() -> None:
+    environment = {name: text for name, text in os.environ.items() if name != emulator.VARIABLE}
+    done = subprocess.run([sys.executable, "-m", "benchmarks.emulated"], cwd=Path(__file__).parents[2], text=True,
+                          capture_output=True, env=environment)
+    assert done.returncode == 6 and "AACO_TINYGRAD: not set" in done.stderr
 
 
 def test_another_result_than_the_device_left_is_not_taken_for_it(checkout: Path) -> None:

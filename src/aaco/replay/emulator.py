@@ -41,11 +41,11 @@ def identity() -> str:
 
 
 def _file() -> Path:
-    folder = Path(os.environ.get(VARIABLE, ""))
-    path = folder / f"{MODULE.replace('.', '/')}.py"
-    if not files.is_file(path):
-        raise Missing(f"{VARIABLE}: {folder} is no checkout of tinygrad with {MODULE}",
-                      "git clone https://github.com/tinygrad/tinygrad  # and name the folder")
+    named = os.environ.get(VARIABLE)
+    path = Path(named or "") / f"{MODULE.replace('.', '/')}.py"
+    if not named or not files.is_file(path):
+        why = f"{named} is no checkout of tinygrad with {MODULE}" if named else "not set: it names no emulator"
+        raise Missing(f"{VARIABLE}: {why}", "git clone https://github.com/tinygrad/tinygrad  # and name the folder")
     return path
 
 
