@@ -124,12 +124,15 @@ class ServerConnection:
         self.is_complete, self.is_alive = True, bool(self._parser.should_keep_alive())
 
 
-def chunk_begin(content: bytes, headers: dict[int, bytes] = {}) -> int:  # noqa: B006 - made as lengths come
+_chunk_headers: dict[int, bytes] = {}  # by the length of a chunk with all around it, made as lengths come
+
+
+def chunk_begin(content: bytes) -> int:
     """Return where the data of the chunk begins that these bytes are, in the plainest form; 0 if they are not."""
     try:
-        header = headers[len(content)]
+        header = _chunk_headers[len(content)]
     except KeyError:
-        header = headers[len(content)] = chunk_header(len(content))
+        header = _chunk_headers[len(content)] = chunk_header(len(content))
     return len(header) if header and content.startswith(header) and content.endswith(LINE) else 0
 
 
