@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from aaco.core.arrays import Flags, Reals, UInts8
 
 STRIPE = 64  # bytes of state around one that a launch changes
 LEAST_NORMAL = {0: 2.2250738585072014e-308, 1: 1.17549435e-38, 2: 6.103515625e-5, 3: 1.17549435e-38}
 FLOATS: dict[int, Any] = {0: "<f8", 1: "<f4", 2: "<f2"}  # by the number of a type in tolerance.py; 3 is bfloat16
-Bytes = NDArray[np.uint8]
 
 
-def memory(at: int, size: int) -> Bytes:
+def memory(at: int, size: int) -> UInts8:
     """Return memory of this process, shape (size,)."""
     return np.frombuffer(memoryview((ctypes.c_ubyte * size).from_address(at)), np.uint8)
 
@@ -102,17 +102,17 @@ TOOLS: dict[str, Callable[..., None]] = {tool.__name__: tool for tool in (
     differing, invert, written, beyond, scramble, unwritten, vary, delay)}
 
 
-def _decode(content: Bytes, kind: int) -> NDArray[np.float64]:
+def _decode(content: UInts8, kind: int) -> Reals:
     if kind == 3:
         return (content.view("<u2").astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return content.view(FLOATS[kind]).astype(np.float64)
 
 
-def _encode(values: NDArray[np.float64], kind: int) -> Bytes:
+def _encode(values: Reals, kind: int) -> UInts8:
     if kind == 3:
         return (values.astype(np.float32).view(np.uint32) >> 16).astype("<u2").view(np.uint8)
     return values.astype(FLOATS[kind]).view(np.uint8)
 
 
-def _is_plain(values: NDArray[np.float64], kind: int) -> NDArray[np.bool_]:
+def _is_plain(values: Reals, kind: int) -> Flags:
     return (values == 0) | (np.isfinite(values) & (np.abs(values) >= LEAST_NORMAL[kind]))
