@@ -24,7 +24,7 @@ WALL = 10**18
 HEAD = b'{"status": 200, "content-type": "text/event-stream"}'
 WORDS = [" the", " of", "ing", " a", " model", ",", " server", "s", ".", " is", " time", " token"]
 CODE = """
-import json, resource, sys, time
+import json, re, resource, sys
 from aaco import pipeline
 from aaco.core.config import resolve
 from aaco.core.session import Session
@@ -35,7 +35,8 @@ else:
     from aaco.report.renderers import terminal
     terminal.render(pipeline.explain(session, resolve()))
 usage = resource.getrusage(resource.RUSAGE_SELF)
-print(json.dumps([usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]))
+peak_kb = int(re.search("VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])  # ru_maxrss has the parent's, too
+print(json.dumps([usage.ru_utime + usage.ru_stime, peak_kb / 1024]))
 """
 
 
