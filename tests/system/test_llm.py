@@ -569,7 +569,8 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
                             (against, {"PAIRS": 60, "RECORDED": 120, "COMPARISONS": 10, "LOADS": 1}),
                             (definitions, {"REQUESTS": 4, "CASES": {"one": "chunks=4 continuous=1"}}),
                             (open_loop, {"SECONDS": 1, "STOP_S": 0.3, "PAUSE_S": 0.2}), (size, {"TOKENS": 10_000}),
-                            (knee, {"REQUESTS": 70, "MOST": knee.CAPACITY / 6, "MOST_OPEN": 2}),
+                            (knee, {"REQUESTS": 70, "REQUESTS_OPEN": 70, "MOST": knee.CAPACITY / 6,
+                                    "MOST_OPEN": 2}),
                             (llama, {"REQUESTS": 4, "TOKENS": 20}), (help, {"RUNS": 1}),
                             (peers, {"REQUESTS": 4, "CASES": {"one": ("chunks=20", 20, 1, 0)}})):
         for name, number in smaller.items():
