@@ -45,6 +45,12 @@ class Ingested:
     present: int = 0
     refused: dict[str, str] = field(default_factory=dict)
 
+    def add(self, more: Ingested) -> None:
+        """Add what another ingest, or a part of this one, did."""
+        self.added += more.added
+        self.present += more.present
+        self.refused |= more.refused
+
 
 def bundles(paths: Sequence[Path]) -> list[Path]:
     """Return the bundle files and session folders at these paths, and inside them if they are folders, sorted.
@@ -141,10 +147,7 @@ def _finish(lake: Store, batch: _Unread, done: Ingested) -> None:
         return
     _land(lake, [row for _, row in rows.values()])
     with Catalog.open(lake, create=True) as catalog:
-        entered = _entered(lake, catalog, rows)
-    done.added += entered.added
-    done.present += entered.present
-    done.refused |= entered.refused
+        done.add(_entered(lake, catalog, rows))
 
 
 def _entered(lake: Store, catalog: Catalog, rows: Mapping[Path, tuple[str, BundleFacts]]) -> Ingested:

@@ -32,7 +32,7 @@ def ingest_all(place: Place, paths: Sequence[Path], workers: int = 1, show: Show
     done = ingest(place, bundles(local), workers, show) if local else Ingested()
     for store, sizes in sources:
         for batch in _batches(sizes):
-            _add(done, _ingest_batch(place, store, batch, workers, show))
+            done.add(_ingest_batch(place, store, batch, workers, show))
     return done
 
 
@@ -73,9 +73,3 @@ def _ingest_batch(place: Place, store: S3Store, sizes: dict[str, int], workers: 
         done.refused = {f"{store.name}/{names[path]}": why.replace(path, names[path])
                         for path, why in done.refused.items()}
         return done
-
-
-def _add(done: Ingested, more: Ingested) -> None:
-    done.added += more.added
-    done.present += more.present
-    done.refused |= more.refused
