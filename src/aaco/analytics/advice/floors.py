@@ -122,7 +122,7 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
             if record is None:
                 raise Absent
             if mechanism.most_samples > 1:
-                changed = _with_more_samples(work, step, mechanism, record.habits, times)
+                changed = _with_more_samples(work, step, mechanism, changed, record.habits, times)
             likely[mechanism.name] = expected(step, floors[mechanism.name], changed, [mechanism.name], record)
         except Absent as reason:
             why[mechanism.name] = why_no_record if record is None else str(reason)
@@ -132,10 +132,13 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
                   tuple(together), saved_ns, float(work.ns.sum()) / work.steps)
 
 
-def _with_more_samples(work: StepWork, step: StepTime, mechanism: Mechanism, habits: HostHabits, times: LeastTimes
-                       ) -> ChangedStep:
-    """Return the step with twice the samples, and twice as many again as long as that is expected to pay."""
-    samples, changed = 1.0, changed_step(work, step, [mechanism], 1.0, times)
+def _with_more_samples(work: StepWork, step: StepTime, mechanism: Mechanism, changed: ChangedStep, habits: HostHabits,
+                       times: LeastTimes) -> ChangedStep:
+    """Return the step with twice the samples, and twice as many again as long as that is expected to pay.
+
+    changed: with as many samples as before.
+    """
+    samples = 1.0
     while samples < mechanism.most_samples:
         samples *= 2
         before, changed = changed, changed_step(work, step, [mechanism], samples, times)
