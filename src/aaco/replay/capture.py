@@ -117,7 +117,7 @@ class KernelCapture:
     @property
     def is_amd(self) -> bool:
         """Return whether the launch was one on a GPU of AMD."""
-        return self.document.captured_from.vendor == "AMD"
+        return self.document.captured_from.is_amd
 
     def require_device(self) -> None:
         """Raise Missing unless its launch can run here: on a GPU of NVIDIA, or in an emulator that is at hand."""

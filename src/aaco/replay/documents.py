@@ -41,6 +41,11 @@ class CapturedFrom(Part):
     driver: Text | None = Field(default=None, description="version of the driver; null in captures of the first format")
     tools: dict[str, str] = Field(default={}, description="versions of what captured: CUDA, CUPTI, ROCm")
 
+    @property
+    def is_amd(self) -> bool:
+        """Return whether it is a GPU of AMD."""
+        return self.vendor == "AMD"
+
 
 class ArgumentPlace(Part):
     """The place of an argument in the launch's argument bytes."""

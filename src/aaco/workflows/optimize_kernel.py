@@ -149,7 +149,7 @@ def _require_faithful(request: OptimizeRequest) -> tuple[list[CaptureDocument], 
 
 def _is_emulated(documents: Sequence[CaptureDocument]) -> bool:
     """Return whether launches run in an emulator: those of AMD do, where they run at all."""
-    return any(document.captured_from.vendor == "AMD" for document in documents)
+    return any(document.captured_from.is_amd for document in documents)
 
 
 def _limit_s(documents: Sequence[CaptureDocument]) -> float:
@@ -216,7 +216,7 @@ def _origin(request: OptimizeRequest, text: bytes, chain: Toolchain, origin: Cap
 
 def _runs_on(origin: CapturedFrom) -> dict[str, str]:
     """Return the device and its driver, or the emulator: what one proves, the other has not."""
-    if origin.vendor == "AMD":
+    if origin.is_amd:
         return {"device": f"emulated {emulator.target(origin.isa)}", "driver": emulator.identity()}
     return {"device": origin.device, "driver": host.known(host.text, MODULE_VERSION) or origin.driver or ""}
 
