@@ -71,9 +71,8 @@ class EndpointLoad:
     baseline: session of the endpoint that was asked in turns with this one, prompt by prompt; empty: none was.
     server: what the server itself counted; null: it was not asked. turns: of each conversation, a number or a range;
     empty: single requests. device_session: of the trace that the server wrote meanwhile; why_no_steps: why its steps
-    are not on the clock of the requests; both empty: without a trace. device_classes: what that trace was
-    found to be limited by. own_tokens: the text of the answers counted by a
-    tokenizer of the user's; null: without.
+    are not on the clock of the requests; both empty: without a trace. device_classes: what limits that trace.
+    own_tokens: the text of the answers counted by a tokenizer of the user's; null: without.
     """
 
     url: str
