@@ -27,6 +27,8 @@ import numpy as np
 from aaco.core.errors import BadCapture
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
     from aaco.core.tables import TableSpec
@@ -89,9 +91,10 @@ class SelfAccounting:
         self._threads: list[int] = []
         self._due = self._canary_due = self._readings = 0
         self._look_for_threads()
-        self._reading_ns, both_ns = (min(self._time_reading(canaries) for _ in range(TRIES))
-                                     for canaries in (False, True))
-        self._canary_ns = max(0, both_ns - self._reading_ns)
+        self._reading_ns = min(_duration_ns(lambda: self._append_reading(time.monotonic_ns(), canaries=False))
+                               for _ in range(TRIES))
+        # Alone: as a difference of two readings a busy machine makes it 0, and then every reading would have them.
+        self._canary_ns = min(_duration_ns(self._run_canaries) for _ in range(TRIES)) if canaries else 0
 
     def look(self) -> None:
         """Take in new threads, and make a reading, at either end of a phase."""
@@ -129,7 +132,7 @@ class SelfAccounting:
     def _append_reading(self, now: int, canaries: bool) -> None:
         waited, threads = self._read_waits()
         used = resource.getrusage(resource.RUSAGE_SELF)
-        memory, core = (self._canary.memory_ns(), self._canary.core_ns()) if self._canary and canaries else (-1, -1)
+        memory, core = self._run_canaries() if canaries else (-1, -1)
         os.write(self._descriptor, ROW.pack(now, waited, threads, used.ru_nivcsw, used.ru_nvcsw, used.ru_minflt,
                                             used.ru_majflt, core, memory))
         self._readings += 1
@@ -148,10 +151,14 @@ class SelfAccounting:
             total += int(fields[1])
         return (total if ran else -1), len(self._threads)
 
-    def _time_reading(self, canaries: bool) -> int:
-        start = time.monotonic_ns()
-        self._append_reading(start, canaries)
-        return time.monotonic_ns() - start
+    def _run_canaries(self) -> tuple[int, int]:
+        return (self._canary.memory_ns(), self._canary.core_ns()) if self._canary else (-1, -1)
+
+
+def _duration_ns(call: Callable[[], object]) -> int:
+    start = time.monotonic_ns()
+    call()
+    return time.monotonic_ns() - start
 
 
 def parse(folder: Path) -> pa.Table:
