@@ -59,8 +59,8 @@ def without_phase(phase: str) -> Callable[[StepWork, Reals], Response]:
 def in_one_pass(work: StepWork, fusible: Flags) -> Response:
     """Return the step in which of fusible rows that follow each other in a stream only the longest is left.
 
-    All softmax and norms that are one kernel each are left: each needs a pass of its own over its rows, which batch norm
-    by stored means does not.
+    All softmax and norms that are one kernel each are left: each needs a pass of its own over its rows. Batch norm by
+    stored means does not.
     """
     device, left = own_time(work), np.ones(len(fusible))
     rows, run = fusible_runs(work, fusible)

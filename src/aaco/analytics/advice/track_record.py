@@ -39,7 +39,7 @@ class HostHabits:
     def host_ns(self, changed: ChangedStep, step_ns: float) -> float:
         """Return the host's path after a change, per sample: waits gone, calls gone, the rest shared by the samples."""
         if changed.replayed:
-            return 0.0
+            return self.call_ns * changed.replays
         hidden_ns = min(step_ns, self.call_ns * changed.calls)
         path_ns = hidden_ns if changed.host_ns is None else changed.host_ns
         left = 1 - self.saved_share * (1 - changed.calls_left)

@@ -1,7 +1,7 @@
 """TF32 for products of float32 on the vector units: the same tensors, the matrix units' rate.
 
-Products of a matrix with one vector have kernels of their own, which the matrix units are no use to (cuBLAS's gemv), and
-fused attention chooses its units by itself (PyTorch's memory-efficient attention asks for no precision): both stay.
+Two kinds stay as they are: products of a matrix with one vector, whose kernels use no matrix units (cuBLAS's gemv), and
+fused attention, which chooses its units by itself (PyTorch's memory-efficient attention asks for no precision).
 """
 
 from __future__ import annotations
