@@ -1731,6 +1731,235 @@ def overlapping_boxes(at: Place) -> list[Side]:
     ]
 
 
+@before("contrastive_training", training=True)
+def contrastive_training(at: Place) -> list[Side]:
+    """Two small encoders learn to agree on 128 pairs, fp32 with TF32 off, AdamW for lists."""
+    full, width, length = at.pick(128, 4), at.pick(512, 32), at.pick(64, 4)
+
+    def make(batch: int = full, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             compiled: bool = False) -> Step:
+        model = nn.ModuleList([at.build(Stack, at.pick(4, 1), width, at.pick(8, 2)) for _ in range(2)])
+        encoders = [at.compiled(encoder) if compiled else encoder for encoder in model]
+        inputs = [at.randn(batch, length, width) for _ in range(2)]
+        pairs = torch.arange(batch, device=at.device)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                left, right = (F.normalize(encoder(x).mean(1).float(), dim=-1)
+                               for encoder, x in zip(encoders, inputs, strict=True))
+            return F.cross_entropy(20 * left @ right.T, pairs)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "encoders"}, tf32=False),
+    ]
+
+
+@before("model_ensemble")
+def model_ensemble(at: Place) -> list[Side]:
+    """Sixteen small networks answer the same 256 rows one after another, and the mean is taken, fp32 with TF32 off."""
+    rows, width, models = at.pick(256, 8), at.pick(256, 16), at.pick(16, 3)
+
+    def make(rows: int = rows, at_once: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        first, second = (at.randn(models, width, width, dtype=dtype) / math.sqrt(width) for _ in range(2))
+        x = at.randn(rows, width, dtype=dtype)
+
+        def step() -> torch.Tensor:
+            if at_once:
+                return torch.bmm(F.silu(torch.bmm(x.expand(models, -1, -1), first)), second).mean(0)
+            return torch.stack([F.silu(x @ up) @ down for up, down in zip(first, second, strict=True)]).mean(0)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "models": "one by one"}, tf32=False),
+        Side("at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"models": "at once"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("more_rows", partial(make, rows=8 * rows), ("larger_batch",), {"rows": 8 * rows}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("small_systems")
+def small_systems(at: Place) -> list[Side]:
+    """Filters of 64 sensors are updated one after another: small products and an inverse each, fp32 with TF32 off."""
+    sensors, size = at.pick(64, 3), at.pick(32, 4)
+
+    def make(at_once: bool = False, wrap: Wrap = as_is) -> Step:
+        moved = at.randn(sensors, size, size) / math.sqrt(size)
+        spread = torch.eye(size, device=at.device).expand(sensors, size, size) * 2
+        noise, seen = torch.eye(size, device=at.device), at.randn(sensors, size, 1)
+
+        def update(motion: torch.Tensor, covariance: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            predicted = motion @ covariance @ motion.mT + noise
+            gain = predicted @ torch.linalg.inv_ex(predicted + noise).inverse
+            return gain @ value
+
+        def step() -> torch.Tensor:
+            if at_once:
+                return update(moved, spread, seen)
+            return torch.stack([update(moved[number], spread[number], seen[number]) for number in range(sensors)])
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "sensors": "one by one"}, tf32=False),
+        Side("at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"sensors": "at once"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+    ]
+
+
+@before("heat_grid")
+def heat_volume(at: Place) -> list[Side]:
+    """Heat spreads through a volume of 256 points a side for 4 short times, fp32, as passes over slices."""
+    side = at.pick(256, 8)
+
+    def make(dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        start = at.randn(side, side, side, dtype=dtype)
+
+        def step() -> torch.Tensor:
+            heat = start
+            for _ in range(4):
+                inner = heat[1:-1, 1:-1, 1:-1]
+                around = (heat[2:, 1:-1, 1:-1] + heat[:-2, 1:-1, 1:-1] + heat[1:-1, 2:, 1:-1] + heat[1:-1, :-2, 1:-1]
+                          + heat[1:-1, 1:-1, 2:] + heat[1:-1, 1:-1, :-2])
+                heat = F.pad(inner + 0.1 * (around - 6 * inner), (1, 1, 1, 1, 1, 1))
+            return heat
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32"}),
+        Side("compiled", lambda: make(wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no product"}, useless=True, tf32=True),
+    ]
+
+
+@before("gpt_long_decode")
+def decode_long_contexts(at: Place) -> list[Side]:
+    """A language model decodes a token of 32 sequences of 4,096 each, bf16: bound by reading keys and values."""
+    layers, width, heads, slots = at.pick(8, 2), at.pick(1024, 32), at.pick(16, 2), at.pick(4096, 16)
+
+    def make(batch: int = 32, full: int = 1, wrap: Wrap = as_is) -> Step:
+        model = at.build(Decoder, layers, width, heads, at.pick(32000, 64), dtype=BF16).eval()
+        cache = FixedCache(at, layers, (batch, heads, slots, width // heads), BF16)
+        cache.position, cache.trimmed = slots // full - 1, True
+        tokens = at.integers(64, batch, 1)
+        return wrap(lambda: model(tokens, cache))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 32, "context": slots}),
+        Side("half_of_the_context", partial(make, full=2), ("less_work",), {"context": slots // 2},
+             same_output=False, note="a window of the context"),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("batch_64", partial(make, batch=64), ("larger_batch",), {"batch": 64}, useless=True, samples=2,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("cnn_augmented_training", training=True)
+def augmented_training(at: Place) -> list[Side]:
+    """A small residual network trains on 64 pictures, each cropped and mirrored by itself on the device, bf16."""
+    full = at.pick(64, 4)
+
+    def make(batch: int = full, at_once: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(ResNet, at.pick(32, 4))
+        pictures, labels = at.randn(batch, 3, 40, 40), at.integers(100, batch)
+        corners = [(number % 8, number % 7) for number in range(batch)]
+        rows, columns = (torch.tensor([corner[axis] for corner in corners], device=at.device)[:, None]
+                         + torch.arange(32, device=at.device) for axis in (0, 1))
+        numbers = torch.arange(batch, device=at.device)[:, None, None]
+
+        def cropped() -> torch.Tensor:
+            if at_once:
+                return pictures.permute(0, 2, 3, 1)[numbers, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
+            return torch.stack([pictures[number, :, top:top + 32, left:left + 32] * 1.01
+                                for number, (top, left) in enumerate(corners)])
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                logits = model(cropped() * 1.01 if at_once else cropped())
+            return F.cross_entropy(logits.float(), labels)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "crops": "one by one"}),
+        Side("crops_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"crops": "at once"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions had it"}, useless=True, tf32=True),
+    ]
+
+
+@before("vocoder_inference")
+def sound_from_spectra(at: Place) -> list[Side]:
+    """A vocoder turns spectra of 4 recordings into sound by transposed convolutions, fp32 with TF32 convolutions."""
+    def make(batch: int = 4, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        width, frames = at.pick(512, 16), at.pick(400, 8)
+        layers: list[nn.Module] = [nn.Conv1d(80, width, 7, padding=3)]
+        for stage, rate in enumerate((8, 8, 2, 2)):
+            inputs, outputs = width >> stage, width >> (stage + 1)
+            layers += [nn.LeakyReLU(0.1), nn.ConvTranspose1d(inputs, outputs, 2 * rate, rate, rate // 2)]
+            for gap in (1, 3, 5):
+                layers += [nn.LeakyReLU(0.1), nn.Conv1d(outputs, outputs, 3, padding=gap, dilation=gap)]
+        model = nn.Sequential(*layers, nn.LeakyReLU(0.1), nn.Conv1d(width >> 4, 1, 7, padding=3), nn.Tanh())
+        model = model.to(at.device, dtype).eval()
+        spectra = at.randn(batch, 80, frames, dtype=dtype)
+        return wrap(lambda: model(spectra))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 4}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("batch_16", partial(make, batch=16), ("larger_batch",), {"batch": 16}, samples=4, same_output=False,
+             note="other batch"),
+    ]
+
+
+@before("byte_pictures_inference")
+def pictures_as_floats(at: Place) -> list[Side]:
+    """Small pictures of bytes become floats on the host, and are copied from pageable memory to a small network."""
+    batch, side = at.pick(128, 2), at.pick(128, 16)
+
+    def make(floats: str = "host", pinned: bool = False, dtype: torch.dtype = FP32) -> Step:
+        model = at.build(ResNet, at.pick(8, 2), dtype=dtype).eval()
+        host = torch.randint(0, 256, (batch, 3, side, side), dtype=torch.uint8)
+        wide = host.to(dtype) / 255
+        host, wide = (tensor.pin_memory() if pinned else tensor for tensor in (host, wide))
+        ready = wide.to(at.device)
+
+        def step() -> torch.Tensor:
+            if floats == "ready":
+                return model(ready)
+            if floats == "device":
+                return model(host.to(at.device, non_blocking=pinned).to(dtype) / 255)
+            return model((wide if pinned else host.to(dtype) / 255).to(at.device, non_blocking=pinned))
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "floats": "made on the host"}),
+        Side("floats_on_device", partial(make, floats="device"), ("host_work",), {"floats": "made on the device"}),
+        Side("inputs_on_device", partial(make, floats="ready"), ("inputs_on_device", "host_work"),
+             {"inputs": "on the device"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions had it"}, useless=True, tf32=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
