@@ -29,6 +29,7 @@ class ChangedStep:
     host_ns: the host's path before the change, None where the device hides it. calls: of operators, per step before.
     calls_left: the share of them that is left. waits_ns: waits of the host that are gone. samples: times as many in a
     step as before. replayed: the host launches once for all. saved_ns: of the device's work, per step before.
+    paused_ns: of the host's path what is its own work, which no call that is gone shortens.
     """
 
     device_ns: float
@@ -39,6 +40,7 @@ class ChangedStep:
     samples: float = 1.0
     replayed: bool = False
     saved_ns: float = 0.0
+    paused_ns: float = 0.0
 
 
 def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0,
@@ -61,7 +63,8 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
                        float((work.call_shares * left).sum() / work.calls) if work.calls else 1.0,
                        max(response.waits_ns for response in responses), samples,
                        any(response.replayed for response in responses),
-                       max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns))
+                       max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
+                       work.paused * max(0.0, step.ns - busy_ns))
 
 
 def of_calls(work: StepWork, left: Reals) -> Reals:

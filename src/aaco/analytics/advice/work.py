@@ -81,7 +81,8 @@ class StepWork:
     all these steps only waited for a late rank. preempted_ns: how much longer kernels of all these steps took because
     another process had the device. others_ns: by row of `names` how long the kernels of that name take per
     step in the rank where they take least; None unless this rank is the one that the others wait for. clock: the lowest
-    clock of the device in these steps, in its highest; None if no clocks were recorded.
+    clock of the device in these steps, in its highest; None if no clocks were recorded. paused: the part of the
+    device's idle time in which the host did something else than launch.
     """
 
     ns: Ints
@@ -99,6 +100,7 @@ class StepWork:
     preempted_ns: int = 0
     others_ns: Reals | None = None
     clock: float | None = None
+    paused: float = 0.0
 
     @cached_property
     def sure_ns(self) -> Reals:
