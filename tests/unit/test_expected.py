@@ -241,6 +241,44 @@ def test_a_loop_becomes_one_call_without_the_fixed_part_of_each():
     assert after.device_ns == pytest.approx(1000 * (8 * 7 + 3)) and after.calls_left == pytest.approx(1 / 9)
 
 
+def test_turns_of_a_loop_run_beside_each_other_where_their_kernels_leave_room():
+    """Eight kernels of 10 blocks on 40 units: four at once, 3 us once and 7 us twice. A matrix is read once, in an
+    eighth of the time; its 8e8 FLOPs at .6 of 5e13 need 26.7 us.
+    """
+    units = replace(LIMITS, compute_units=40)
+    called = StepOperator("aten::mm", types=("bf16",), flops=1e6)
+    work = step(*[kernel(10, "gemm", called, blocks=10) for _ in range(8)], limits=units)
+    assert device_us(work, "loop_to_batched_op") == 8 * 7 / 4 + 3
+    for flops, left in ((1e6, 100), (1e8, 8e8 / 0.6 / 5e13 * 1e6)):
+        vector = StepOperator("aten::mv", types=("f32",), flops=flops)
+        calls = step(*[kernel(100, "gemm", vector, "gemv2T_kernel<float>") for _ in range(8)],
+                     limits=replace(LIMITS, rates={"vector_f32": 5e13}))
+        assert device_us(calls, "loop_to_batched_op", step_us=9000) == max(left, 100)
+
+
+def test_batch_norm_by_stored_means_is_fused_as_any_pass():
+    passes = step(kernel(30, "norm", name="cudnn::bn_fw_inf_1C11_kernel_NCHW"), kernel(20))
+    assert device_us(passes, "compile") == 30
+    assert device_us(step(kernel(30, "norm", name="cudnn::bn_fw_tr_1C11"), kernel(20, "norm")), "compile") == 50
+
+
+def test_depthwise_convolutions_of_atens_own_become_the_librarys():
+    """1.5e11 FLOPs, a fourth of them at 5e14 a second, are 75 us; of cuDNN's rate .3 that is 250 us."""
+    own = StepOperator("aten::_conv_depthwise2d", types=("f32",), flops=1.5e11)
+    for us, left in ((1000, 250), (200, 200)):
+        work = step(kernel(us, "conv", own, "conv_depthwise2d_forward_kernel<5, float, int>"))
+        assert device_us(work, "channels_last", step_us=9000) == left
+        assert device_us(work, "compile", step_us=9000) == left
+
+
+def test_a_host_that_reads_on_the_way_launches_a_graph_after_each_read():
+    """Two reads and an input: five calls of 10 us. Without the waits none are left."""
+    copies = [copy(2, "h2d", 100), copy(2, "d2h", 8), copy(2, "d2h", 8)]
+    after = changed(step(kernel(10), *copies), "graph")
+    assert after.replays == 5 and HABITS.after_ns(after, 1_000_000) == 50_000
+    assert changed(step(kernel(10), *copies), "graph", "remove_syncs").replays == 0
+
+
 def test_a_larger_batch_shares_calls_updates_and_the_fixed_part_of_kernels():
     """Per sample of 4: 3 us / 4 + 97 us, and an update of 8 us / 4."""
     work = step(product(100, 1e9), optimizer(8))

@@ -21,6 +21,7 @@ from aaco.analytics.advice.floor import (
 )
 from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
+from aaco.analytics.advice.loops import has_stacked_loop
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.work import (
     COPY_COLUMNS,
@@ -161,6 +162,10 @@ def test_tf32_holds_float32_products_against_its_peak():
     work = step(product(100, 5e9, FP32), product(40, 1e9), kernel(7))
     assert floor_us(work, "tf32") == 57 and targets(work, "tf32") == {FP32: (100, 10)}
     assert "outside of TF32" in why(step(product(40, 1e9)), "tf32")
+    vector = kernel(40, "gemm", StepOperator("aten::mv", types=("f32",), flops=1e9), "gemv2T_kernel_val<float>")
+    attention = kernel(40, "attention", StepOperator("aten::_scaled_dot_product_efficient_attention", types=("f32",)),
+                       "fmha_cutlassF_f32_aligned_64x64")
+    assert "outside of TF32" in why(step(vector, attention), "tf32")
     assert "peak of TF32" in why(step(product(40, 1e9, FP32), limits=DeviceLimits()), "tf32")
 
 
@@ -242,6 +247,41 @@ def test_a_loop_is_many_calls_in_a_row_or_groups_of_many_sizes_and_no_layers():
                                                           kernel(5, operator=StepOperator("aten::gelu")))]
     shown = [floor(step(*pieces), [MECHANISMS["loop_to_batched_op"]]).shown for pieces in (layers, tables, groups)]
     assert shown == [False, True, True]
+
+
+def _reading(name, *shapes, values=()):
+    return StepOperator(name, types=("f32",), flops=1e6, outermost=name,
+                        arguments=OperatorArguments([list(shape) for shape in shapes], ["float"] * len(shapes),
+                                                    [*values, *[""] * (len(shapes) - len(values))]))
+
+
+def _stacked(*turn, turns=8):
+    """A loop of such turns and a stack of what they made."""
+    stack = kernel(3, "copy", StepOperator("aten::cat", "aten::stack"))
+    return step(*[kernel(5, operator=operator) for _ in range(turns) for operator in turn], stack)
+
+
+QUERY = (_reading("aten::mv", (1000, 64), (64,)), _reading("aten::sigmoid", (1000,)), _reading("aten::mean", (1000,)))
+DECAY = (_reading("aten::mul", (8, 32), (32,)), _reading("aten::add", (8, 32), (8, 32)))
+
+
+def test_turns_whose_results_are_stacked_are_a_loop_unless_one_may_need_the_one_before():
+    """Each query makes one number of its own vector; a decayed state has the shape that the next turn reads."""
+    assert has_stacked_loop(_stacked(*QUERY)) and has_stacked_loop(_stacked(*QUERY, turns=9))
+    assert not has_stacked_loop(_stacked(*QUERY, turns=7)) and not has_stacked_loop(_stacked(*DECAY))
+    assert not has_stacked_loop(_stacked(_reading("aten::embedding", (50, 64), (1,)), *QUERY))
+    assert not has_stacked_loop(step(*[kernel(5, operator=operator) for _ in range(8) for operator in QUERY]))
+    turns = [kernel(5, operator=operator) for _ in range(8) for operator in QUERY]
+    head = kernel(5, operator=_reading("aten::relu", (8,)))
+    stack = kernel(3, "copy", StepOperator("aten::cat", "aten::stack"))
+    assert not has_stacked_loop(step(*turns, head, stack))
+
+
+def test_what_an_operator_adds_to_with_a_factor_of_0_it_does_not_read():
+    """ATen's product of a matrix with a vector is an addmv_ into its own result."""
+    for beta, independent in (("0", True), ("1", False)):
+        product_ = _reading("aten::addmv_", (1000,), (1000, 64), (64,), values=("", "", "", beta))
+        assert has_stacked_loop(_stacked(product_, _reading("aten::mean", (1000,)))) == independent
 
 
 def _attention(*middle):

@@ -178,7 +178,7 @@ TORCH = {"framework": frozenset({"pytorch"}), "vendor": frozenset({"nvidia"}), "
 
 @pytest.mark.parametrize(("limit", "action", "facts", "against"), [
     ("launch_tax_pct", "device_graph", {"device_graph": "none"}, {"device_graph": "replayed"}),
-    ("launch_tax_pct", "device_graph", {"graph_capture": "possible"}, {"graph_capture": "too_short"}),
+    ("launch_tax_pct", "device_graph", {"graph_capture": "possible"}, {"graph_capture": "sized_by_data"}),
     ("launch_tax_pct", "device_graph", {"framework": "pytorch"}, {"framework": "jax"}),
     ("compute_limited_pct", "narrower_types", {"product_type": "tf32"}, {"product_type": "bf16"}),
     ("compute_limited_pct", "eight_bit_types",

@@ -42,7 +42,7 @@ class HostHabits:
         Calls that are gone save none of what the host does between them, such as loading and decoding.
         """
         if changed.replayed:
-            return 0.0
+            return self.call_ns * changed.replays
         hidden_ns = min(step_ns, self.call_ns * changed.calls)
         path_ns = hidden_ns if changed.host_ns is None else changed.host_ns
         saved = self.saved_share * (1 - changed.calls_left)
