@@ -120,6 +120,14 @@ def test_a_pageable_copy_counts_as_its_bytes_for_the_host_feeds_it():
     assert floor_us(step(kernel(10), copy(200, "h2d", 500_000, False), limits=DeviceLimits()), "graph") == 10
 
 
+def test_a_pinned_copy_takes_as_long_as_the_shortest_of_as_many_bytes():
+    """What one takes longer is the host's: its memory was in use. Other sizes and directions say nothing of it."""
+    copies = [copy(us, kind, moved, True) for us, kind, moved in
+              ((200, "h2d", 500), (150, "h2d", 500), (90, "h2d", 400), (20, "d2h", 500), (5, "d2d", 500))]
+    assert floor_us(step(kernel(10), *copies), "graph") == 10 + 150 + 150 + 90 + 20 + 5
+    assert floor_us(step(copy(9, "d2d", 500), copy(7, "d2d", 500)), "graph") == 16
+
+
 def test_floors_of_several_mechanisms_are_of_the_union_of_their_targets():
     work = step(product(100, 1e10), kernel(30), copy(20, "h2d", 1000, True))
     assert floor_us(work, "pointwise_fusion", "inputs_on_device") == 100
