@@ -37,7 +37,7 @@ from aaco.analytics.streaming.stream_ids import NONE
 from aaco.core import tables
 from aaco.core.readings import Absent
 from tests import timed
-from tests.step_pieces import BF16, CONV, FP32, LIMITS, US, copy, kernel, product, step
+from tests.step_pieces import BF16, CONV, FP32, LIMITS, US, copy, gathered, kernel, product, step
 
 H100 = Identity("sm_90", 132, "NVIDIA H100 80GB HBM3", 85017493504)
 
@@ -118,6 +118,14 @@ def test_a_pageable_copy_counts_as_its_bytes_for_the_host_feeds_it():
     assert floor_us(step(kernel(10), copy(200, "h2d", 500_000)), "graph") == 20
     assert floor_us(step(kernel(10), copy(200, "d2h", 500_000, True)), "graph") == 210
     assert floor_us(step(kernel(10), copy(200, "h2d", 500_000, False), limits=DeviceLimits()), "graph") == 10
+
+
+def test_a_pinned_copy_takes_as_long_as_the_shortest_of_as_many_bytes():
+    """What one takes longer is the host's: its memory was in use. Other sizes and directions say nothing of it."""
+    copies = [copy(us, kind, moved, True) for us, kind, moved in
+              ((200, "h2d", 500), (150, "h2d", 500), (90, "h2d", 400), (20, "d2h", 500), (5, "d2d", 500))]
+    assert floor_us(step(kernel(10), *copies), "graph") == 10 + 150 + 150 + 90 + 20 + 5
+    assert floor_us(step(copy(9, "d2d", 500), copy(7, "d2d", 500)), "graph") == 16
 
 
 def test_floors_of_several_mechanisms_are_of_the_union_of_their_targets():
@@ -488,6 +496,43 @@ def test_as_many_kernels_take_at_least_as_long_as_the_shortest_there_is():
     work = step(kernel(1), kernel(10), kernel(0.6), copy(1, "d2d"), limits=limits)
     assert floor_us(work, "narrower_types") == pytest.approx(0.8 + 5 + 0.6 + 0.5)
     assert floor_us(step(kernel(1), kernel(10), limits=limits), "pointwise_fusion") == 0
+
+
+def test_kernels_behind_one_another_are_shorter_than_those_that_a_profiler_saw_begin_on_an_idle_device():
+    """By .2 us each, down to the shortest of .8 us, where the host no longer comes late; a copy has no such start. A
+    kernel that a change shortens by more is as short as that. A change that leaves the host late leaves their starts.
+    """
+    limits = replace(LIMITS, start_ns=200.0, shortest_ns=800.0)
+    work = step(kernel(5), kernel(0.9), kernel(0.6), copy(3, "d2d"), limits=limits)
+    assert floor_us(work, "graph") == 4.8 + 0.8 + 0.6 + 3
+    assert targets(work, "graph") == {}
+    assert floor_us(step(kernel(10, operator=StepOperator("aten::mul_", phase="optimizer")), kernel(4), limits=limits),
+                    "fused_optimizer") == 3.8
+    reads = kernel(10, "embedding", name="vectorized_gather_kernel<16, long>", blocks=20_000)
+    assert floor_us(step(reads, kernel(5), limits=limits), "sorted_reads") == 10 + 5
+    assert limits_of(H100).start_ns == 200 and limits_of(Identity("gfx942", 304, "", None)).start_ns is None
+
+
+def test_a_product_of_rows_that_are_gathered_several_times_can_come_before():
+    """Nothing of the product and the passes behind it is sure to stay, of the gather its 4000 blocks at .5 ns."""
+    work = gathered(4000, 64)
+    assert floor_us(work, "product_before_gather") == floor_us(work, "less_work") == 2 + 1 + 30
+    assert set(targets(work, "less_work")) == {"vectorized_gather_kernel<16, long>", FP32, "elementwise"}
+
+
+@pytest.mark.parametrize("work", [
+    gathered(1900, 64), gathered(4000, 65), gathered(4000, 64, gather="aten::mm"), gathered(4000, 64, phase="backward"),
+    step(*[kernel(5)] * 2)])
+def test_a_product_stays_behind_a_gather_that_repeats_few_rows_or_whose_rows_it_widens(work):
+    assert "gather that repeats rows" in why(work, "product_before_gather")
+
+
+def test_a_product_that_does_not_follow_its_gather_at_once_may_be_of_other_rows():
+    work = gathered(4000, 64)
+    apart = replace(work, operator=np.r_[work.operator[:1], -1, work.operator[2:]])
+    apart = replace(apart, label=np.r_[work.label[:1], work.label[3], work.label[2:]])  # a pass between them, no fill
+    assert "gather that repeats rows" in why(apart, "product_before_gather")
+    assert "gather that repeats rows" in why(replace(work, lane=np.array([0, 0, 1, 1, 1, 1])), "product_before_gather")
 
 
 def test_without_waits_for_copies_all_that_is_the_hosts_own_stays():

@@ -29,7 +29,8 @@ class ChangedStep:
     host_ns: the host's path before the change, None where the device hides it. calls: of operators, per step before.
     calls_left: the share of them that is left. waits_ns: waits of the host that are gone. samples: times as many in a
     step as before. replayed: the host launches once for all between two of its copies, in replays calls with the copies
-    themselves. saved_ns: of the device's work, per step before.
+    themselves. saved_ns: of the device's work, per step before. paused_ns: of the host's path what is its own work,
+    which no call that is gone shortens.
     """
 
     device_ns: float
@@ -41,6 +42,7 @@ class ChangedStep:
     replayed: bool = False
     saved_ns: float = 0.0
     replays: float = 0.0
+    paused_ns: float = 0.0
 
 
 def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0,
@@ -64,7 +66,8 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
                        max(response.waits_ns for response in responses), samples,
                        any(response.replayed for response in responses),
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
-                       _replays(work, reads=not any(response.waits_ns for response in responses)))
+                       _replays(work, reads=not any(response.waits_ns for response in responses)),
+                       work.paused * max(0.0, step.ns - busy_ns))
 
 
 def _replays(work: StepWork, reads: bool) -> float:
