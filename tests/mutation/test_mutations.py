@@ -1486,6 +1486,8 @@ MUTATIONS = [
      "tests/unit/test_recommend.py::test_what_gains_nothing_in_more_than_a_third_of_cases_is_not_offered"),
     ("analytics/advice/floor.py", "mechanism.fewer_bytes and filled.any()", "False",
      "tests/unit/test_floor.py::test_with_fewer_bytes_the_host_fills_pageable_buffers_sooner"),
+    ("analytics/advice/floor.py", "lost += LAUNCH_NS *", "lost += 0 *",
+     "tests/unit/test_floor.py::test_a_product_in_another_type_may_need_one_kernel_where_it_needed_more"),
     ("analytics/advice/floor.py", "(work.copied > SMALL_COPY_BYTES)", "(work.copied > 0)",
      "tests/unit/test_floor.py::test_with_fewer_bytes_the_host_fills_pageable_buffers_sooner"),
     ("analytics/advice/track_record.py", "if changed.whole_calls:", "if False:",

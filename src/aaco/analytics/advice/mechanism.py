@@ -33,8 +33,9 @@ class Mechanism:
     show that. most_samples: times as many in a step as before at most, where it is advised. shown: whether the work
     shows that there is something to change; without it the change is not advised. host_stays: whether the host calls
     and waits as before, so that a step loses no more than the time of the rows that the change acts on. fewer_bytes:
-    whether the host's tensors shrink, too, and with them its work on what it copies from pageable memory. waits: the
-    rows that the host no longer waits for, where its calls stay and all other waits, too.
+    whether the host's tensors shrink, too, and with them its work on what it copies from pageable memory.
+    other_kernels: whether products run in other kernels, of which a call may need fewer. waits: the rows that the host
+    no longer waits for, where its calls stay and all other waits, too.
     """
 
     name: str
@@ -50,4 +51,5 @@ class Mechanism:
     shown: Callable[[StepWork], bool] | None = None
     host_stays: bool = False
     fewer_bytes: bool = False
+    other_kernels: bool = False
     waits: Callable[[StepWork], Flags] | None = None
