@@ -19,10 +19,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import _hypothesis_pytestplugin
 import pytest
+import pytest_timeout
 
 LIBRARIES = ("hypothesis.extra.numpy", "numpy", "scipy.stats", "pyarrow.compute", "pyarrow.parquet", "duckdb", "onnx",
              "pydantic", "click", "rich.console", "jinja2", "msgspec", "unittest.mock")
+# To look for plugins among all packages, and to show a failure that was expected, took half of a child's time.
+PLUGINS = (_hypothesis_pytestplugin, pytest_timeout)
+QUICK = ("--disable-plugin-autoload", "--tb=no", "--disable-warnings", "-p", "no:cacheprovider")
 
 
 class OneFile:
@@ -50,7 +55,7 @@ def child(arguments: list[str], printed: BinaryIO) -> None:
         os.dup2(printed.fileno(), stream)
     status = 3
     try:
-        status = int(pytest.main(arguments, [OneFile(Path(arguments[-1].partition("::")[0]))]))
+        status = int(pytest.main([*QUICK, *arguments], [OneFile(Path(arguments[-1].partition("::")[0])), *PLUGINS]))
         sys.stdout.flush()
     finally:
         os._exit(status)

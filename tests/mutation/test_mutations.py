@@ -2914,8 +2914,7 @@ def tried(copy):
         def run(mutant, tests):
             needed = [name for name in NEEDS[module_of_tests(tests)] if name.partition(".")[0] == "aaco"]
             asked = {"import": import_graph.unaffected(needed, ORDER[PLACES.get(mutant, 0):], NEEDS), "mutant": mutant,
-                     "arguments": ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "mutant",
-                                   str(ROOT / tests)]}
+                     "arguments": ["-x", "-q", "--hypothesis-profile", "mutant", str(ROOT / tests)]}
             print(json.dumps(asked), file=forge.stdin, flush=True)
             return json.loads(forge.stdout.readline())
 
