@@ -24,7 +24,8 @@ import pytest
 import pytest_timeout
 
 LIBRARIES = ("hypothesis.extra.numpy", "numpy", "scipy.stats", "pyarrow.compute", "pyarrow.parquet", "duckdb", "onnx",
-             "pydantic", "click", "rich.console", "jinja2", "msgspec", "unittest.mock")
+             "pydantic", "click", "rich.console", "jinja2", "msgspec", "unittest.mock", "pyarrow.dataset", "rapidfuzz",
+             "onnxruntime", "fastapi.testclient")
 # To look for plugins among all packages, and to show a failure that was expected, took half of a child's time.
 PLUGINS = (_hypothesis_pytestplugin, pytest_timeout)
 QUICK = ("--disable-plugin-autoload", "--tb=no", "--disable-warnings", "-p", "no:cacheprovider")
