@@ -76,7 +76,7 @@ def roofs_by_node(explanation: Explanation) -> dict[str, Roof]:
 
 
 def roof_notes(explanation: Explanation) -> list[str]:
-    """What is to be known about the nodes' shares of the roof: doubts about it, and why some have none."""
+    """What is to be known about the nodes' shares of the roof: its caveat, and why some have none."""
     found = explanation.readings.get("hardware_envelope_utilization")
     lost: dict[str, list[Node]] = defaultdict(list)
     for node in executed(explanation):
