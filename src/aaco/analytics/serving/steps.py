@@ -70,9 +70,11 @@ class _Spans:
 
     def columns(self) -> tuple[Ints, Ints, Ints]:
         """Return step, start and end of all spans."""
-        none = np.zeros(0, np.int64)
-        step, start, end = (np.concatenate(column) for column in zip((none, none, none), *self.parts, strict=True))
-        return step, start, end
+        if len(self.parts) != 1:
+            none = np.zeros(0, np.int64)
+            step, start, end = (np.concatenate(column) for column in zip((none, none, none), *self.parts, strict=True))
+            self.parts = [(step, start, end)]
+        return self.parts[0]
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ class ServingSteps:
 
     def __init__(self, with_launches: bool = False, repeated: Sequence[RepeatedStep] = ()) -> None:
         """with_launches: whether the work has launch_id. repeated: the steps of a trace that annotates none."""
-        self._callers, self._linker, self._repeated = Callers(with_launches), Linker(), repeated
+        self._callers, self._repeated = Callers(with_launches), repeated
+        self._linker = Linker(("part", "tag"))
         self._reader = WorkReader(with_launches=with_launches)
         self._is_step: list[bool] = []
         self._threads: dict[int, _Thread] = {}  # by the number that the callers give
@@ -136,8 +139,9 @@ class ServingSteps:
                                   for spec in (KERNELS, COPIES, API_CALLS))
         self.feed(kernels, copies, calls, until=None)
 
+    @cached_property
     def of_kernels(self) -> StepKernels:
-        """Return the kernels that steps launched, in start order."""
+        """The kernels that steps launched, in start order. Needs `rest` before."""
         step, start, end = self._kernels.columns()
         ids, names = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (
             self._kernel_ids, self._kernel_names))
@@ -155,7 +159,7 @@ class ServingSteps:
         if self._repeated:
             return [step.annotation for step in self._repeated]
         annotated = [step_of(ranges) or StepAnnotation("") for ranges in self._ranges]
-        kernels, thread = self.of_kernels(), np.array([thread for _, thread, *_ in self._origin], np.int64)
+        kernels, thread = self.of_kernels, np.array([thread for _, thread, *_ in self._origin], np.int64)
         is_cut = cut_steps(thread, [(step.phase, step.decode_batch) for step in annotated], kernels.step, kernels.name)
         return [replace(step, warnings=(*step.warnings, CUT)) if cut else step
                 for step, cut in zip(annotated, is_cut.tolist(), strict=True)]

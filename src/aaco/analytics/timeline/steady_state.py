@@ -212,7 +212,7 @@ class Marked:
             is_numbered = mine & (work.iteration != NONE)
             if is_numbered.any():
                 self._families.setdefault((capture, GIVEN), _Family()).numbered(work.take(is_numbered))
-            rows = np.flatnonzero(mine & linked.known)
+            rows = mine & linked.known
             for (owner, family), steps in self._families.items():
                 if owner == capture and family != GIVEN:
                     steps.launched(work.take(rows), linked.call.start[rows])
