@@ -107,7 +107,9 @@ class StepWork:
         """
         link = self.limits.link_bytes_per_s
         least = 1e9 * self.copied / link if link else np.zeros(len(self.ns))
-        return np.where(self.named(WorkName.may_wait_for_the_host), np.minimum(self.ns, least), self.ns.astype(float))
+        sure = np.where(self.named(WorkName.may_wait_for_the_host), np.minimum(self.ns, least), self.ns.astype(float))
+        sure.setflags(write=False)
+        return sure
 
     def named(self, is_meant: Callable[[WorkName], bool]) -> Flags:
         """Return which rows have such a name."""
@@ -215,8 +217,9 @@ def advance_ns(lane: Ints, start: Ints, end: Ints) -> Ints:
     Rows in start order; times from 0 on.
     """
     added = np.zeros(len(lane), np.int64)
-    for number in distinct.numbers(lane).tolist():
-        rows = np.flatnonzero(lane == number)
+    numbers = distinct.numbers(lane).tolist()
+    for number in numbers:
+        rows = slice(None) if len(numbers) == 1 else np.flatnonzero(lane == number)
         until = np.maximum.accumulate(np.r_[0, end[rows]])[:-1]
         added[rows] = np.maximum(0, end[rows] - np.maximum(start[rows], until))
     return added
@@ -290,8 +293,8 @@ def _coded_text(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
 
 def _sums(pairs: Ints, times: Reals) -> Reals:
     """Return the sum of the times of each number; for an even count of numbers."""
-    count = int(pairs.max(initial=-1)) // 2 + 1
-    return np.bincount(pairs, weights=times, minlength=2 * count).astype(float)
+    sums = np.bincount(pairs, weights=times).astype(float)
+    return np.append(sums, 0.0) if len(sums) % 2 else sums
 
 
 def _kernel(name: str, family: str) -> WorkName:

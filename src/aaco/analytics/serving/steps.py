@@ -174,8 +174,11 @@ class ServingSteps:
     @cached_property
     def is_device_shared(self) -> bool:
         """Whether a device runs kernels of several engines. Needs `rest` before."""
+        count = 1 + self.engines.max(initial=0)
+        if count == 1:
+            return False
         device = np.concatenate([np.zeros(0, np.int64), *self._kernel_devices])
-        engine, count = self.engines[self._kernels.columns()[0]], 1 + self.engines.max(initial=0)
+        engine = self.engines[self._kernels.columns()[0]]
         pairs = distinct.values(device * count + engine)
         return len(distinct.values(pairs // count)) < len(pairs)
 
