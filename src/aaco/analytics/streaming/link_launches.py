@@ -259,7 +259,7 @@ class Linker:
     """Takes in work and calls slice by slice, and gives the work back with its launches, in start order."""
 
     def __init__(self, columns: Sequence[str] = CALL_FIELDS) -> None:
-        """columns: of LaunchCalls, that are asked for: the others of what is given back are NONE."""
+        """columns: of LaunchCalls, to be given back with the work; the others are NONE there."""
         self._columns = tuple(dict.fromkeys(("link", "start", *columns)))
         self._launches: dict[int, list[_LaunchRun]] = {}
         self._held: WorkRows | None = None
@@ -309,7 +309,7 @@ class Linker:
 
 
 class _LaunchRun:
-    """Some launches of a capture, sorted by link. columns: their links, starts, and what the linker was asked for."""
+    """Some launches of a capture, sorted by link. columns: their links and starts, then what the linker gives back."""
 
     def __init__(self, columns: Ints, numbers: Ints, used: Flags) -> None:
         self.columns, self.numbers, self.used = columns, numbers, used
