@@ -11,10 +11,11 @@ engine's earlier work; where engines share a device that is not known.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -43,9 +44,9 @@ SHARED = "several engines share a device: since when it is idle before a step of
 class _Thread:
     """The steps of one thread in start order."""
 
-    numbers: list[int] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
+    numbers: array[int] = field(default_factory=partial(array, "q"))
+    starts: array[int] = field(default_factory=partial(array, "q"))
+    ends: array[int] = field(default_factory=partial(array, "q"))
 
     def steps_at(self, times: Ints) -> Ints:
         """Return the number of the step that is open at each time, -1 for none."""
@@ -105,6 +106,7 @@ class ServingSteps:
         self._threads: dict[int, _Thread] = {}  # by the number that the callers give
         self._ranges: list[list[str]] = []  # of each step, innermost first
         self._origin: list[tuple[int, int, int, int]] = []  # capture, thread's number, start and end of each step
+        self._ends = array("q")
         self._kernels, self._graph_kernels, self._copies = (_Spans() for _ in range(3))
         self._calls, self._waits, self._graphs = (_Spans() for _ in range(3))
         self._kernel_ids: list[Ints] = []
@@ -243,6 +245,7 @@ class ServingSteps:
             steps.ends.append(end)
             self._ranges.append([name])
             self._origin.append((capture, thread, start, end))
+            self._ends.append(end)
 
     def _steps_of(self, calls: LaunchCalls) -> Ints:
         """Return the step in which each call was made, -1 for none."""
@@ -261,7 +264,7 @@ class ServingSteps:
 
     def _note_calls(self, calls: LaunchCalls, step: Ints) -> None:
         """Add the host's calls to the time of their steps, up to the ends of these."""
-        until = np.array([end for *_, end in self._origin] + [0])[step]
+        until = np.append(self._ends, 0)[step]
         end = np.minimum(calls.end, until)
         for spans, flags in ((self._calls, np.ones(len(calls), bool)), (self._waits, calls.part >= CallKind.SYNC),
                              (self._graphs, calls.part == CallKind.GRAPH)):
