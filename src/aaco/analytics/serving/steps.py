@@ -31,7 +31,7 @@ from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, Launch
 from aaco.analytics.streaming.stream_ids import NONE, integers, is_name, latest_end_before
 from aaco.analytics.streaming.work import COPY, WorkReader
 from aaco.core import distinct
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Flags, Ints
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, SERVING_STEPS
 
 ON_DEVICE = "gpu_marker"  # domain of what a profiler copies from the host's ranges onto the device's streams
@@ -107,11 +107,11 @@ class ServingSteps:
         self._ranges: list[list[str]] = []  # of each step, innermost first
         self._origin: list[tuple[int, int, int, int]] = []  # capture, thread's number, start and end of each step
         self._ends = array("q")
-        self._kernels, self._graph_kernels, self._copies = (_Spans() for _ in range(3))
-        self._calls, self._waits, self._graphs = (_Spans() for _ in range(3))
+        self._kernels, self._copies, self._calls, self._waits, self._graphs = (_Spans() for _ in range(5))
         self._kernel_ids: list[Ints] = []
         self._kernel_names: list[Ints] = []
         self._kernel_devices: list[Ints] = []
+        self._from_graph: list[Flags] = []  # whether a graph launched each kernel
         for step in repeated:
             key = (np.array([part]) for part in (step.capture, step.process, step.thread))
             self._note_step("", int(self._callers.threads.numbers(*key)[0]), step.capture, step.start, step.end)
@@ -129,11 +129,11 @@ class ServingSteps:
         is_kernel = work.kind < COPY
         self._kernels.add(np.where(is_kernel, step, -1), work.start, work.end)
         self._copies.add(np.where(is_kernel, -1, step), work.start, work.end)
-        mine = is_kernel & (step >= 0)
+        mine = np.flatnonzero(is_kernel & (step >= 0))
         self._kernel_ids.append(work.kernel_id[mine])
         self._kernel_names.append(work.name[mine])
         self._kernel_devices.append(work.device[mine])
-        self._graph_kernels.add(np.where(mine & (linked.call.part == CallKind.GRAPH), step, -1), work.start, work.end)
+        self._from_graph.append(linked.call.part[mine] == CallKind.GRAPH)
 
     def rest(self) -> None:
         """Settle what waits for later rows. Call it once, after the last `feed`."""
@@ -202,7 +202,8 @@ class ServingSteps:
         kernels = _sums(*self._kernels.columns(), count)
         copies = _sums(*self._copies.columns(), count)
         graphs = _sums(*self._graphs.columns(), count)
-        replayed = _sums(*self._graph_kernels.columns(), count)
+        from_graph = np.concatenate([np.zeros(0, bool), *self._from_graph])
+        replayed = _sums(*(column[from_graph] for column in self._kernels.columns()), count)
         step, work_start, work_end = (np.concatenate(column) for column in zip(
             self._kernels.columns(), self._copies.columns(), strict=True))
         idle = (np.full(count, NONE) if self.is_device_shared else
