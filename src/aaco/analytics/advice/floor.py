@@ -9,7 +9,8 @@ Captures record which stream waited and which event was recorded, not which even
 only the longest counts, and no dependency between streams: a lower bound. Collectives count from the arrival of the
 last rank. Of several mechanisms the least of each row counts: a union, never a product of ceilings. Circumstances such
 as a low clock come first, and the other changes act on what they leave. Rows that a change lets run beside the others
-count as a stream of their own.
+count as a stream of their own. Where the host no longer comes late, kernels follow each other at once, and each is a
+little shorter than the traced one that began on an idle device.
 
 A change that leaves the host's path as it is removes no wait for the host: a step loses at most the time of the rows
 that it acts on. How much of a profiled step such waits are without the profiler is not known, so the ceiling is then
@@ -28,7 +29,8 @@ from functools import reduce
 import numpy as np
 
 from aaco.analytics.advice.mechanism import Mechanism
-from aaco.analytics.advice.work import COPY, StepWork
+from aaco.analytics.advice.work import COPY, StepWork, WorkName
+from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
 from aaco.core import distinct
 from aaco.core.arrays import Ints, Reals
 from aaco.core.readings import Absent
@@ -129,10 +131,11 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
         left = _left(times, [mechanism for mechanism in mechanisms if mechanism.first])
         leasts = [_least(left, mechanism) for mechanism in mechanisms if not mechanism.first]
         least = reduce(np.minimum, leasts) if leasts else left.work.sure_ns
-        host_stays = all(mechanism.host_stays for mechanism in mechanisms)
+        host_stays = all(_leaves_the_host(work, mechanism) for mechanism in mechanisms)
         least = _as_many(work, least) if host_stays else least
+        soonest = least if host_stays else np.minimum(least, work.one_behind_another_ns)
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
-        chain_ns = device_chain_ns(work, least, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
+        chain_ns = device_chain_ns(work, soonest, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
     except Absent as reason:
         return MechanismFloor(name, None, (), str(reason))
@@ -142,6 +145,14 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
                           shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms),
                           most_ns=_most_ns(work, least, apart) if host_stays else None,
                           waits_ns=_waits_ns(work, least, mechanisms))
+
+
+def _leaves_the_host(work: StepWork, mechanism: Mechanism) -> bool:
+    """Return whether a change leaves the host's path as it is: with fewer bytes it fills pageable buffers sooner."""
+    if not mechanism.host_stays or not mechanism.fewer_bytes:
+        return mechanism.host_stays
+    filled = work.copies("h2d") & work.named(WorkName.may_wait_for_the_host) & (work.copied > SMALL_COPY_BYTES)
+    return not filled.any()
 
 
 def _as_many(work: StepWork, least: Reals) -> Reals:
