@@ -90,7 +90,7 @@ def device_chain_ns(work: StepWork, least_ns: Reals | None = None, lane: Ints | 
     """
     if work.steps < 1:
         raise Absent("no steps are counted in the trace: give their number (--steps N), or mark them")
-    if least_ns is None and lane is None:
+    if (least_ns is None or least_ns is work.sure_ns) and (lane is None or lane is work.lane):
         times = work.own_lane_ns
     else:
         times = work.lane_ns(work.sure_ns if least_ns is None else least_ns, work.lane if lane is None else lane)
@@ -116,9 +116,12 @@ class LeastTimes:
 
     def _least(self, mechanism: Mechanism) -> Reals | Absent:
         try:
-            least = np.minimum(mechanism.least_ns(self.work), self.work.sure_ns)
+            least = mechanism.least_ns(self.work)
         except Absent as reason:
             return reason
+        if least is self.work.sure_ns:
+            return least
+        least = np.minimum(least, self.work.sure_ns)
         return np.maximum(least, 0.0, out=least)
 
 
@@ -128,11 +131,11 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
     times = times or LeastTimes(work)
     try:
         left = _left(times, [mechanism for mechanism in mechanisms if mechanism.first])
-        least = reduce(np.minimum, (_least(left, mechanism) for mechanism in mechanisms if not mechanism.first),
-                       left.work.sure_ns)
+        leasts = [_least(left, mechanism) for mechanism in mechanisms if not mechanism.first]
+        least = reduce(np.minimum, leasts) if leasts else left.work.sure_ns
         host_stays = all(_leaves_the_host(work, mechanism) for mechanism in mechanisms)
         least = _as_many(work, least) if host_stays else least
-        soonest = least if host_stays else _one_behind_another(work, least)
+        soonest = least if host_stays else np.minimum(least, work.one_behind_another_ns)
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
         chain_ns = device_chain_ns(work, soonest, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
@@ -148,21 +151,16 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
 
 def _leaves_the_host(work: StepWork, mechanism: Mechanism) -> bool:
     """Return whether a change leaves the host's path as it is: with fewer bytes it fills pageable buffers sooner."""
+    if not mechanism.host_stays or not mechanism.fewer_bytes:
+        return mechanism.host_stays
     filled = work.copies("h2d") & work.named(WorkName.may_wait_for_the_host) & (work.copied > SMALL_COPY_BYTES)
-    return mechanism.host_stays and not (mechanism.fewer_bytes and filled.any())
+    return not filled.any()
 
 
 def _as_many(work: StepWork, least: Reals) -> Reals:
     """Return the least times of as many kernels as there are: none is shorter than the device's shortest."""
     shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0)
     return np.where(work.of_families(COPY), least, np.maximum(least, shortest))
-
-
-def _one_behind_another(work: StepWork, least: Reals) -> Reals:
-    """Return the least times of kernels that no longer wait for the host: those that stay follow each other at once."""
-    shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0)
-    untraced = np.maximum(work.sure_ns - (work.limits.start_ns or 0.0), shortest)
-    return np.where(work.of_families(COPY), least, np.minimum(least, untraced))
 
 
 def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Sequence[Mechanism]) -> float:
@@ -235,8 +233,9 @@ def _least(times: LeastTimes, mechanism: Mechanism) -> Reals:
 
 def _targets(work: StepWork, least: Reals, rows: Ints) -> tuple[FloorTarget, ...]:
     """Return what these rows are, by name, with their own time and the least that is left."""
-    own_ns, left_ns = (np.bincount(work.label[rows], weights=times[rows], minlength=len(work.names)) / work.steps
+    acted_on = work.label[rows]
+    own_ns, left_ns = (np.bincount(acted_on, weights=times[rows], minlength=len(work.names)) / work.steps
                        for times in (work.ns, least))
     targets = [FloorTarget(work.names[label].name, float(own_ns[label]), float(left_ns[label]))
-               for label in distinct.numbers(work.label[rows]).tolist()]
+               for label in distinct.numbers(acted_on).tolist()]
     return tuple(sorted(targets, key=lambda target: (target.least_ns - target.own_ns, target.name))[:MOST_TARGETS])
