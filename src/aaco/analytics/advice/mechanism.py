@@ -14,7 +14,8 @@ class Response:
     """What a change usually does to the rows of a step's work. device_ns: the time of each row after it. left: the part
     of each row's launch that is left, 0 to 1. waits_ns: how long the host waited for the device in a step, and no
     longer does. replayed: whether the host launches once for all. added_ns: of kernels that a step did not have.
-    whole_calls: whether all that the host did for a call goes with it, as where turns of a loop go.
+    whole_calls: whether all that the host did for a call goes with it, as where turns of a loop go. hands_over: whether
+    the host's own work between its launches leaves the step.
     """
 
     device_ns: Reals
@@ -23,6 +24,7 @@ class Response:
     replayed: bool = False
     added_ns: float = 0.0
     whole_calls: bool = False
+    hands_over: bool = False
 
 
 @dataclass(frozen=True)
