@@ -134,6 +134,12 @@ def test_a_fused_optimizer_saves_its_calls():
     assert after.calls_left == 0.25 and after.device_ns == 50_000
 
 
+def test_a_fused_optimizer_saves_the_device_alone_where_calls_took_lists():
+    lists = kernel(10, operator=StepOperator("aten::_foreach_mul_", phase="optimizer"))
+    after = changed(step(product(50, 1e10), lists, lists), "fused_optimizer")
+    assert after.calls_left == 1 and after.device_ns == 50_000
+
+
 def test_what_follows_each_other_is_fused_into_one_pass_the_longest():
     work = step(kernel(10), kernel(30), product(50, 1e10), kernel(20), copy(25, "d2d"))
     assert device_us(work, "pointwise_fusion") == 30 + 50 + 25
