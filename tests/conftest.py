@@ -23,6 +23,8 @@ settings.register_profile("mutant", deadline=None, derandomize=True, database=No
 settings.load_profile("shared machine")
 # What a script started in the background ignores it, and so would every program that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# No test cuts the power. A session is some fifty files, and to wait for the disk after each takes as long as the rest.
+os.fsync = lambda descriptor: None
 GOLDEN = Path(__file__).parent / "golden"
 
 

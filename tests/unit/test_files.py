@@ -80,7 +80,7 @@ def test_a_file_is_written_over_within_its_room_alone(tmp_path):
     path = tmp_path / "record.json"
     path.write_text(json.dumps({"status": "running"}))
     with path.open("rb") as file:
-        os.fsync(file.fileno())  # a file system may give out the room only then
+        os.fdatasync(file.fileno())  # a file system may give out the room only then
     files.overwrite(path, b'{"a": 1}')
     assert json.loads(path.read_text()) == {"a": 1} and path.stat().st_size == 21
     with pytest.raises(StorageError, match="No space left"):
