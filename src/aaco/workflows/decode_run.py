@@ -28,6 +28,7 @@ from aaco.runner.job import Job
 from aaco.runner.measured import MeasuredProcess
 from aaco.runner.ort import Workload
 from aaco.steps import choose_backend
+from aaco.steps.device import telemetry
 from aaco.steps.run import complete_plan, registry_files
 from aaco.steps.seal import outcome, seal
 from aaco.tracelake import layout
@@ -42,6 +43,7 @@ class DecodeRequest:
 
     model: a name of the registry, or an .onnx file; genai: the folder of a model of onnxruntime-genai in its place.
     rate_per_s, poisson_per_s: at most one; neither: a batch when the one before has ended.
+    telemetry: record this machine's devices.
     """
 
     model: str = ""
@@ -55,6 +57,7 @@ class DecodeRequest:
     max_tokens: str = "64"
     terms: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
+    telemetry: bool = False
 
     def __post_init__(self) -> None:
         """Raises UsageError for what cannot be."""
@@ -83,7 +86,7 @@ def ask_decoder(request: DecodeRequest, settings: Settings, tag: str = "", show:
         workload, process = _found(request, settings, show)
         due = _due(request, count)
         load = _document(request, process, count)
-        session = begin(load, settings, tag)
+        session = begin(load, settings, tag, request.telemetry)
         with outcome(session):
             record = (session.folder / layout.READS).resolve()
             job = DecodeJob(
@@ -92,8 +95,9 @@ def ask_decoder(request: DecodeRequest, settings: Settings, tag: str = "", show:
                 genai=str(request.genai.resolve()) if request.genai else "", prompts=prompts, answers=answers,
                 due_ns=None if due is None else due.tolist(), batch=request.batch, seed=request.seed)
             show.step(f"{load.model} answers {count:,} requests")
-            ran = measured.run([MeasuredProcess("aaco.llm.decode_worker", asdict(job), Path(job.outcome),
-                                                scratch / "stderr")])[0]
+            with telemetry.devices_and_packages(session, request.telemetry):
+                ran = measured.run([MeasuredProcess("aaco.llm.decode_worker", asdict(job), Path(job.outcome),
+                                                    scratch / "stderr")])[0]
             session.write_json(layout.LOAD, encode(replace(load, process=replace(process, engine=ran["engine"]))))
             show.step("explaining")
             return Run(session, seal(session, settings, "complete", show))
