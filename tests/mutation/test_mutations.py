@@ -420,6 +420,12 @@ MUTATIONS = [
      "tests/unit/test_llm_client.py::test_most_reads_of_a_stream_are_left_out_of_the_parser"),
     ("llm/client.py", "self._looked = self._looked, begin", "self._looked = self._looked, now",
      "tests/unit/test_llm_client.py::test_when_the_sockets_were_looked_at_is_never_too_late"),
+    *(("llm/client.py", old, new,
+       "tests/unit/test_llm_client.py::test_looks_at_many_sockets_are_apart_where_each_event_has_its_stamp")
+      for old, new in (("min(until, self._looked + self._spacing)", "self._looked + self._spacing"),
+                       ("not is_dense or left <= 0", "left <= 0"), (" or len(self._by_descriptor) < MANY", ""))),
+    ("llm/client.py", "SPACING_NS if kernel_ns else 0", "SPACING_NS",
+     "tests/unit/test_llm_client.py::test_a_read_without_a_stamp_ends_the_rests"),
     ("llm/client.py", "max(0, until - begin) / stamps.NS", "max(0, until - begin) / stamps.NS + 0.001",
      "tests/unit/test_llm_client.py::test_what_is_due_soon_is_waited_for_to_the_microsecond"),
     ("analytics/llm/engine_time.py", "    spent[CAUSES.index(DEVICE)] *= working\n", "",
