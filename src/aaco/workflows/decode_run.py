@@ -18,6 +18,7 @@ from aaco.core.arrays import Ints
 from aaco.core.config import Settings
 from aaco.core.documents import encode
 from aaco.core.errors import UsageError
+from aaco.core.session import TRACED_BY
 from aaco.core.show import SILENT, Show
 from aaco.llm import arrivals
 from aaco.llm.decode_worker import DecodeJob
@@ -154,4 +155,5 @@ def _document(request: DecodeRequest, process: InProcess, count: int) -> Endpoin
         arrivals="constant" if request.rate_per_s else "poisson" if request.poisson_per_s else "closed",
         rate_per_s=timed, concurrency=request.batch, prompts="random tokens", prompt_tokens=request.prompt_tokens,
         max_tokens=request.max_tokens, shared_prefix_pct=0.0, body="{}", seed=request.seed, gap_timeout_s=0.0,
-        timeout_s=0.0, terms=dict(request.terms), process=process)
+        timeout_s=0.0, terms=dict(request.terms), process=process,
+        device_session=os.environ.get(TRACED_BY, ""))
