@@ -9,7 +9,8 @@ Captures record which stream waited and which event was recorded, not which even
 only the longest counts, and no dependency between streams: a lower bound. Collectives count from the arrival of the
 last rank. Of several mechanisms the least of each row counts: a union, never a product of ceilings. Circumstances such
 as a low clock come first, and the other changes act on what they leave. Rows that a change lets run beside the others
-count as a stream of their own.
+count as a stream of their own. Where the host no longer comes late, kernels follow each other at once, and each is a
+little shorter than the traced one that began on an idle device.
 
 A change that leaves the host's path as it is removes no wait for the host: a step loses at most the time of the rows
 that it acts on. How much of a profiled step such waits are without the profiler is not known, so the ceiling is then
@@ -128,8 +129,9 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
                        left.work.sure_ns)
         host_stays = all(mechanism.host_stays for mechanism in mechanisms)
         least = _as_many(work, least) if host_stays else least
+        soonest = least if host_stays else _one_behind_another(work, least)
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
-        chain_ns = device_chain_ns(work, least, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
+        chain_ns = device_chain_ns(work, soonest, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
     except Absent as reason:
         return MechanismFloor(name, None, (), str(reason))
@@ -145,6 +147,13 @@ def _as_many(work: StepWork, least: Reals) -> Reals:
     """Return the least times of as many kernels as there are: none is shorter than the device's shortest."""
     shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0)
     return np.where(work.of_families(COPY), least, np.maximum(least, shortest))
+
+
+def _one_behind_another(work: StepWork, least: Reals) -> Reals:
+    """Return the least times of kernels that no longer wait for the host: those that stay follow each other at once."""
+    shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0)
+    untraced = np.maximum(work.sure_ns - (work.limits.start_ns or 0.0), shortest)
+    return np.where(work.of_families(COPY), least, np.minimum(least, untraced))
 
 
 def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints]) -> float:

@@ -81,7 +81,8 @@ class StepWork:
     all these steps only waited for a late rank. preempted_ns: how much longer kernels of all these steps took because
     another process had the device. others_ns: by row of `names` how long the kernels of that name take per
     step in the rank where they take least; None unless this rank is the one that the others wait for. clock: the lowest
-    clock of the device in these steps, in its highest; None if no clocks were recorded.
+    clock of the device in these steps, in its highest; None if no clocks were recorded. paused: the part of the
+    device's idle time in which the host did something else than launch.
     """
 
     ns: Ints
@@ -99,15 +100,20 @@ class StepWork:
     preempted_ns: int = 0
     others_ns: Reals | None = None
     clock: float | None = None
+    paused: float = 0.0
 
     @cached_property
     def sure_ns(self) -> Reals:
         """The time of each row that no profiler stretched. The host fills the buffers that pageable copies go through,
-        so of copies from and to the host that are not known to be pinned only their bytes / link are sure.
+        so of copies from and to the host that are not known to be pinned only their bytes / link are sure. Others share
+        the host's memory with what else uses it: each takes as long as the shortest of as many bytes.
         """
         link = self.limits.link_bytes_per_s
         least = 1e9 * self.copied / link if link else np.zeros(len(self.ns))
-        return np.where(self.named(WorkName.may_wait_for_the_host), np.minimum(self.ns, least), self.ns.astype(float))
+        sure = self.ns.astype(float)
+        between = np.flatnonzero(self.copies(*HOST_COPIES))
+        sure[between] = _shortest(coded(self.label[between], self.copied[between])[0], sure[between])
+        return np.where(self.named(WorkName.may_wait_for_the_host), np.minimum(sure, least), sure)
 
     def named(self, is_meant: Callable[[WorkName], bool]) -> Flags:
         """Return which rows have such a name."""
@@ -292,6 +298,13 @@ def _sums(pairs: Ints, times: Reals) -> Reals:
     """Return the sum of the times of each number; for an even count of numbers."""
     count = int(pairs.max(initial=-1)) // 2 + 1
     return np.bincount(pairs, weights=times, minlength=2 * count).astype(float)
+
+
+def _shortest(kind: Ints, times: Reals) -> Reals:
+    """Return of each time the shortest of its kind."""
+    shortest = np.full(int(kind.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(shortest, kind, times)
+    return shortest[kind]
 
 
 def _kernel(name: str, family: str) -> WorkName:

@@ -47,7 +47,7 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
     steps = _steps(window, unprofiled)
     work = _work(session, rank, window, steps)
     work = replace(work, preempted_ns=rank.preempted_ns, others_ns=_others_ns(session, windows, work.names),
-                   clock=_clock(session, rank, window))
+                   clock=_clock(session, rank, window), paused=windows.paused)
     timed = StepTime(1e6 * unprofiled.median_ms, True) if unprofiled else StepTime(window.window_ns / steps, False)
     return work, timed
 

@@ -23,8 +23,9 @@ from aaco.analytics.advice.least import (
     row_gathers,
     tf32_too,
 )
+from aaco.analytics.advice.loops import has_stacked_loop
 from aaco.analytics.advice.mechanism import Mechanism, Response
-from aaco.analytics.advice.responses import FIXED_NS
+from aaco.analytics.advice.responses import FIXED_NS, REACH
 from aaco.analytics.advice.work import StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
@@ -35,6 +36,7 @@ from aaco.core.readings import Absent
 LOOP = 8  # calls of one operator in a step
 SELDOM = 2  # times in a step that a group has one number of rows
 STACKING = ("copy", "fill", "transpose")
+WITH_A_VECTOR = ("aten::mv", "aten::addmv", "aten::addmv_")
 
 
 def _looped(work: StepWork) -> Flags:
@@ -64,7 +66,8 @@ def _least_ns(work: StepWork) -> Reals:
 def _batched(work: StepWork, least: Reals) -> Response:
     """Return the step with operators that were called in a loop called once: their work stays, but not its fixed part.
 
-    What stacks their results is gone.
+    Kernels that leave compute units idle run side by side then. Products of a matrix with one vector after another
+    become one product, which reads the matrix once. What stacks their results is gone.
     """
     own, calls = own_time(work), Counter[str]()
     for operator, called in zip(work.operators, work.operator_calls.tolist(), strict=False):
@@ -74,14 +77,25 @@ def _batched(work: StepWork, least: Reals) -> Response:
     stacking = ~looped & (work.of_families(*STACKING) | work.copies(*LOCAL_COPIES))
     left = np.where(looped, once[work.operator], np.where(stacking, 0.0, 1.0))
     fixed = np.minimum(own, FIXED_NS)
-    return Response(np.where(looped, own - fixed + fixed * left, own * left), left)
+    beside = np.clip(_room(work), 1.0, 1 / np.maximum(left, 1e-9))
+    turned = (own - fixed) / beside + fixed * left
+    vectors = work.operated(lambda operator: operator.name in WITH_A_VECTOR)
+    turned = np.where(vectors, np.minimum(turned, np.maximum(own * left, least / REACH)), turned)
+    return Response(np.where(looped, turned, own * left), left)
+
+
+def _room(work: StepWork) -> Reals:
+    """Return how many times as many blocks as each kernel has run at once, by one for each compute unit; 1 if unknown.
+    """
+    return np.where(work.blocks > 0, (work.limits.compute_units or 0) / np.maximum(1, work.blocks), 1.0)
 
 
 def _is_loop(work: StepWork) -> bool:
     """Return whether a program loops over tables or groups, not over the layers of a model: one operator is called LOOP
-    times in a row, or products with weights of one shape take LOOP different numbers of rows in a step.
+    times in a row, products with weights of one shape take LOOP different numbers of rows in a step, or the results of
+    turns that are independent are stacked.
     """
-    return _longest_row(work) >= LOOP or _most_groups(work) >= LOOP
+    return _longest_row(work) >= LOOP or _most_groups(work) >= LOOP or has_stacked_loop(work)
 
 
 def _longest_row(work: StepWork) -> int:
