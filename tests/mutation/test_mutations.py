@@ -424,7 +424,7 @@ MUTATIONS = [
      "tests/unit/test_llm_client.py::test_what_looks_like_a_chunk_but_is_none_is_parsed"),
     ("llm/connection.py", "content.startswith(header) and content.endswith(LINE)", "content.startswith(header)",
      "tests/unit/test_llm_client.py::test_a_header_says_the_size_of_its_chunk"),
-    ("llm/connection.py", "if self._is_between and (begin", "if False and (begin",
+    ("llm/connection.py", "chunk_begin(content) if self._is_between else 0", "0",
      "tests/unit/test_llm_client.py::test_most_reads_of_a_stream_are_left_out_of_the_parser"),
     ("llm/client.py", "self._looked = self._looked, begin", "self._looked = self._looked, now",
      "tests/unit/test_llm_client.py::test_when_the_sockets_were_looked_at_is_never_too_late"),
@@ -432,6 +432,8 @@ MUTATIONS = [
        "tests/unit/test_llm_client.py::test_looks_at_many_sockets_are_apart_where_each_event_has_its_stamp")
       for old, new in (("min(until, self._looked + self._spacing)", "self._looked + self._spacing"),
                        ("not is_dense or left <= 0", "left <= 0"), (" or len(self._by_descriptor) < MANY", ""))),
+    ("llm/client.py", "(self._taps or self._talk or any(", "(self._taps or any(",
+     "tests/system/test_llm.py::test_turns_of_a_conversation_wait_for_the_answer_before"),
     ("llm/client.py", "SPACING_NS if kernel_ns else 0", "SPACING_NS",
      "tests/unit/test_llm_client.py::test_a_read_without_a_stamp_ends_the_rests"),
     ("llm/client.py", "max(0, until - begin) / stamps.NS", "max(0, until - begin) / stamps.NS + 0.001",

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.llm import own_thread, stamps
-from aaco.llm.connection import MOST_READ, ServerConnection, TlsConnection
+from aaco.llm.connection import LINE, MOST_READ, ServerConnection, TlsConnection
 from aaco.llm.conversations import RunningConversations
 from aaco.llm.packets import PacketTap
 from aaco.llm.record import NO_STAMP, Kind, ReadRecorder, RecorderOfSides
@@ -39,6 +39,7 @@ SPACING_NS = 500_000  # between looks at MANY sockets: to be woken for each even
 MANY = 100  # of fewer connections one may bring several events in that time, which one read would merge
 BRIEF_NS = 50_000  # a wait after which the time before it will do as that of the look at the sockets
 READABLE = select.EPOLLIN
+BODY = int(Kind.BODY)
 NEVER = 1 << 62
 # Why a request ended without a whole answer, as the record has it.
 REFUSED, TLS, CUT, GARBLED, SILENT, SLOW, DESCRIPTORS = (
@@ -122,6 +123,8 @@ class _Client:
         self._upcoming = NEVER  # when the next request is due
         self._freed: deque[int] = deque()  # of a load without times: when the next requests may go
         self._taps = [PacketTap(server.family, *server.address[:2]) for server in servers if load.packet_stamps]
+        self._is_plain = not (self._taps or self._talk or any(server.tls for server in servers))
+        self._add = self._recorder.add
         self._waits = own_thread.CpuWaits()
         self._waited = 0  # for a CPU, until the loop last began to wait for a time at which a request is due
 
@@ -317,6 +320,9 @@ class _Client:
             return
         since_ns, connection.was_full = 0 if connection.was_full else self._since, len(raw) >= MOST_READ
         connection.at, self._spacing = user_ns, SPACING_NS if kernel_ns else 0
+        if self._is_plain and (begin := connection.chunk_begin(raw)):  # most reads of a stream
+            self._add(request, BODY, kernel_ns, user_ns, raw[begin:-len(LINE)], since_ns)
+            return
         if not self._taps:
             self._take(connection, raw, kernel_ns, user_ns, since_ns)
             return
