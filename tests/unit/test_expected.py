@@ -256,6 +256,18 @@ def test_turns_of_a_loop_run_beside_each_other_where_their_kernels_leave_room():
         assert device_us(calls, "loop_to_batched_op", step_us=9000) == max(left, 100)
 
 
+def test_turns_that_are_gone_take_all_that_the_host_did_for_them():
+    """Of eight calls in a row one is left, with an eighth of the host's path; of recomputed operators nothing is."""
+    called = StepOperator("aten::mm", types=("bf16",), flops=1e6)
+    after = changed(step(*[kernel(10, "gemm", called) for _ in range(8)]), "loop_to_batched_op")
+    assert after.whole_calls and HABITS.host_ns(after, 1_000_000) == 125_000
+    again = StepOperator("aten::mul", phase="recompute")
+    kept = changed(step(kernel(10), kernel(10, operator=again)), "checkpointing_off")
+    assert HABITS.host_ns(kept, 1_000_000) == 500_000
+    alike = [kernel(10, "gemm", called) if place % 2 else kernel(10, "norm") for place in range(16)]
+    assert not changed(step(*alike), "loop_to_batched_op").whole_calls
+
+
 def test_batch_norm_by_stored_means_is_fused_as_any_pass():
     passes = step(kernel(30, "norm", name="cudnn::bn_fw_inf_1C11_kernel_NCHW"), kernel(20))
     assert device_us(passes, "compile") == 30
@@ -307,6 +319,8 @@ def test_a_batch_is_doubled_as_long_as_that_is_expected_to_pay():
     waiting, busy = step(product(103, 1e9)), step(product(950, 1e9))
     assert floors_of(waiting, StepTime(1_000_000, True), record).expected["larger_batch"].samples == 8
     assert floors_of(busy, StepTime(1_000_000, True), record).expected["larger_batch"].samples == 2
+    recorded = floors_of(waiting, StepTime(1_000_000, True), record, most_samples=4)
+    assert recorded.expected["larger_batch"].samples == 4
     assert "larger_batch" not in floors_of(waiting, StepTime(1_000_000, True)).saved_ns
 
 
@@ -432,6 +446,13 @@ def test_a_gain_is_the_prediction_with_the_median_residual_and_the_spread_of_all
     assert gain(record, 100_000, 250_000) == Expected(
         pytest.approx(4 * math.exp(-0.1)), pytest.approx(4 * math.exp(-0.3)), pytest.approx(4 * math.exp(0.1)),
         19, 19, True)
+
+
+def test_a_chance_is_that_of_a_normal_law():
+    for factor, low in ((1.2, 0.9), (1.06, 0.78), (0.9, 0.5), (3.0, 2.9)):
+        law = stats.norm(math.log(factor), math.log(factor / low) / stats.norm.ppf(0.95))
+        assert Expected(factor, low, 9.0, 20, 9, True).chance == pytest.approx(law.sf(0.0))
+    assert Expected(1.0, 1.0, 1.0, 20, 9, True).chance == 0 and Expected(1.1, 1.1, 1.1, 20, 9, True).chance == 1
 
 
 def test_a_gain_and_its_interval_end_at_the_ceiling():

@@ -21,7 +21,7 @@ from aaco.analytics.advice.floor import (
 )
 from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
-from aaco.analytics.advice.loops import has_stacked_loop
+from aaco.analytics.advice.loops import stacked_turns
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.work import (
     COPY_COLUMNS,
@@ -105,6 +105,16 @@ def test_a_change_that_leaves_the_host_as_it_is_takes_no_wait_for_the_host():
     both = floor(work, [MECHANISMS["overlap_communication"], MECHANISMS["graph"]])
     assert both.most_ns is None and ceiling(profiled, both) == pytest.approx(400 / 90)
     assert ceiling(StepTime(95_000, False), beside) == pytest.approx(95 / 90)
+
+
+def test_with_fewer_bytes_the_host_fills_pageable_buffers_sooner():
+    """A small copy, a pinned one, and one to the host tell nothing of that."""
+    def most_ns(*copied):
+        return floor(step(product(40, 1e9, FP32), copy(*copied)), [MECHANISMS["narrower_types"]]).most_ns
+
+    assert most_ns(20, "h2d", 100_000, False) is None and most_ns(20, "h2d", 100_000) is None
+    for copied in ((20, "h2d", 1000, False), (20, "h2d", 100_000, True), (20, "d2h", 100_000, False)):
+        assert most_ns(*copied) is not None
 
 
 def test_there_is_no_ceiling_where_nothing_is_left():
@@ -263,33 +273,39 @@ def _reading(name, *shapes, values=()):
                                                     [*values, *[""] * (len(shapes) - len(values))]))
 
 
-def _stacked(*turn, turns=8):
-    """A loop of such turns and a stack of what they made."""
-    stack = kernel(3, "copy", StepOperator("aten::cat", "aten::stack"))
-    return step(*[kernel(5, operator=operator) for _ in range(turns) for operator in turn], stack)
+def _product_of(rows, columns):
+    taken = OperatorArguments([[8, rows], [rows, columns]], ["float", "float"], ["", ""])
+    return StepOperator("aten::mm", types=("f32",), flops=1e6, arguments=taken)
 
 
-QUERY = (_reading("aten::mv", (1000, 64), (64,)), _reading("aten::sigmoid", (1000,)), _reading("aten::mean", (1000,)))
-DECAY = (_reading("aten::mul", (8, 32), (32,)), _reading("aten::add", (8, 32), (8, 32)))
+def _turns(count, *operators):
+    return [kernel(5, "gemm" if operator.name == "aten::mm" else "elementwise", operator)
+            for _ in range(count) for operator in operators]
 
 
-def test_turns_whose_results_are_stacked_are_a_loop_unless_one_may_need_the_one_before():
-    """Each query makes one number of its own vector; a decayed state has the shape that the next turn reads."""
-    assert has_stacked_loop(_stacked(*QUERY)) and has_stacked_loop(_stacked(*QUERY, turns=9))
-    assert not has_stacked_loop(_stacked(*QUERY, turns=7)) and not has_stacked_loop(_stacked(*DECAY))
-    assert not has_stacked_loop(_stacked(_reading("aten::embedding", (50, 64), (1,)), *QUERY))
-    assert not has_stacked_loop(step(*[kernel(5, operator=operator) for _ in range(8) for operator in QUERY]))
-    turns = [kernel(5, operator=operator) for _ in range(8) for operator in QUERY]
-    head = kernel(5, operator=_reading("aten::relu", (8,)))
-    stack = kernel(3, "copy", StepOperator("aten::cat", "aten::stack"))
-    assert not has_stacked_loop(step(*turns, head, stack))
+STACK = kernel(3, "copy", StepOperator("aten::cat", "aten::stack"))
+QUERY = (_product_of(32, 16), _reading("aten::sum", (8, 16)))
 
 
-def test_what_an_operator_adds_to_with_a_factor_of_0_it_does_not_read():
-    """ATen's product of a matrix with a vector is an addmv_ into its own result."""
-    for beta, independent in (("0", True), ("1", False)):
-        product_ = _reading("aten::addmv_", (1000,), (1000, 64), (64,), values=("", "", "", beta))
-        assert has_stacked_loop(_stacked(product_, _reading("aten::mean", (1000,)))) == independent
+def test_turns_whose_results_are_stacked_are_a_loop():
+    """Not the layers of a model, after which something else comes, or nothing; and not what is called fewer times."""
+    turns = _turns(9, *QUERY)
+    assert stacked_turns(step(kernel(4), *turns, STACK)).tolist() == [1, *[9] * 18, 1]
+    assert stacked_turns(step(turns[1], *turns, STACK)).tolist() == [*[9] * 19, 1]
+    for others in (turns, [*turns, kernel(5, operator=_reading("aten::relu", (8,))), STACK], [*turns[:14], STACK]):
+        assert set(stacked_turns(step(*others)).tolist()) == {1}
+
+
+def test_turns_of_a_kind_that_needs_the_one_before_are_left_out():
+    """An elementwise update of a state, a recurrent layer and a lookup; networks one after another are none of them."""
+    def turns(*operators):
+        return stacked_turns(step(*_turns(8, *operators), STACK))[0]
+
+    updates = (_reading("aten::mul", (8, 32), (32,)), _reading("aten::add", (8, 32), (8, 32)))
+    assert turns(*QUERY) == turns(_product_of(32, 32), _reading("aten::silu", (8, 32))) == 8
+    assert turns(*updates) == turns(_product_of(32, 32), _reading("aten::tanh", (8, 32))) == 1
+    assert turns(_product_of(32, 16), _reading("aten::tanh", (8, 16))) == 8
+    assert turns(_reading("aten::embedding", (50, 64), (1,)), *QUERY) == 1
 
 
 def _attention(*middle):

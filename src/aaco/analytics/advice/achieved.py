@@ -30,7 +30,7 @@ class ChangedStep:
     calls_left: the share of them that is left. waits_ns: waits of the host that are gone. samples: times as many in a
     step as before. replayed: the host launches once for all between two of its copies, in replays calls with the copies
     themselves. saved_ns: of the device's work, per step before. paused_ns: of the host's path what is its own work,
-    which no call that is gone shortens.
+    which no call that is gone shortens. whole_calls: with the calls that are gone all goes that the host did for them.
     """
 
     device_ns: float
@@ -43,6 +43,7 @@ class ChangedStep:
     saved_ns: float = 0.0
     replays: float = 0.0
     paused_ns: float = 0.0
+    whole_calls: bool = False
 
 
 def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0,
@@ -67,7 +68,8 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
                        any(response.replayed for response in responses),
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
-                       work.paused * max(0.0, step.ns - busy_ns))
+                       work.paused * max(0.0, step.ns - busy_ns),
+                       any(response.whole_calls for response in responses))
 
 
 def _replays(work: StepWork, reads: bool) -> float:

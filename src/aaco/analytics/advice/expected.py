@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from aaco.analytics.advice.achieved import ChangedStep
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling
@@ -17,6 +18,8 @@ from aaco.analytics.advice.track_record import GainSpread, TrackRecord, predicte
 from aaco.core.readings import Absent
 
 LEAST_GAIN = 1.05  # times as fast: with less expected there is nothing to advise
+LEAST_CHANCE = 2 / 3  # of any gain: what gains nothing more often than that costs more trials than it is worth
+END = NormalDist().inv_cdf(0.95)  # of a 90 % interval, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,12 @@ class Expected:
     own: bool
     samples: float = 1.0
     here: bool = False
+
+    @property
+    def chance(self) -> float:
+        """The chance that a change gains anything, if the logarithms of such gains are spread as a normal law is."""
+        spread = math.log(self.factor / self.low)
+        return NormalDist().cdf(math.log(self.factor) * END / spread) if spread else float(self.factor > 1)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from functools import reduce
 import numpy as np
 
 from aaco.analytics.advice.mechanism import Mechanism
-from aaco.analytics.advice.work import COPY, StepWork
+from aaco.analytics.advice.work import COPY, StepWork, WorkName
+from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
 from aaco.core import distinct
 from aaco.core.arrays import Ints, Reals
 from aaco.core.readings import Absent
@@ -127,7 +128,7 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
         left = _left(times, [mechanism for mechanism in mechanisms if mechanism.first])
         least = reduce(np.minimum, (_least(left, mechanism) for mechanism in mechanisms if not mechanism.first),
                        left.work.sure_ns)
-        host_stays = all(mechanism.host_stays for mechanism in mechanisms)
+        host_stays = all(_leaves_the_host(work, mechanism) for mechanism in mechanisms)
         least = _as_many(work, least) if host_stays else least
         soonest = least if host_stays else _one_behind_another(work, least)
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
@@ -141,6 +142,12 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
                           shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms),
                           most_ns=_most_ns(work, least, apart) if host_stays else None,
                           waits_ns=_waits_ns(work, least, mechanisms))
+
+
+def _leaves_the_host(work: StepWork, mechanism: Mechanism) -> bool:
+    """Return whether a change leaves the host's path as it is: with fewer bytes it fills pageable buffers sooner."""
+    filled = work.copies("h2d") & work.named(WorkName.may_wait_for_the_host) & (work.copied > SMALL_COPY_BYTES)
+    return mechanism.host_stays and not (mechanism.fewer_bytes and filled.any())
 
 
 def _as_many(work: StepWork, least: Reals) -> Reals:

@@ -1,9 +1,10 @@
 """Loops in a step: the same few operators again and again, and then one that stacks what they made.
 
-The layers of a model repeat as well, but nothing stacks what each of them makes. Where a turn may need the result of
-the one before, as over time, one operator cannot take the place of all turns: such loops are left out. A trace does not
-say which tensor an operator reads, so a result that has the shape of something which an earlier operator of the turn
-reads, and which nothing in the turn has made by then, may be what that operator reads in the next turn.
+The layers of a model repeat as well, but nothing stacks what each of them makes. One operator cannot take the place of
+turns that need the result of the one before. A trace does not say which tensor an operator reads; so a loop is left out
+where a turn may need the last one, and is of a kind that usually does: it looks something up, or it has gates, or it
+only updates values. A result may be needed if it has the shape of something that an earlier operator of the turn reads
+and that nothing in the turn has made by then.
 """
 
 from __future__ import annotations
@@ -12,56 +13,67 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.work import StepOperator, StepWork
 from aaco.analytics.costs.terms import UnknownShape
 from aaco.analytics.costs.torch import call
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Ints, Reals
 
 TURNS = 8  # fewer are no loop
-LONGEST_TURN = 16  # operators; a longer turn is a model's
+LONGEST_TURN = 32  # operators; a longer turn is a model's
 STACKS = ("aten::stack", "aten::cat")
 LOOKUPS = ("embedding", "index", "gather")  # what they read next may be what was chosen last
+GATES = ("tanh", "sigmoid")  # of recurrent layers
 MOST_STACKS = 1000  # of a step that are looked at
 Shape = tuple[int, ...]
 
 
-def has_stacked_loop(work: StepWork) -> bool:
-    """Return whether a loop of TURNS turns and more ends in a stack of its results, none of which a turn can need."""
+def stacked_turns(work: StepWork) -> Reals:
+    """Return of each row how many turns the loop has that it is in, of loops that end in a stack of their results; 1 of
+    all other rows.
+    """
+    turns = np.ones(len(work.ns))
     stacks = np.array([*(operator.outermost in STACKS for operator in work.operators), False])
     if not stacks.any():
-        return False
-    calls = _calls(work)
-    for end in np.flatnonzero(stacks[calls])[:MOST_STACKS].tolist():
-        turn = _turn_before(calls[:end])
-        if len(turn) and not _may_need_the_one_before([work.operators[number] for number in turn]):
-            return True
-    return False
+        return turns
+    numbers = {name: number for number, name in enumerate({operator.name for operator in work.operators})}
+    names = np.array([numbers[operator.name] for operator in work.operators])
+    rows = np.flatnonzero(work.operator >= 0)
+    starts = rows[np.diff(names[work.operator[rows]], prepend=-1) != 0]  # one for kernels of a name one after another
+    calls = names[work.operator[starts]]
+    for end in np.flatnonzero(stacks[work.operator[starts]])[:MOST_STACKS].tolist():
+        length = _turn_length(calls[:end])
+        if length and not _usually_needs_the_one_before(work, work.operator[starts[end - length:end]]):
+            repeated = _periodic(calls[:end], length)
+            turns[starts[end - repeated]:starts[end]] = repeated // length
+    return turns
 
 
-def _calls(work: StepWork) -> Ints:
-    """Return the operators in the order of their kernels, one for all kernels that follow each other."""
-    known = work.operator[work.operator >= 0]
-    return known[np.diff(known, prepend=-1) != 0]
+def _turn_length(calls: Ints) -> int:
+    """Return how many operators a turn of the loop has that these calls end in; 0 if they end in no loop."""
+    lengths = range(2, LONGEST_TURN + 1)
+    return next((length for length in lengths if _periodic(calls[-TURNS * length:], length) == TURNS * length), 0)
 
 
-def _turn_before(calls: Ints) -> list[int]:
-    """Return the operators of a turn of the loop that these calls end in; none if they end in no loop."""
-    for length in range(2, LONGEST_TURN + 1):
-        last = calls[-TURNS * length:]
-        if len(last) == TURNS * length and (last.reshape(TURNS, length) == last[-length:]).all():
-            return last[-length:].tolist()
-    return []
+def _periodic(calls: Ints, length: int) -> int:
+    """Return how many of the last calls repeat with this period."""
+    broken = np.flatnonzero(calls[length:] != calls[:-length])
+    return len(calls) - (int(broken[-1]) + 1 if len(broken) else 0)
+
+
+def _usually_needs_the_one_before(work: StepWork, turn: Ints) -> bool:
+    operators = [work.operators[number] for number in turn]
+    if any(word in operator.name for operator in operators for word in LOOKUPS):
+        return True
+    has_gates = any(gate in operator.name for operator in operators for gate in GATES)
+    multiplies = any(name.family in PRODUCTS for number in turn for name in work.names_by_operator.get(number, ()))
+    return (has_gates or not multiplies) and _may_need_the_one_before(operators)
 
 
 def _may_need_the_one_before(turn: Sequence[StepOperator]) -> bool:
-    if any(word in operator.name for operator in turn for word in LOOKUPS):
-        return True
     results = [_result(operator) for operator in turn]
-    for number, operator in enumerate(turn):
-        open_shapes = _shapes_read(operator) - set(results[:number])
-        if open_shapes & set(results[number:]):
-            return True
-    return False
+    return any((_shapes_read(operator) - set(results[:number])) & set(results[number:])
+               for number, operator in enumerate(turn))
 
 
 def _result(operator: StepOperator) -> Shape | None:
@@ -74,10 +86,7 @@ def _result(operator: StepOperator) -> Shape | None:
 
 
 def _shapes_read(operator: StepOperator) -> set[Shape | None]:
-    """Return the shapes of the tensors that an operator reads; with a factor of 0 it does not read what it adds to."""
+    """Return the shapes of the tensors that an operator reads."""
     taken = operator.arguments
-    if taken is None:
-        return set()
-    unread = operator.name == "aten::addmv_" and taken.values is not None and "0" in taken.values[3:4]
-    return {tuple(taken.shapes[index]) for index in range(len(taken))
-            if taken.has(index) and taken.shapes[index] and not (unread and index == 0)}
+    shapes = [taken.shapes[index] for index in range(len(taken)) if taken.has(index)] if taken else []
+    return {tuple(shape) for shape in shapes if shape}

@@ -39,14 +39,17 @@ class HostHabits:
     def host_ns(self, changed: ChangedStep, step_ns: float) -> float:
         """Return the host's path after a change, per sample: waits gone, calls gone, the rest shared by the samples.
 
-        Calls that are gone save none of what the host does between them, such as loading and decoding.
+        Calls that are gone save none of what the host does between them, such as loading and decoding; turns of a loop
+        that are gone save all of it.
         """
         if changed.replayed:
             return self.call_ns * changed.replays
         hidden_ns = min(step_ns, self.call_ns * changed.calls)
         path_ns = hidden_ns if changed.host_ns is None else changed.host_ns
-        saved = self.saved_share * (1 - changed.calls_left)
         working_ns = max(0.0, path_ns - changed.waits_ns)
+        if changed.whole_calls:
+            return working_ns * changed.calls_left / changed.samples
+        saved = self.saved_share * (1 - changed.calls_left)
         return (working_ns - saved * max(0.0, working_ns - changed.paused_ns)) / changed.samples
 
     def after_ns(self, changed: ChangedStep, step_ns: float) -> float:
@@ -159,6 +162,7 @@ def _habits(changes: Sequence[RecordedChange]) -> HostHabits:
                if change.changed.host_ns is not None and change.changed.calls}
     saved = [_saved_share(change) for change in changes
              if change.changed.host_ns is not None and not change.changed.replayed and not change.changed.waits_ns
+             and not change.changed.whole_calls
              and change.changed.calls_left < NOTABLY_LEFT]
     if not befores or not saved:
         raise Absent("no step that waits for the host was recorded with a change that saves calls")
