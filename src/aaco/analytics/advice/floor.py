@@ -28,6 +28,7 @@ from functools import reduce
 
 import numpy as np
 
+from aaco.analytics.advice.least import product_names
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.work import COPY, StepWork, WorkName
 from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
@@ -37,6 +38,7 @@ from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
 WAKE_UP_NS = 50_000.0  # of a host that waited: more than any of those that were timed
+LAUNCH_NS = 10_000.0  # of a kernel by the host: PyTorch's smallest operator took 6 us whole (H200)
 UNPROFILED, PROFILED = "the step without a profiler", "the profiled step"
 DEVICE_WORK = "the device's work in the profiled step"
 
@@ -88,7 +90,7 @@ def device_chain_ns(work: StepWork, least_ns: Reals | None = None, lane: Ints | 
     """
     if work.steps < 1:
         raise Absent("no steps are counted in the trace: give their number (--steps N), or mark them")
-    if least_ns is None and lane is None:
+    if (least_ns is None or least_ns is work.sure_ns) and (lane is None or lane is work.lane):
         times = work.own_lane_ns
     else:
         times = work.lane_ns(work.sure_ns if least_ns is None else least_ns, work.lane if lane is None else lane)
@@ -114,9 +116,12 @@ class LeastTimes:
 
     def _least(self, mechanism: Mechanism) -> Reals | Absent:
         try:
-            least = np.minimum(mechanism.least_ns(self.work), self.work.sure_ns)
+            least = mechanism.least_ns(self.work)
         except Absent as reason:
             return reason
+        if least is self.work.sure_ns:
+            return least
+        least = np.minimum(least, self.work.sure_ns)
         return np.maximum(least, 0.0, out=least)
 
 
@@ -126,11 +131,11 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
     times = times or LeastTimes(work)
     try:
         left = _left(times, [mechanism for mechanism in mechanisms if mechanism.first])
-        least = reduce(np.minimum, (_least(left, mechanism) for mechanism in mechanisms if not mechanism.first),
-                       left.work.sure_ns)
+        leasts = [_least(left, mechanism) for mechanism in mechanisms if not mechanism.first]
+        least = reduce(np.minimum, leasts) if leasts else left.work.sure_ns
         host_stays = all(_leaves_the_host(work, mechanism) for mechanism in mechanisms)
         least = _as_many(work, least) if host_stays else least
-        soonest = least if host_stays else _one_behind_another(work, least)
+        soonest = least if host_stays else np.minimum(least, work.one_behind_another_ns)
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
         chain_ns = device_chain_ns(work, soonest, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
@@ -140,14 +145,16 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
                    least < work.sure_ns)
     return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)),
                           shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms),
-                          most_ns=_most_ns(work, least, apart) if host_stays else None,
+                          most_ns=_most_ns(work, least, apart, mechanisms) if host_stays else None,
                           waits_ns=_waits_ns(work, least, mechanisms))
 
 
 def _leaves_the_host(work: StepWork, mechanism: Mechanism) -> bool:
     """Return whether a change leaves the host's path as it is: with fewer bytes it fills pageable buffers sooner."""
+    if not mechanism.host_stays or not mechanism.fewer_bytes:
+        return mechanism.host_stays
     filled = work.copies("h2d") & work.named(WorkName.may_wait_for_the_host) & (work.copied > SMALL_COPY_BYTES)
-    return mechanism.host_stays and not (mechanism.fewer_bytes and filled.any())
+    return not filled.any()
 
 
 def _as_many(work: StepWork, least: Reals) -> Reals:
@@ -156,17 +163,18 @@ def _as_many(work: StepWork, least: Reals) -> Reals:
     return np.where(work.of_families(COPY), least, np.maximum(least, shortest))
 
 
-def _one_behind_another(work: StepWork, least: Reals) -> Reals:
-    """Return the least times of kernels that no longer wait for the host: those that stay follow each other at once."""
-    shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0)
-    untraced = np.maximum(work.sure_ns - (work.limits.start_ns or 0.0), shortest)
-    return np.where(work.of_families(COPY), least, np.minimum(least, untraced))
-
-
-def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints]) -> float:
-    """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least."""
+def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Sequence[Mechanism]) -> float:
+    """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least; and
+    the launches that products in other kernels may need no more.
+    """
     beside = reduce(np.logical_or, apart, np.zeros(len(least), bool))
-    return float(np.where(beside, work.sure_ns, work.sure_ns - least).sum()) / work.steps
+    lost = np.where(beside, work.sure_ns, work.sure_ns - least).sum()
+    if any(mechanism.other_kernels for mechanism in mechanisms):
+        multiplies = np.zeros(len(work.operators) + 1, bool)
+        multiplies[list(product_names(work))] = True
+        rows = multiplies[work.operator]
+        lost += LAUNCH_NS * float(rows.sum() - work.call_shares[rows].sum())  # all but one of each call
+    return float(lost) / work.steps
 
 
 def _waits_ns(work: StepWork, least: Reals, mechanisms: Sequence[Mechanism]) -> float | None:
@@ -225,8 +233,9 @@ def _least(times: LeastTimes, mechanism: Mechanism) -> Reals:
 
 def _targets(work: StepWork, least: Reals, rows: Ints) -> tuple[FloorTarget, ...]:
     """Return what these rows are, by name, with their own time and the least that is left."""
-    own_ns, left_ns = (np.bincount(work.label[rows], weights=times[rows], minlength=len(work.names)) / work.steps
+    acted_on = work.label[rows]
+    own_ns, left_ns = (np.bincount(acted_on, weights=times[rows], minlength=len(work.names)) / work.steps
                        for times in (work.ns, least))
     targets = [FloorTarget(work.names[label].name, float(own_ns[label]), float(left_ns[label]))
-               for label in distinct.numbers(work.label[rows]).tolist()]
+               for label in distinct.numbers(acted_on).tolist()]
     return tuple(sorted(targets, key=lambda target: (target.least_ns - target.own_ns, target.name))[:MOST_TARGETS])

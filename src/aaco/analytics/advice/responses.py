@@ -62,7 +62,7 @@ def in_one_pass(work: StepWork, fusible: Flags) -> Response:
     All softmax and norms that are one kernel each are left: each needs a pass of its own over its rows. Batch norm by
     stored means does not.
     """
-    device, left = own_time(work), np.ones(len(fusible))
+    device, left = own_time(work).copy(), np.ones(len(fusible))
     rows, run = fusible_runs(work, fusible)
     if not len(rows):
         return Response(device, left)
