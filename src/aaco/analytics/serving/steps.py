@@ -203,7 +203,8 @@ class ServingSteps:
         copies = _sums(*self._copies.columns(), count)
         graphs = _sums(*self._graphs.columns(), count)
         from_graph = np.concatenate([np.zeros(0, bool), *self._from_graph])
-        replayed = _sums(*(column[from_graph] for column in self._kernels.columns()), count)
+        owner, began, ended = self._kernels.columns()
+        replayed = _sums(owner[from_graph], began[from_graph], ended[from_graph], count)
         step, work_start, work_end = (np.concatenate(column) for column in zip(
             self._kernels.columns(), self._copies.columns(), strict=True))
         idle = (np.full(count, NONE) if self.is_device_shared else

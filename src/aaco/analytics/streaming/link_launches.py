@@ -101,7 +101,7 @@ class Linked:
 
 
 class CaptureMark(NamedTuple):
-    """A call that begins or ends the capture of a device graph; row: of the table that was asked."""
+    """A call that begins or ends the capture of a device graph; row: of the table that was given."""
 
     start: int
     thread: int
