@@ -35,7 +35,8 @@ int nvmlDeviceGetName(void *handle, char *name, unsigned size) { strncpy(name, S
 int nvmlDeviceGetUtilizationRates(void *handle, Utilization *used) { if (state(handle)) return 15; used->gpu = 87; used->memory = 12; return SECOND(handle) ? NOT_SUPPORTED : OK; }
 int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) { memory->total = 80ULL << 30; memory->used = 3ULL << 30; memory->free = 77ULL << 30; return OK; }
 int nvmlDeviceGetTemperature(void *handle, unsigned sensor, unsigned *value) { *value = sensor == 0 ? 71 : 0; return OK; }
-int nvmlDeviceGetPowerUsage(void *handle, unsigned *value) { *value = 345678; return SECOND(handle) ? NOT_SUPPORTED : OK; }
+/* With FAKE_NVML_STEPS each look at the power finds another one, of four. */
+int nvmlDeviceGetPowerUsage(void *handle, unsigned *value) { static unsigned looks; *value = 345678 + (getenv("FAKE_NVML_STEPS") ? 1000 * (looks++ % 4) : 0); return SECOND(handle) ? NOT_SUPPORTED : OK; }
 int nvmlDeviceGetEnforcedPowerLimit(void *handle, unsigned *value) { *value = 700000; return OK; }
 int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned size) { strncpy(uuid, SECOND(handle) ? "GPU-5b2d" : "GPU-5a1c", size); return OK; }
 /* Which devices are divided into instances: FAKE_NVML_MIG is their numbers. */

@@ -21,12 +21,13 @@ import pytest
 
 from aaco import cli, markers
 from aaco.cli import llm
+from aaco.core import clocks
 from aaco.core.config import Settings, resolve
 from aaco.core.errors import ModelError, UsageError
-from aaco.core.session import sessions
-from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
+from aaco.core.session import Session, sessions
+from aaco.core.tables import ENGINE_STEPS, KERNELS, LLM_EVENTS, REQUESTS
 from aaco.llm.decoders import OnnxDecoder
-from aaco.pipeline import Run, analyze
+from aaco.pipeline import Run, analyze, import_captures
 from aaco.runner import ort as passes
 from aaco.runner import registry, zoo
 from aaco.runner.job import Job
@@ -37,6 +38,7 @@ from aaco.tracelake.queries import QueryableSession
 from aaco.workflows import decode_run, export_trace
 from aaco.workflows.decode_run import DecodeRequest
 from aaco.workflows.llm_run import LoadRequest
+from tests.fakes import nsys
 
 CACHE = Path(os.environ.get("AACO_CACHE_DIR", "~/.cache/aaco")).expanduser() / "models"
 
@@ -169,6 +171,42 @@ def assert_steps_hold_marks_and_tokens(run: Run, marks: list[Any], path: Path) -
     assert [sum(begin <= start and end <= until + 0.01 for start, end in spans["prefill"])
             for begin, until in spans["TTFT"]] == [1] * 6
     assert "slow_tokens" not in run.explanation.examined
+
+
+def test_the_kernels_of_a_traced_decoder_are_drawn_under_its_requests(settings: Settings, tmp_path: Path,
+                                                                       monkeypatch: pytest.MonkeyPatch):
+    """The trace is of the session that the variable names, on the wall clock: one kernel in the middle of each step.
+
+    Mutations: the variable is not read; the times are not moved, or the other way.
+    """
+    traced = import_captures([nsys.example(tmp_path / "report.sqlite")], settings).session
+    offsets = clocks.snapshot()
+    traced.amend(clocks=dataclasses.asdict(offsets))
+    monkeypatch.setenv("AACO_TRACED_BY", traced.id)
+    run = asked(settings, requests=2)
+    steps = store.read(run.session, ENGINE_STEPS).to_pylist()
+    middle = np.array([(step["t_start_ns"] + step["t_end_ns"]) // 2 for step in steps])
+    begin = middle + offsets.realtime_ns - offsets.monotonic_ns
+    store.write(traced, KERNELS, KERNELS.build(
+        kernel_id=range(len(begin)), kernel_name=["gemm"] * len(begin), t_start_ns=begin, t_end_ns=begin + 10,
+        dur_ns=[10] * len(begin), device_id=[0] * len(begin), capture=[0] * len(begin)))
+    on_clock(traced, "realtime")
+    drawn = kernels_drawn(run, tmp_path / "trace.json")
+    assert drawn == pytest.approx(middle.tolist(), abs=2000) and len(drawn) == 2 * 5
+    on_clock(traced, "device")
+    assert kernels_drawn(run, tmp_path / "trace.json") == []
+
+
+def on_clock(traced: Session, clock: str) -> None:
+    document = documents.require(traced, layout.CAPTURES)
+    (capture,) = document["captures"]
+    traced.write_json(layout.CAPTURES, document | {"captures": [capture | {"clock": clock}]})
+
+
+def kernels_drawn(run: Run, path: Path) -> list[float]:
+    export_trace.export(run.session, path, "chrome")
+    return sorted(event["ts"] * 1000 for event in json.loads(path.read_text())["traceEvents"]
+                  if event["ph"] == "X" and event["name"] == "gemm")
 
 
 def chunks(raw: bytes) -> list[bytes]:

@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import sqlite3
+import sys
 
 import pytest
 
@@ -251,3 +252,12 @@ def test_thread_traces_and_samplings_take_what_the_tool_and_the_gpu_have(aaco, t
     assert sampled["sampling"] == "on" and {key: sampled["given"][key] for key in sampled["given"] if "pc" in key} == {
         "--pc-sampling-beta-enabled": "true", "--pc-sampling-method": "host_trap", "--pc-sampling-unit": "time",
         "--pc-sampling-interval": "2000"}
+
+
+def test_a_traced_program_knows_the_session_that_its_trace_becomes(aaco, traced, tmp_path):
+    """Mutation: the variable is not set."""
+    nsys.example(tmp_path / "report.sqlite")
+    profilers.nsys(aaco.folder, [tmp_path / "report.sqlite"])
+    program = "import os, pathlib; pathlib.Path('seen').write_text(os.environ['AACO_TRACED_BY'])"
+    traced("--tool", "nsys", command=(sys.executable, "-c", program))
+    assert (aaco.folder / "seen").read_text() == aaco.latest.resolve().name

@@ -1,4 +1,4 @@
-"""aaco.collectors.energy_counters and workflows.duet.costs: what processes cost, or why their energy is not known."""
+"""gpu.energy_counters and workflows.duet.costs: what processes cost, or why their energy is not known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from aaco.collectors import energy_counters
+from aaco.collectors.gpu import energy_counters
 from aaco.core.readings import Absent
 from aaco.runner.duet import ModelSide
 from aaco.runner.pairs import DuetPlan

@@ -138,6 +138,52 @@ def test_when_the_sockets_were_looked_at_is_never_too_late(tmp_path: Path, monke
     ours._waits.close()
 
 
+@pytest.mark.parametrize(("since", "opened", "due", "stamped", "rested"), [
+    (20_000, client.MANY, 10 * MS, True, client.SPACING_NS - 100_000), (600_000, client.MANY, 10 * MS, True, 400_000),
+    (2 * client.SPACING_NS, client.MANY, 10 * MS, True, 0), (20_000, client.MANY - 1, 10 * MS, True, 0),
+    (20_000, client.MANY, 200_000, True, 200_000), (20_000, client.MANY, 10 * MS, False, 0)])
+def test_looks_at_many_sockets_are_apart_where_each_event_has_its_stamp(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: int, opened: int, due: int, stamped: bool, rested: int):
+    """0.1 ms after a look, which came `since` after the one before. Nothing that is due waits.
+
+    Mutations: what is due waits, too; a rest without stamps; with few connections; after rare looks.
+    """
+    recorder = ReadRecorder(tmp_path / "reads")
+    ours = client._Client(Load([b""], None, 1), [], [], [recorder], lambda done, total: None)
+    at, rests = [10**12], []
+
+    def sleep(seconds: float) -> None:
+        rests.append(round(seconds * stamps.NS))
+        at[0] += rests[-1]
+
+    monkeypatch.setattr(stamps, "now", lambda: at[0])
+    monkeypatch.setattr(client.time, "sleep", sleep)
+    monkeypatch.setattr(ours, "_by_descriptor", dict.fromkeys(range(opened)))
+    ours._looked, ours._since = at[0] - 100_000, at[0] - 100_000 - since
+    ours._spacing = client.SPACING_NS if stamped else 0
+    assert ours._rest(at[0] + due) == 10**12 + rested and sum(rests) == rested
+    recorder.close()
+    ours._epoll.close()
+    ours._waits.close()
+
+
+def test_a_read_without_a_stamp_ends_the_rests(tmp_path: Path):
+    """Its time is that of the look: a later look would be a later time. Mutation: looks stay apart."""
+    recorder = ReadRecorder(tmp_path / "reads")
+    ours = client._Client(Load([b""], None, 1), [], [], [recorder], lambda done, total: None)
+    connection = ServerConnection(socket.AF_INET)
+    connection.begin(0, b"", 0)
+    stamp = (socket.SOL_SOCKET, stamps.SO_TIMESTAMPING, stamps.STAMP.pack(1_700_000_000, 5) * 3)
+    for raw, messages, spacing in ((HEAD, [stamp], client.SPACING_NS), (b"1\r\nx\r\n", [], 0)):
+        connection.receive = lambda most, room, answer=(raw, messages): (*answer, 0, None)  # type: ignore[assignment]
+        ours._read(connection)
+        assert ours._spacing == spacing
+    connection.close()
+    recorder.close()
+    ours._epoll.close()
+    ours._waits.close()
+
+
 def test_what_is_due_soon_is_waited_for_to_the_microsecond(tmp_path: Path):
     """Mutation: epoll waits for all of it, in whole milliseconds."""
     recorder = ReadRecorder(tmp_path / "reads")

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco.collectors import energy_counters
-from aaco.collectors.gpu import nvml
+from aaco.collectors.gpu import energy_counters, nvml
 from aaco.core.config import Analysis
 from aaco.core.errors import BadCapture
 from aaco.core.readings import Absent

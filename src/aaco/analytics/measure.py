@@ -32,7 +32,8 @@ from aaco.core.registry import Metric
 VIEWS = {**inputs.VIEWS, **graph_bounds.VIEWS, "executed_work": executed_work, "node_work": node_work,
          "roofline": roofline, "trace": trace_of, "run_devices": co_tenants.run_devices, "device_work": device_work,
          "budget": headline, "cpu_nodes": cpu_nodes, "cpu_budget": cpu_budget, "envelope": envelope,
-         "theoretical_envelope": theoretical_envelope, "critical_paths": critical_paths}
+         "theoretical_envelope": theoretical_envelope, "critical_paths": critical_paths,
+         "package_energy": energy.package_energy}
 CHOICES = {**activity.CHOICES, **judged.CHOICES, **energy.CHOICES}
 NO_LATENCY = "no latency without a profiler was given (aaco import TRACE --latency FILE|MS)"
 NO_PASS = "needs two passes: one that recorded kernels only, one that recorded calls too"

@@ -38,7 +38,7 @@ IGNORED = {"a load that rises": (*OF_ONE_REPORT, "strict", "against", "tolerance
            "--batches": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct"),
            "several --prompt-tokens": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct", "server_traces",
                                        "rate_per_s", "poisson_per_s", "trace", "prompts", "turns", "conversations"),
-           "--against": (*OF_ONE_REPORT, "turns", "conversations", "server_traces", "tokenizer"),
+           "--against": (*OF_ONE_REPORT, "turns", "conversations", "server_traces", "tokenizer", "telemetry"),
            PLAIN: ("tolerance_pct",), "prompts of a file": ("shared_prefix_pct",),
            "conversations of a file": ("shared_prefix_pct", "prompt_tokens"),
            "a URL that names its interface": ("api",), "a server without https": ("certificates",)}
@@ -98,6 +98,8 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @click.option("--server-traces", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
               help="Start and stop the profiler of vLLM or SGLang around the load, and explain slow tokens by the "
               "trace that it writes into DIR on this machine.")
+@click.option("--telemetry", is_flag=True, help="Record this machine's devices and the energy of its processor "
+              "meanwhile: power, joules per output token.")
 @click.option("--tokenizer", type=click.Path(exists=True, path_type=Path), metavar="FILE|DIR", help="Count the text of "
               "the answers, too, by this tokenizer.json, and say how far the server's count is from it.")
 @click.option("--seed", type=options.SEED, default=0, show_default=True, help="Seed of made prompts and random times.")

@@ -31,6 +31,7 @@ FORMAT = 1
 RECORD = "session.json"
 LATEST = "latest"
 STANDING = ("running", "complete")  # states of a session that `latest` may mean
+TRACED_BY = "AACO_TRACED_BY"  # environment of a traced program: the session that its trace becomes
 REMEMBERED = 200  # sessions whose names somebody may have misspelt
 Status = Literal["running", "complete", "incomplete", "failed"]
 

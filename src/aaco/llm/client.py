@@ -13,6 +13,7 @@ import os
 import select
 import socket
 import ssl
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.llm import own_thread, stamps
-from aaco.llm.connection import MOST_READ, ServerConnection, TlsConnection
+from aaco.llm.connection import LINE, MOST_READ, ServerConnection, TlsConnection
 from aaco.llm.conversations import RunningConversations
 from aaco.llm.packets import PacketTap
 from aaco.llm.record import NO_STAMP, Kind, ReadRecorder, RecorderOfSides
@@ -34,8 +35,11 @@ LOOK_NS = stamps.NS  # between looks at the clocks, and writes of the record
 START_NS = 5_000_000  # before the first request is due
 MS = 1_000_000
 COARSE_NS = 2 * MS  # epoll waits in milliseconds: for what is due sooner select(2) does
+SPACING_NS = 500_000  # between looks at MANY sockets: to be woken for each event costs more than to read it
+MANY = 100  # of fewer connections one may bring several events in that time, which one read would merge
 BRIEF_NS = 50_000  # a wait after which the time before it will do as that of the look at the sockets
 READABLE = select.EPOLLIN
+BODY = int(Kind.BODY)
 NEVER = 1 << 62
 # Why a request ended without a whole answer, as the record has it.
 REFUSED, TLS, CUT, GARBLED, SILENT, SLOW, DESCRIPTORS = (
@@ -114,10 +118,13 @@ class _Client:
         self._talk = load.conversations
         self._planned = self._talk.count if self._talk else len(load.requests)
         self._since = self._looked = 0  # before the look at the sockets before this one, and before this one
+        self._spacing = 0  # of looks, ns; without the kernel's stamps a later look would be a later time
         self._due = load.due_ns
         self._upcoming = NEVER  # when the next request is due
         self._freed: deque[int] = deque()  # of a load without times: when the next requests may go
         self._taps = [PacketTap(server.family, *server.address[:2]) for server in servers if load.packet_stamps]
+        self._is_plain = not (self._taps or self._talk or any(server.tls for server in servers))
+        self._add = self._recorder.add
         self._waits = own_thread.CpuWaits()
         self._waited = 0  # for a CPU, until the loop last began to wait for a time at which a request is due
 
@@ -195,7 +202,7 @@ class _Client:
         """
         if self._due is not None:
             self._waited = self._waits.total_ns()
-        begin, most = stamps.now(), len(self._by_descriptor) + 1
+        begin, most = self._rest(until), len(self._by_descriptor) + 1
         if until - begin < COARSE_NS:
             select.select([self._epoll], [], [], max(0, until - begin) / stamps.NS)
             ready = None
@@ -206,6 +213,18 @@ class _Client:
             begin, ready = now, self._epoll.poll(0, most)
         self._since, self._looked = self._looked, begin
         return ready
+
+    def _rest(self, until: int) -> int:
+        """Return the time, a while after the last look where many connections keep the client busy.
+
+        Events that come until then are read at one look, each with the kernel's stamp of its own.
+        """
+        begin, is_dense = stamps.now(), self._looked - self._since < 2 * self._spacing
+        left = min(until, self._looked + self._spacing) - begin
+        if not is_dense or left <= 0 or len(self._by_descriptor) < MANY:
+            return begin
+        time.sleep(left / stamps.NS)
+        return stamps.now()
 
     def _dispatch_due(self, at: int) -> None:
         while (intended := self._upcoming) <= at:
@@ -300,7 +319,10 @@ class _Client:
             self._closed(connection)
             return
         since_ns, connection.was_full = 0 if connection.was_full else self._since, len(raw) >= MOST_READ
-        connection.at = user_ns
+        connection.at, self._spacing = user_ns, SPACING_NS if kernel_ns else 0
+        if self._is_plain and (begin := connection.chunk_begin(raw)):  # most reads of a stream
+            self._add(request, BODY, kernel_ns, user_ns, raw[begin:-len(LINE)], since_ns)
+            return
         if not self._taps:
             self._take(connection, raw, kernel_ns, user_ns, since_ns)
             return

@@ -67,7 +67,7 @@ class ServerConnection:
         The parser is left out where a read is one whole chunk (RFC 9112, section 7.1), as of an event: it expects
         the next one then as before.
         """
-        if self._is_between and (begin := chunk_begin(content)):
+        if begin := self.chunk_begin(content):
             return content[begin:-len(LINE)]
         self.has_answer = True
         self._parser.feed_data(content)
@@ -78,6 +78,10 @@ class ServerConnection:
         joined = b"".join(bodies)
         bodies.clear()
         return joined
+
+    def chunk_begin(self, content: bytes) -> int:
+        """Return where the data begins if what was read is one whole chunk; 0 if it is not."""
+        return chunk_begin(content) if self._is_between else 0
 
     @property
     def head(self) -> bytes:

@@ -156,10 +156,9 @@ class RecorderOfSides:
 
 
 def _packed(rows: memoryview, content: list[bytes], secret: bytes) -> bytes:
-    joined = b"".join(content)
-    if secret and secret in joined:
-        joined = joined.replace(secret, b"*" * len(secret))
-    raw = b"".join((rows, joined))
+    if secret and secret in (joined := b"".join(content)):
+        content = [joined.replace(secret, b"*" * len(secret))]
+    raw = b"".join((rows, *content))
     packed = pa.Codec("zstd", LEVEL).compress(raw, asbytes=True)
     sizes = SIZES.pack(MAGIC, len(rows) // ROW_BYTES, len(raw), len(packed))
     return sizes + CHECK.pack(zlib.crc32(packed, zlib.crc32(sizes))) + packed

@@ -20,6 +20,7 @@ from aaco.core import clocks
 SO_TIMESTAMPING = 37  # include/uapi/asm-generic/socket.h; both the option and the type of the message
 RX_SOFTWARE, SOFTWARE = 1 << 3, 1 << 4  # include/uapi/linux/net_tstamp.h
 STAMP = struct.Struct("qq")  # the first of three struct timespec
+_unpack = STAMP.unpack_from
 ROOM = socket.CMSG_SPACE(3 * STAMP.size)
 NS = 1_000_000_000
 MOST_APART_NS = 1_000  # of two differences of the clocks, beyond the widths of their brackets
@@ -39,7 +40,7 @@ def stamp_of(messages: Iterable[tuple[int, int, bytes]]) -> int:
     """Return the software stamp among the messages of recvmsg(2), CLOCK_REALTIME ns; 0 where there is none."""
     for _, kind, content in messages:
         if kind == SO_TIMESTAMPING:
-            seconds, nanoseconds = STAMP.unpack_from(content)
+            seconds, nanoseconds = _unpack(content)
             return seconds * NS + nanoseconds
     return 0
 

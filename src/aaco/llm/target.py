@@ -71,6 +71,16 @@ def reach(target: Target, certificates: str | None = None) -> Server:
                   "start it, or check host and port")
 
 
+def is_here(server: Server) -> bool:
+    """Return whether an address is one of this machine's: only those can be bound."""
+    try:
+        with socket.socket(server.family, socket.SOCK_STREAM) as own:
+            own.bind((server.address[0], 0, *server.address[2:]))
+    except OSError:
+        return False
+    return True
+
+
 def _context(certificates: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=certificates)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+
+import pyarrow as pa
 
 from aaco.analytics.llm.load import PROCESS, EndpointLoad
 from aaco.core import tables
 from aaco.core.documents import encode
+from aaco.core.readings import Absent
 from aaco.core.session import Session
-from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
+from aaco.core.tables import ENGINE_STEPS, GPU_EVENTS, LLM_EVENTS, REQUESTS, SAMPLES
 from aaco.llm.parse import Parsing
 from aaco.steps.analyzed import Analyzed
+from aaco.steps.device import telemetry
 from aaco.tracelake import documents, layout, store
 from aaco.tracelake.queries import Tables
 
 NOT_READ = "the record of the answers was not read yet: aaco analyze SESSION"
+NOT_WATCHED = "the load was sent without --telemetry"
 NOT_OF_AN_ENDPOINT = "an endpoint was asked: what happens inside the server is not seen from here"
 NOT_OF_A_DECODER = ("only the tokens of the decoder were timed: aaco run MODEL, or aaco trace -- aaco llm MODEL, "
                     "sees more")
@@ -33,6 +40,9 @@ def make(session: Session) -> None:
     store.write(session, REQUESTS, parsing.requests())
     if (steps := parsing.steps()).num_rows:
         store.write(session, ENGINE_STEPS, steps)
+    for name, read in _telemetry(session).items():
+        with suppress(Absent):
+            store.write(session, tables.ALL[name], read())
     session.write_json(layout.LOAD, encode(replace(load, clock_steps=parsing.looks.steps, packets=parsing.packets)))
 
 
@@ -42,4 +52,23 @@ def of_endpoint(session: Session) -> Analyzed:
     from_record = (REQUESTS.name, LLM_EVENTS.name)
     missing = {name: NOT_READ if name in from_record else why_unseen(session) for name in tables.ALL
                if name not in stored}
+    missing |= {name: why for name, why in _why_not_watched(session) if name not in stored}
     return Analyzed(stored, missing, {}, {}, {}, False)
+
+
+def _telemetry(session: Session) -> dict[str, Callable[[], pa.Table]]:
+    """Return by name what reads the telemetry of the devices; nothing where none was to be recorded."""
+    return telemetry.of_devices(session) if (session.folder / layout.DEVICE_RAW).is_dir() else {}
+
+
+def _why_not_watched(session: Session) -> Iterator[tuple[str, str]]:
+    """Yield why there is no telemetry of the devices, by table."""
+    readers = _telemetry(session)
+    for name in (GPU_EVENTS.name, SAMPLES.name):
+        if name not in readers:
+            yield name, NOT_WATCHED
+            continue
+        try:
+            readers[name]()
+        except Absent as reason:
+            yield name, str(reason)

@@ -20,7 +20,8 @@ from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence
 from aaco.analytics.bottleneck.ranks import Windows
 from aaco.analytics.bottleneck.work import DeviceWork
 from aaco.analytics.critical_path.summary import CriticalPaths
-from aaco.analytics.llm.summary import NAME, Endpoint
+from aaco.analytics.llm.load import PROCESS
+from aaco.analytics.llm.summary import NAME, NO_WINDOW, Endpoint
 from aaco.analytics.measure import measure
 from aaco.analytics.roofline import summary
 from aaco.analytics.roofline.nodes import roofs_of
@@ -33,7 +34,7 @@ from aaco.core.documents import decode
 from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Session
-from aaco.core.tables import KERNELS, REQUESTS
+from aaco.core.tables import GPU_EVENTS, KERNELS, REQUESTS
 from aaco.steps.analyzed import OF_PATHS, Analyzed
 from aaco.steps.device.devices_used import devices_used
 from aaco.steps.endpoint_tables import NOT_READ
@@ -46,6 +47,7 @@ SEALED_BEFORE = "the session was sealed by a version without this metric: aaco a
 NEVER_BEGAN = "imported capture: no kernel of it has a time at which it began"
 SEVERAL_CLIENTS = "several captures hold requests, which may be the same ones: import each as a session of its own"
 NO_DEVICE = "imported capture: it holds no work of a device"
+OF_SERVER = "of this machine's devices: that the server works on them is not checked"
 SUMMED = ("operators",)  # tables that do not grow with the time a trace is long
 OF_DEVICES = ("trace", "device_work", "critical_paths")  # what findings about the devices' work say
 OF_AN_INFERENCE = ("kernels", "api_calls")  # what a metric may read whole, where the capture knows inferences
@@ -128,8 +130,38 @@ def _of_import(session: Session, analyzed: Analyzed, facts: SessionFacts, settin
 
 
 def _of_endpoint(session: Session, analyzed: Analyzed, settings: Analysis) -> dict[str, Reading]:
-    """What the client of an endpoint saw is in a document; nothing is known of the machine that serves."""
-    return measure({}, None, settings, {**analyzed.missing, NAME: NOT_READ}, examined=_endpoint(session))
+    """What the client of an endpoint saw is in a document; of the machine that serves only telemetry is known, where it
+    is this one."""
+    watched = {name: analyzed.tables[name] for name in OF_TELEMETRY if name in analyzed.tables}
+    why = {**analyzed.missing, NAME: NOT_READ, "measured_spans": NO_WINDOW}
+    folder = session.folder / layout.DEVICE_RAW
+    if why_no_packages := device_watch.why_no_packages(folder):
+        why["package_energy"] = why_no_packages
+    seen = _endpoint(session)
+    views = {**seen, "measured_spans": _steady(seen.get(NAME)), "visible_devices": _devices_of_endpoint(session)}
+    return measure(watched, None, settings, why, {} if _is_own(session) else {GPU_EVENTS.name: OF_SERVER}, views)
+
+
+def _steady(endpoint: Endpoint | None) -> MeasuredSpans | None:
+    """Return the steady window of a load, in which telemetry is read; None where it has none."""
+    if not endpoint or endpoint.window_s <= 0:
+        return None
+    begin = np.array([endpoint.window_begin_ns], np.int64)
+    return MeasuredSpans(begin, begin + round(endpoint.window_s * 1e9))
+
+
+def _is_own(session: Session) -> bool:
+    """Return whether a decoder in a process of its own answered, and no server."""
+    return str(session.record.plan.get("endpoint")).startswith(PROCESS)
+
+
+def _devices_of_endpoint(session: Session) -> dict[str, Any]:
+    """Return which devices a decoder saw. Those of a server are not known: its environment is its own."""
+    if not _is_own(session):
+        return {}
+    if session.record.backend_ran == "cpu":
+        return {"unused": "the decoder used no device: it ran on the CPU"}
+    return device_watch.visible(session.folder / layout.DEVICE_RAW)
 
 
 def _endpoint(session: Session) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from aaco.core.arrays import Ints
 from aaco.core.config import Settings
 from aaco.core.documents import encode
 from aaco.core.errors import UsageError
+from aaco.core.session import TRACED_BY
 from aaco.core.show import SILENT, Show
 from aaco.llm import arrivals
 from aaco.llm.decode_worker import DecodeJob
@@ -28,6 +29,7 @@ from aaco.runner.job import Job
 from aaco.runner.measured import MeasuredProcess
 from aaco.runner.ort import Workload
 from aaco.steps import choose_backend
+from aaco.steps.device import telemetry
 from aaco.steps.run import complete_plan, registry_files
 from aaco.steps.seal import outcome, seal
 from aaco.tracelake import layout
@@ -42,6 +44,7 @@ class DecodeRequest:
 
     model: a name of the registry, or an .onnx file; genai: the folder of a model of onnxruntime-genai in its place.
     rate_per_s, poisson_per_s: at most one; neither: a batch when the one before has ended.
+    telemetry: record this machine's devices.
     """
 
     model: str = ""
@@ -55,6 +58,7 @@ class DecodeRequest:
     max_tokens: str = "64"
     terms: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
+    telemetry: bool = False
 
     def __post_init__(self) -> None:
         """Raises UsageError for what cannot be."""
@@ -83,7 +87,7 @@ def ask_decoder(request: DecodeRequest, settings: Settings, tag: str = "", show:
         workload, process = _found(request, settings, show)
         due = _due(request, count)
         load = _document(request, process, count)
-        session = begin(load, settings, tag)
+        session = begin(load, settings, tag, request.telemetry)
         with outcome(session):
             record = (session.folder / layout.READS).resolve()
             job = DecodeJob(
@@ -92,8 +96,9 @@ def ask_decoder(request: DecodeRequest, settings: Settings, tag: str = "", show:
                 genai=str(request.genai.resolve()) if request.genai else "", prompts=prompts, answers=answers,
                 due_ns=None if due is None else due.tolist(), batch=request.batch, seed=request.seed)
             show.step(f"{load.model} answers {count:,} requests")
-            ran = measured.run([MeasuredProcess("aaco.llm.decode_worker", asdict(job), Path(job.outcome),
-                                                scratch / "stderr")])[0]
+            with telemetry.devices_and_packages(session, request.telemetry):
+                ran = measured.run([MeasuredProcess("aaco.llm.decode_worker", asdict(job), Path(job.outcome),
+                                                    scratch / "stderr")])[0]
             session.write_json(layout.LOAD, encode(replace(load, process=replace(process, engine=ran["engine"]))))
             show.step("explaining")
             return Run(session, seal(session, settings, "complete", show))
@@ -150,4 +155,5 @@ def _document(request: DecodeRequest, process: InProcess, count: int) -> Endpoin
         arrivals="constant" if request.rate_per_s else "poisson" if request.poisson_per_s else "closed",
         rate_per_s=timed, concurrency=request.batch, prompts="random tokens", prompt_tokens=request.prompt_tokens,
         max_tokens=request.max_tokens, shared_prefix_pct=0.0, body="{}", seed=request.seed, gap_timeout_s=0.0,
-        timeout_s=0.0, terms=dict(request.terms), process=process)
+        timeout_s=0.0, terms=dict(request.terms), process=process,
+        device_session=os.environ.get(TRACED_BY, ""))

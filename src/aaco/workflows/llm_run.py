@@ -32,6 +32,7 @@ from aaco.llm.prompts import Ask, Lengths
 from aaco.llm.target import Api, Server, Target
 from aaco.pipeline import Run
 from aaco.steps import endpoint_tables
+from aaco.steps.device import telemetry
 from aaco.steps.seal import outcome, seal
 from aaco.tracelake import documents, layout, store
 from aaco.workflows import server_trace
@@ -50,7 +51,7 @@ class LoadRequest:
     turns: of each made conversation, a number or a range; None: single requests. rate_per_s, poisson_per_s, trace: at
     most one. answers_as: more names of the model that an answer may give. body: further fields of every request.
     key_env, key_file: where the key is. server_traces: where the server's profiler writes to. tokenizer:
-    counts the answers' text, too.
+    counts the answers' text, too. telemetry: record this machine's devices, which are the server's.
     """
 
     url: str
@@ -81,6 +82,7 @@ class LoadRequest:
     certificates: str | None = None
     server_traces: Path | None = None
     tokenizer: Path | None = None
+    telemetry: bool = False
 
     def __post_init__(self) -> None:
         """Raises UsageError for what cannot be."""
@@ -132,13 +134,14 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
     written = server_profile.files_in(request.server_traces) if request.server_traces else {}
     if request.server_traces:
         server_profile.call(server_profile.START, to, server, key)
-    session = begin(load, settings, tag)
+    session = begin(load, settings, tag, request.telemetry)
     with outcome(session):
         show.step(f"asking {request.model} at {to.url} {load.requests:,} times")
         try:
-            client.run(client.Load(bodies, due, concurrency, request.gap_timeout_s, request.timeout_s,
-                                   request.real_time, request.packet_stamps, talk), server,
-                       session.folder / layout.READS, key, show.progress)
+            with telemetry.devices_and_packages(session, request.telemetry):
+                client.run(client.Load(bodies, due, concurrency, request.gap_timeout_s, request.timeout_s,
+                                       request.real_time, request.packet_stamps, talk), server,
+                           session.folder / layout.READS, key, show.progress)
         finally:
             why_not = _stop_profiler(to, server, key) if request.server_traces else ""
         _count_after(session, to, server, key)
@@ -249,9 +252,12 @@ def _refuse_descriptors(concurrency: int | None) -> None:
 
 
 def _refuse_privileges(request: LoadRequest, server: Server) -> None:
-    """Raise Missing, before there is a session, for what this process may not do."""
+    """Raise Missing or UsageError, before there is a session, for what this process may not do, or not from here."""
     with own_thread.real_time(request.real_time):
         pass
+    if request.telemetry and not target.is_here(server):
+        raise UsageError(f"--telemetry records this machine, and {server.host} is another one",
+                         "run aaco llm where the server runs")
     if request.packet_stamps:
         PacketTap(server.family, *server.address[:2]).close()
 
@@ -297,6 +303,8 @@ def compare_endpoints(request: LoadRequest, against: str, settings: Settings, to
         raise UsageError("--trace sends at times of its own", "leave out --against")
     if request.has_turns:
         raise UsageError("turns of a conversation hold the answers of one server", "leave out --against")
+    if request.telemetry:
+        raise UsageError("--telemetry is of one endpoint", "leave out --telemetry or --against")
     if request.tokenizer:
         raise UsageError("--tokenizer is of one endpoint", "leave out --against")
     if request.server_traces:

@@ -17,10 +17,11 @@ from aaco.tracelake import layout
 REQUESTS = 100  # of a load that does not say how many
 
 
-def begin(load: EndpointLoad, settings: Settings, tag: str) -> Session:
-    """Return a session with the first facts. Raise StorageError."""
+def begin(load: EndpointLoad, settings: Settings, tag: str, telemetry: bool = False) -> Session:
+    """Return a session with the first facts. telemetry: whether the devices are to be recorded. Raise StorageError."""
     backend = load.process.backend or "genai" if load.process else "endpoint"
     plan = {"model": load.model, "backend": backend, "endpoint": load.url, "processes": 1, "profile": False}
+    plan |= {"telemetry": True} if telemetry else {}
     session = Session.create(settings.config.storage.sessions_dir, plan, tag, __version__)
     host = machine.identify()
     session.amend(clocks=asdict(clocks.snapshot()), machine_id=host.id, backend_asked=backend,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +14,7 @@ from aaco.core.config import Settings
 from aaco.core.errors import AacoError, BadCapture, Missing
 from aaco.core.plan import Command
 from aaco.core.redaction.command_line import RedactedCommand, redact_command
-from aaco.core.session import Session
+from aaco.core.session import TRACED_BY, Session
 from aaco.core.show import SILENT, Show
 from aaco.pipeline import Run
 from aaco.profiler.io import jsonstream
@@ -111,6 +111,8 @@ def _execute(session: Session, made: Sequence[tuple[ProfilerShare, ProfilerPass]
             "kind": execution.kind, "tool": share.launcher.NAME, "folder": execution.folder,
             "argv": [*execution.argv[:tool_words], *shown.words], "counters": list(execution.counters),
             "code": None, "wall_ns": None, "said": "", "telemetry": None}
+        if execution.kind == "trace":
+            execution = replace(execution, environment={**execution.environment, TRACED_BY: session.id})
         accounts.append(account)
         session.write_json(layout.EXECUTIONS, document)
         tier = session.record.planned.watched_by if execution.kind == "trace" else None

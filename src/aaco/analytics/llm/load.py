@@ -70,8 +70,9 @@ class EndpointLoad:
     of which a packet is missing ("missed"); null: without, or cut short. process: null: a server answered.
     baseline: session of the endpoint that was asked in turns with this one, prompt by prompt; empty: none was.
     server: what the server itself counted; null: it was not asked. turns: of each conversation, a number or a range;
-    empty: single requests. device_session: of the trace that the server wrote meanwhile; why_no_steps: why its steps
-    are not on the clock of the requests; both empty: without a trace. device_classes: what limits that trace.
+    empty: single requests. device_session: of the trace that the server wrote meanwhile, or that
+    `aaco trace` makes of a decoder; why_no_steps: why its steps are not on the clock of the requests; both empty:
+    without a trace. device_classes: what limits that trace.
     own_tokens: the text of the answers counted by a tokenizer of the user's; null: without.
     """
 

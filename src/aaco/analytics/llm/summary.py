@@ -185,6 +185,11 @@ class Endpoint:
             raise Absent(rate.why_absent)
         return rate.value
 
+    @property
+    def window_tokens(self) -> float:
+        """Return how many tokens of answers came in the steady window. Raise Absent."""
+        return self.rate("output_tokens") * self.window_s
+
 
 def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], load: EndpointLoad | None,
               steps: pa.Table | None = None) -> Endpoint:

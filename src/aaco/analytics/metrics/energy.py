@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.quality.co_tenants import RunDevices
-from aaco.analytics.quality.energy import Power, busy, by_counter, measured_energy, trapezoid
+from aaco.analytics.quality.energy import Power, busy, by_counter, measured_energy, per, trapezoid
 from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
@@ -19,7 +19,7 @@ SOURCE = "trapezoid rule; arXiv:2312.02741 for the sensors' accuracy"
         formula="energy of the run's busy devices / measured time, from the first inference to the last", source=SOURCE)
 def device_power_mean_w(power: Power, measured_spans: MeasuredSpans) -> Estimate:
     """Mean power of the devices that worked, together, while inferences were measured."""
-    return _per(measured_energy(power, measured_spans), measured_spans.wall_ns / 1e9)
+    return per(measured_energy(power, measured_spans), measured_spans.wall_ns / 1e9)
 
 
 @metric(unit="J", better="lower",
@@ -29,7 +29,7 @@ def energy_per_inference_j(power: Power, measured_spans: MeasuredSpans, inferenc
 
     Whole devices: what others did on them is in it, and so is what they take when idle.
     """
-    return _per(measured_energy(power, measured_spans), _made(inference_iters))
+    return per(measured_energy(power, measured_spans), _made(inference_iters))
 
 
 @metric(unit="J", better="lower", formula="energy of the run's busy devices over the measured time / tokens fed in it",
@@ -37,7 +37,7 @@ def energy_per_inference_j(power: Power, measured_spans: MeasuredSpans, inferenc
 def energy_per_token_j(power: Power, measured_spans: MeasuredSpans, inference_iters: pa.Table,
                        tokens_per_inference: int) -> Estimate:
     """The same for one of the identifiers that the input of an inference holds."""
-    return _per(measured_energy(power, measured_spans), _made(inference_iters) * tokens_per_inference)
+    return per(measured_energy(power, measured_spans), _made(inference_iters) * tokens_per_inference)
 
 
 @metric(unit="pct", better="none", formula="100 x energy by samples of power / energy by the device's own counter",
@@ -58,7 +58,3 @@ def _made(inference_iters: pa.Table) -> int:
     """Return every inference of the measured time, also those that statistics leave out: they took their energy too."""
     return int(pc.sum(pc.equal(inference_iters["phase"].cast(pa.string()), "measurement")).as_py() or 0)
 
-
-def _per(energy: Estimate, count: float) -> Estimate:
-    assert energy.low is not None and energy.high is not None
-    return Estimate(energy.value / count, energy.low / count, energy.high / count, energy.method)

@@ -20,6 +20,18 @@ FEWEST = 3
 PHASES = (None, "warmup", "measurement")  # of a process that is measured; None: it loads the model
 
 
+@metric(unit="pct", better="none", source=DRIVER,
+        formula="mean share of the time in which anything ran, of the run's busy devices")
+def device_util_pct(run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
+    """How much of the time the device had work, by its driver, while inferences were measured."""
+    worked = busy(run_devices.events, measured_spans)
+    rows = _rows(run_devices.events, worked)
+    shares = rows.filter(pa.array(inside(rows["t_ns"].to_numpy(), measured_spans)))["gpu_util_pct"].drop_null()
+    if len(shares) < FEWEST:
+        raise Absent(f"{len(shares)} samples of the device's utilization in the measured time, fewer than {FEWEST}")
+    return Estimate(float(pc.mean(shares).as_py()), method=run_devices.of(worked))
+
+
 @metric(unit="pct", better="higher", formula="mean share of SMs that were busy, of the run's busy devices", source=GPM)
 def device_sm_pct(samples: pa.Table, run_devices: RunDevices, measured_spans: MeasuredSpans) -> Estimate:
     """How many of the device's multiprocessors had work, while inferences were measured."""

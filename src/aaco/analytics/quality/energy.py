@@ -1,4 +1,5 @@
-"""Energy from samples of power: the trapezoid over a time, with the limits of its error.
+"""Energy of devices from samples of power: the trapezoid over a time, with the limits of its error; and of the
+processor's packages from their counters.
 
 Four errors widen it. Between two samples the power may step at any moment with equal probability: the trapezoid of a
 step of P watts between samples t seconds apart errs evenly within P t / 2 either way, so with a variance of (P t)^2 /
@@ -26,13 +27,14 @@ from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent, Estimate
 
 SAMPLE = "device_power"  # of the samples table, in W
+PACKAGES = "package_energy"  # of the samples table, in J since the recording began
 FEWEST = 10
 ACCURACY = 0.05
 NORMAL_95 = 1.959964
 # The delay of a sample, measured on an H200: instant power after 98 ms, the driver's mean after 480 ms.
 LAG_NS, MEAN_LAG_NS = 100_000_000, 480_000_000
 LONGEST_GAP = 5  # times the usual distance between samples
-
+COUNTED = "counters of the packages (RAPL), whose own error is not in the interval"
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,48 @@ def trapezoid(at: Ints, watts: Reals, first: float, last: float) -> float:
     between = at[(at > first) & (at < last)]
     times = np.concatenate(([first], between, [last])).astype(float)
     return float(np.trapezoid(np.interp(times, at, watts), times)) / 1e9
+
+
+@dataclass(frozen=True)
+class PackageEnergy:
+    """Joules of all packages of the processor since the recording began, and when they were read, ns, rising."""
+
+    at: Ints
+    joules: Reals
+
+
+def package_energy(samples: pa.Table) -> PackageEnergy:
+    """Return the energy that the processor's packages counted. Raise Absent if it was not sampled or never rose."""
+    rows = samples.filter(pc.equal(samples["name"].cast(pa.string()), PACKAGES))
+    rows = rows.filter(pc.is_valid(rows["t_ns"])).sort_by("t_ns")
+    at, joules = rows["t_ns"].to_numpy(), rows["value"].to_numpy().astype(float)
+    if len(at) < 2:
+        raise Absent("the energy of the processor's packages was not sampled (aaco llm --telemetry)")
+    if not (np.diff(joules) >= 0).all() or joules[-1] == joules[0]:
+        raise Absent("the energy counter of the processor's packages did not rise, or was set back")
+    return PackageEnergy(at, joules)
+
+
+def counted_energy(energy: PackageEnergy, spans: MeasuredSpans) -> Estimate:
+    """Return the joules that the packages counted within the spans: a counter never falls, so that the readings around
+    an end bound it. Raise Absent where it was not read before and after."""
+    if spans.start.min() < energy.at[0] or spans.end.max() > energy.at[-1]:
+        raise Absent("the counter of the processor's packages was not read for as long as requests were measured")
+    value = least = most = 0.0
+    for first, last in zip(spans.start, spans.end, strict=True):
+        inner = np.searchsorted(energy.at, first, "left"), np.searchsorted(energy.at, last, "right") - 1
+        outer = np.searchsorted(energy.at, first, "right") - 1, np.searchsorted(energy.at, last, "left")
+        begin, end = np.interp([first, last], energy.at, energy.joules)
+        value += float(end - begin)
+        least += max(0.0, float(energy.joules[inner[1]] - energy.joules[inner[0]]))
+        most += float(energy.joules[outer[1]] - energy.joules[outer[0]])
+    return Estimate(value, least, most, COUNTED)
+
+
+def per(energy: Estimate, count: float) -> Estimate:
+    """Return an energy divided by what it was spent on."""
+    assert energy.low is not None and energy.high is not None
+    return Estimate(energy.value / count, energy.low / count, energy.high / count, energy.method)
 
 
 def by_counter(gpu_events: pa.Table, device: int) -> tuple[int, int, float]:

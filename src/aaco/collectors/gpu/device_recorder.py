@@ -1,6 +1,6 @@
-"""The process that records the devices of one vendor; device_watch starts and ends it.
+"""The process that records the devices of one vendor, or the processor's packages; device_watch starts and ends it.
 
-python -m aaco.collectors.gpu.device_recorder nvidia|amd FOLDER PERIOD_S
+python -m aaco.collectors.gpu.device_recorder nvidia|amd|packages FOLDER PERIOD_S
 
 It takes the first source that works, writes on stdout that it records, and ends when its stdin does, even if the
 process that started it was killed. A driver that hangs, hangs here, and no other process waits for it.
@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aaco.collectors.gpu import amd_library, amd_sensors, amd_sysfs, amd_tools, nvml
+from aaco.collectors.gpu import amd_library, amd_sensors, amd_sysfs, amd_tools, nvml, package_sampler
 from aaco.collectors.gpu.device_sampler import DeviceSampler
 from aaco.core.errors import StorageError
 from aaco.core.readings import Absent
@@ -41,6 +41,8 @@ SOURCES: dict[str, tuple[DeviceSource, ...]] = {
         *(DeviceSource(tool, partial(amd_tools.why_not, tool),
                        lambda period, raw, tool=tool: amd_tools.AmdToolSampler(tool, raw=raw))  # type: ignore[misc]
           for tool in amd_tools.COMMANDS)),
+    "packages": (DeviceSource(package_sampler.SOURCE, package_sampler.why_not,
+                              lambda period, raw: package_sampler.PackageSampler(period, raw=raw)),),
 }
 
 

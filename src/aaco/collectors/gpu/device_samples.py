@@ -19,9 +19,10 @@ KINDS = {
     "device_power": "W", "sm_pct": "pct", "occupancy_pct": "pct", "tensor_pct": "pct", "dram_pct": "pct",
     "fp32_pct": "pct", "pcie_received": "MiB/s", "pcie_sent": "MiB/s", "nvlink_received": "MiB/s",
     "nvlink_sent": "MiB/s", "xgmi_read_bytes": "bytes", "xgmi_written_bytes": "bytes", "own_sm_pct": "pct",
-    "others_sm_pct": "pct", "own_processes": "1", "own_vram_bytes": "bytes",
+    "others_sm_pct": "pct", "own_processes": "1", "own_vram_bytes": "bytes", "package_energy": "J",
 }
 CODES = {kind: code for code, kind in enumerate(KINDS)}
+HOST = -1  # in place of a device
 PREFIX = "samples-"
 FORMAT = RecordFormat("device samples", "aaco run --telemetry", b"AACODEVS", 1,
                       np.dtype([("t_ns", "<i8"), ("device_id", "<i4"), ("kind", "<u4"), ("value", "<f8")]))
@@ -37,5 +38,6 @@ def parse(raw: Path) -> pa.Table:
     records: Any = FORMAT.read(raw)
     records = records[(records["kind"] < len(KINDS)) & np.isfinite(records["value"])]
     names, units = np.array(list(KINDS)), np.array(list(KINDS.values()))
-    return SAMPLES.build(t_ns=records["t_ns"], device_id=records["device_id"], name=names[records["kind"]],
+    devices = pa.array(records["device_id"].astype(np.int64), mask=records["device_id"] == HOST)
+    return SAMPLES.build(t_ns=records["t_ns"], device_id=devices, name=names[records["kind"]],
                          value=records["value"], unit=units[records["kind"]])

@@ -32,6 +32,7 @@ from aaco.core.readings import Absent
 from aaco.core.tables import replaced
 
 PERIOD_S = 0.1
+PACKAGES = "packages"  # the processor's, in place of a vendor
 READY_S, END_S = 20.0, 5.0  # to open a library starts devices that nobody else uses, which takes up to seconds
 MOST_ACCOUNT_BYTES = 1 << 20
 
@@ -150,6 +151,15 @@ def _count_devices(tables: list[pa.Table]) -> int:
 def _renumber(table: pa.Table, first: int) -> pa.Table:
     """Return the table with its devices numbered from `first` on."""
     return replaced(table, "device_id", pc.add(table["device_id"], first))
+
+
+def why_no_packages(folder: Path) -> str:
+    """Return why the energy of the processor's packages was not recorded; empty if it was, or was not to be."""
+    for path in folder.glob(f"{PACKAGES}.jsonl"):
+        for line in _read_account(path):
+            if line["event"] == "none" and isinstance(line.get("why_not"), dict):
+                return "; ".join(map(str, line["why_not"].values()))
+    return ""
 
 
 def visible(folder: Path) -> dict[str, Any]:

@@ -35,6 +35,10 @@ DISTURBANCES = {"interference": "other load ran on the machine", "shared_device"
 ENDPOINT = (("TTFT, median", "ttft_p50_ms"), ("TTFT, p99", "ttft_p99_ms"), ("TPOT, median", "tpot_p50_ms"),
             ("Latency, median", "request_latency_p50_ms"), ("Output tokens", "output_tokens_per_s"),
             ("Goodput", "goodput_per_s"), ("Failed requests", "request_failure_pct"))
+ENERGY = (("Devices busy", "device_util_pct"), ("Devices' power", "device_power_mean_w"),
+          ("Energy per output token (devices)", "device_energy_per_output_token_j"),
+          ("Processor's power", "package_power_mean_w"),
+          ("Energy per output token (processor)", "package_energy_per_output_token_j"))
 NOTHING = "nothing_to_do"
 NEAR_ROOF = 0.9
 MOST_NAMED = 3  # nodes or kernels that an action acts on
@@ -116,7 +120,8 @@ def figures(explanation: Explanation) -> list[Row]:
         active = readings(explanation, (("GPU active", "gpu_active_ratio"),)) if explanation.trace else ()
         return [*capture.rows(explanation), *active]
     if kind(explanation) == "Endpoint":
-        return list(readings(explanation, ENDPOINT))
+        watched = (explanation.record.get("plan") or {}).get("telemetry")
+        return list(readings(explanation, (*ENDPOINT, *(ENERGY if watched else ()))))
     return [*readings(explanation, (("Mean latency", "latency_mean_ms"), ("Median latency", "latency_p50_ms"))),
             *_by_process(explanation),
             *readings(explanation, (("P99 latency", "latency_p99_ms"), ("Throughput (samples)", "throughput_per_s"),

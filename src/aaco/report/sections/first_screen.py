@@ -25,7 +25,8 @@ OTHER = "other"
 SERVER_UNSEEN = "where the server's time went is not seen from here: record it there, and import the trace"
 DECODER_UNSEEN = "where its time went is not recorded: aaco run MODEL, or aaco trace -- aaco llm MODEL, sees that"
 TRUSTED = ("Quality score", "Clean")
-FIGURES = ("Median latency", "P99 latency", "Throughput (samples)", "Output tokens", "Goodput")
+FIGURES = ("Median latency", "P99 latency", "Throughput (samples)", "Output tokens", "Goodput",
+           "Energy per output token (devices)", "Energy per output token (processor)")
 # What limits a session, by class: the first metric that the verdict rests on is told, as a share of the time.
 SENTENCES: Mapping[str, Mapping[str, str]] = {
     "launch_bound": {"launch_tax_pct": "the GPU waits for kernel launches {} of the time",

@@ -20,7 +20,7 @@ from aaco.core.clocks import ClockOffsets
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
-from aaco.core.tables import replaced
+from aaco.core.tables import GPU_EVENTS, SAMPLES, replaced
 from aaco.profiler.formats.system import smi
 from aaco.tracelake import layout
 
@@ -76,6 +76,19 @@ def said(recordings: Iterable[dict[str, Any] | None]) -> Iterator[str]:
 def devices(session: Session, tier: str | None) -> AbstractContextManager[None]:
     """A block in which the devices that there are get recorded, where anything is to be."""
     return device_watch.recorded(session.folder / layout.DEVICE_RAW) if tier else nullcontext()
+
+
+def devices_and_packages(session: Session, asked: bool) -> AbstractContextManager[None]:
+    """A block in which the devices and the processor's packages get recorded, if the user wants it."""
+    return device_watch.recorded(session.folder / layout.DEVICE_RAW, vendors=[*device_watch.makers(),
+                                 device_watch.PACKAGES]) if asked else nullcontext()
+
+
+def of_devices(session: Session) -> dict[str, Callable[[], pa.Table]]:
+    """Return by name what reads each table of the devices' telemetry. These raise Absent, BadCapture."""
+    folder = session.folder / layout.DEVICE_RAW
+    return {GPU_EVENTS.name: lambda: device_watch.events(folder, smi.gpu_events),
+            SAMPLES.name: lambda: device_watch.samples(folder)}
 
 
 def marks(session: Session, process: int = 0) -> dict[str, str]:

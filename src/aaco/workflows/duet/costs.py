@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from aaco.collectors import energy_counters
-from aaco.collectors.energy_counters import EnergyCounter
+from aaco.collectors.gpu import energy_counters
+from aaco.collectors.gpu.energy_counters import EnergyCounter
 from aaco.core.readings import Absent
 from aaco.runner.duet import ModelSide
 from aaco.runner.job import ON_CUDA
