@@ -298,12 +298,11 @@ def _print_scaling(document: dict[str, Any]) -> None:
 def report(asked: Asked, output: Path | None) -> None:
     """All of it as an HTML page of one file: regressions, nodes, stragglers, heat map, trends, scaling, kernels."""
     from aaco.fleet.overview import overview
-    from aaco.report.renderers import fleet_page
 
     if output is None and sys.stdout.isatty():
         output = Path("fleet.html")
     _answer(overview(asked.lake, asked.choice, asked.fdr, asked.engine), asked.as_json,
-            lambda document: _write_page(fleet_page.render(document, "Fleet"), output))
+            lambda document: _write_page(document, "Fleet", output))
 
 
 @fleet.command()
@@ -319,14 +318,13 @@ def card(paths: tuple[Path, ...], fdr: float, most: int, output: Path | None, as
     Exits with 2 if a bundle is refused; the others are on the card.
     """
     from aaco.fleet import overview
-    from aaco.report.renderers import fleet_page
 
     with talk() as show:
         document = overview.card(paths, fdr, most, show)
     for path, why in document["refused"].items():
         say.aside(f"refused: {path}: {why}", "warning")
     _answer(document, as_json, lambda _: _print_card(document, most) if output is None
-            else _write_page(fleet_page.render(document, "Report card"), output))
+            else _write_page(document, "Report card", output))
     sys.exit(Exit.USAGE if document["refused"] else Exit.FINE)
 
 
@@ -337,9 +335,11 @@ def _answer(document: dict[str, Any], as_json: bool, print_it: Callable[[dict[st
         print_it(document)
 
 
-def _write_page(page: str, output: Path | None) -> None:
+def _write_page(document: dict[str, Any], title: str, output: Path | None) -> None:
     from aaco.core.files import write_atomically
+    from aaco.report.renderers import fleet_page
 
+    page = fleet_page.render(document, title)
     if output in (None, Path("-")):
         say.text(page)
         return

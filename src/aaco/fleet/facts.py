@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from aaco.core.errors import BadBundle, first_line
 from aaco.core.tables.spec import FLAG, INT, REAL, TEXT, TableSpec
@@ -92,6 +91,8 @@ class BundleFacts:
 
 def content(table: pa.Table) -> bytes:
     """Return the bytes of a Parquet file with these facts: the same rows give the same bytes."""
+    import pyarrow.parquet as pq
+
     target = io.BytesIO()
     pq.write_table(table, target, compression="zstd", write_page_checksum=True)
     return target.getvalue()
@@ -99,19 +100,21 @@ def content(table: pa.Table) -> bytes:
 
 def parse(content: bytes, where: str) -> pa.Table:
     """Return the facts of a file's bytes. Raise BadBundle, also for those that a later version wrote."""
+    import pyarrow.parquet as pq
+
     try:
-        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+        table = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
         raise BadBundle(f"{where}: unreadable Parquet: {first_line(error)}", "aaco fleet ingest BUNDLE") from error
     require_version(table.schema.metadata or {}, where)
     return FACTS.conform(table, where)
 
 
-def require_version(stamp: Mapping[bytes, bytes], where: str) -> None:
+def require_version(stamp: Mapping[bytes, bytes], where: str, spec: TableSpec = FACTS) -> None:
     """Raise BadBundle for a file that holds no facts, or those of a later version. stamp: the file's metadata."""
     version = stamp.get(b"aaco.version", b"")
-    if stamp.get(b"aaco.table") != FACTS.name.encode() or not version.isdigit():
+    if stamp.get(b"aaco.table") != spec.name.encode() or not version.isdigit():
         raise BadBundle(f"{where}: no facts of a fleet", "name another --lake")
-    if int(version) > FACTS.version:
-        raise BadBundle(f"{where}: facts of version {int(version)}; this version of aaco reads up to {FACTS.version}",
+    if int(version) > spec.version:
+        raise BadBundle(f"{where}: facts of version {int(version)}; this version of aaco reads up to {spec.version}",
                         "upgrade aaco on this machine")

@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from aaco import __version__
 from aaco.core.errors import AacoError, StorageError, UsageError, first_line
+from aaco.fleet import sql
 from aaco.fleet.lakes import open_store
-from aaco.fleet.scan import LOCAL, Shard, connected
+from aaco.fleet.scan import LOCAL, Shard
 from aaco.fleet.store import Store
 
 HERE = "local"
@@ -57,7 +58,7 @@ class RayEngine:
     @contextmanager
     def maps(self, lake: Store, shard: Shard) -> Iterator[RayMaps]:
         """Join or start the cluster for the time of a question. Raise Missing without Ray, StorageError."""
-        with self._joined() as ray, connected() as connection:
+        with self._joined() as ray, sql.connected() as connection:
             yield RayMaps(connection, ray, lake, shard, self._task)
 
     @contextmanager

@@ -73,6 +73,7 @@ def _optimal(sums: Reals, penalty: float) -> Ints:
     best = np.full((count, width + 1), np.inf)
     best[:, 0] = -penalty  # the first segment costs no cut
     origin = np.zeros((count, width + 1), np.int64)
+    windows = np.arange(count)
     corner = np.einsum("nii->ni", sums)
     for end in range(LEAST, width + 1):
         begins = np.concatenate(([0], np.arange(LEAST, end - LEAST + 1)))
@@ -80,7 +81,7 @@ def _optimal(sums: Reals, penalty: float) -> Ints:
         block = corner[:, [end]] - 2 * sums[:, begins, end] + corner[:, begins]
         total = best[:, begins] + lengths - block / lengths + penalty
         chosen = total.argmin(axis=1)
-        best[:, end] = np.take_along_axis(total, chosen[:, None], axis=1)[:, 0]
+        best[:, end] = total[windows, chosen]
         origin[:, end] = begins[chosen]
     return origin
 
