@@ -112,6 +112,25 @@ def scaling_of(table: pa.Table) -> dict[str, Any]:
             for row in rows if row["numbers"] < 2 or row["devices_used"] is None]})
 
 
+def health(lake: Place, choice: FleetFilter | None = None, engine: Engine = LOCAL) -> dict[str, Any]:
+    """Return the devices of each node that were too hot or held down in a session, the worst first."""
+    return health_of(ask(lake, lambda scan: scan.run("device_health"), choice or FleetFilter(), engine=engine))
+
+
+def health_of(table: pa.Table) -> dict[str, Any]:
+    """Return the same of the table of queries/reduce/device_health.sql."""
+    rows = table.to_pylist()
+    watched, absent = [row for row in rows if row["why_absent"] is None], Counter[str]()
+    for row in rows:
+        if row["why_absent"] is not None:
+            absent[row["why_absent"]] += row["sessions"]
+    return document({
+        "devices": len(watched),
+        "unhealthy": [{name: row[name] for name in ("node", "device", "device_id", "sessions", "unhealthy")}
+                      | row["worst"] for row in watched if row["unhealthy"]],
+        "absent": [{"why_absent": why, "sessions": count} for why, count in sorted(absent.items())]})
+
+
 def trend(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR,
           engine: Engine = LOCAL) -> dict[str, Any]:
     """Return where each group of comparable sessions is heading: Theil and Sen's slope, Mann and Kendall's test, and

@@ -23,6 +23,9 @@ KERNELS = pa.list_(pa.field("element", pa.struct([
     ("family", pa.string()), ("kernel_name", pa.string()), ("calls", pa.int64()), ("total_ns", pa.int64())])))
 DEVICE_TIMES = pa.list_(pa.field("element", pa.struct([
     ("capture", pa.int64()), ("device_id", pa.int64()), ("rank", pa.int64()), ("own_ns", pa.float64())])))
+LABELS = pa.list_(pa.field("element", pa.struct([("name", pa.string()), ("value", pa.string())])))
+HEALTH = pa.list_(pa.field("element", pa.struct([
+    ("device_id", pa.int64()), ("state", pa.string()), ("evidence", pa.string())])))
 FACTS = TableSpec("fleet_facts", "facts.parquet", "One row per session of the fleet.", {
     "session_id": (TEXT, "the session's id, unique over machines"),
     "time_ns": (INT, "when it was created, by its node's clock, since the epoch"),
@@ -57,10 +60,15 @@ FACTS = TableSpec("fleet_facts", "facts.parquet", "One row per session of the fl
     "straggler": (INT, "place in device_times of the device that the others wait for throughout"),
     "straggler_pct": (REAL, "share of the time that this takes"),
     "why_no_straggler": (TEXT, "the reason if none is named"),
-}, never_null=("session_id", "time_ns", "month", "fingerprint"), version=2)
+    "labels": (LABELS, "what a scheduler calls the work: job, partition, pod, ...; null: recorded before version 3"),
+    "why_no_labels": (TEXT, "the reason if there are none"),
+    "health": (HEALTH, "each device's state by its telemetry, with the evidence; null: recorded before version 3"),
+    "why_no_health": (TEXT, "the reason if there is none"),
+}, never_null=("session_id", "time_ns", "month", "fingerprint"), version=3)
 # The columns that a version added. Of rows of an earlier version they are null.
 ADDED = {2: ("fp32_flops", "dram_bytes_per_s", "devices_used", "why_no_devices_used", "device_times",
-             "why_no_device_times", "straggler", "straggler_pct", "why_no_straggler")}
+             "why_no_device_times", "straggler", "straggler_pct", "why_no_straggler"),
+         3: ("labels", "why_no_labels", "health", "why_no_health")}
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ JUDGES = "scipy.special"  # all answers need it: 0.15 s of import, in which Duck
 # What each question reduces, and what a map is made of itself.
 REDUCES = {"residuals": "levels", "processes": "process_lags", "kernels": "kernel_sums", "metrics": "metric_names",
            "unmeasured": "unmeasured_sessions", "scaling": "throughputs", "per_ceiling": "throughputs",
-           "device_skews": "device_times"}
+           "device_skews": "device_times", "device_health": "device_health", "descriptions": "descriptions"}
 MADE_OF = {"levels": "measured", **dict.fromkeys(("measured", "process_lags", "unmeasured_sessions", "throughputs",
                                                   "device_times"), "session_facts")}
 UNREADABLE = (duckdb.IOException, duckdb.InvalidInputException, duckdb.BinderException, duckdb.ConversionException)
@@ -43,15 +43,23 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class FleetFilter:
-    """Which sessions: of this model, this device; None for all."""
+    """Which sessions: of this model, this device, with all of these labels; None and () for all."""
 
     model: str | None = None
     device: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def terms(self) -> dict[str, str]:
-        """Return the columns that are restricted, with their values."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        """Return the columns of files that are restricted, with their values."""
+        return {name: value for name in ("model", "device") if (value := getattr(self, name)) is not None}
+
+    @property
+    def condition(self) -> str:
+        """Return which sessions these are, in SQL."""
+        return " AND ".join(["true", *(f"{name} = {sql.quoted(value)}" for name, value in self.terms.items()), *(
+            f"list_contains(labels, {{'name': {sql.quoted(name)}, 'value': {sql.quoted(value)}}})"
+            for name, value in self.labels)])
 
 
 @dataclass(frozen=True)
@@ -177,12 +185,12 @@ def _ask(lake: Store, state: LakeState, question: Callable[[Scan], Answer], choi
 
 
 def shard_of(state: LakeState, manifest: LakeManifest, choice: FleetFilter, metric: str) -> Shard:
-    """Return the files that may hold matching sessions. What was summed over files holds while no session is retired.
-    """
+    """Return the files that may hold matching sessions. What was summed over files holds where all of a file's sessions
+    are asked for, and none is retired."""
     matching = [file for file in manifest.files
                 if all(getattr(file, name) == value for name, value in choice.terms.items())]
     held = {file.path: file.rows for file in matching} | {landing_file(sha256): 1 for _, sha256 in state.pending}
-    sums = None if state.retired else manifest.sums
+    sums = None if state.retired or choice.labels else manifest.sums
     return Shard(held, sorted(state.retired), choice, metric, sums,
                  frozenset(file.path for file in matching if file.summed and sums))
 
@@ -199,9 +207,8 @@ def _open(connection: Any, lake: Store, shard: Shard, view: str) -> None:
     expected = sum(shard.files.values())
     if rows != expected:
         raise BadBundle(f"{lake.name}: {rows:,} sessions in files that were written with {expected:,}", FIX)
-    terms = "".join(f" AND {name} = {sql.quoted(value)}" for name, value in shard.choice.terms.items())
     connection.execute(f"CREATE VIEW {view} AS SELECT * FROM all_{view} WHERE session_id NOT IN "
-                       f"(SELECT session_id FROM retired){terms}")
+                       f"(SELECT session_id FROM retired) AND {shard.choice.condition}")
 
 
 def _open_sums(connection: Any, lake: Store, shard: Shard) -> None:
