@@ -1781,6 +1781,8 @@ MUTATIONS = [
      "tests/unit/test_series.py::test_memory_is_that_of_the_noise_whatever_steps_are_in_it"),
     ("governance/changepoints/segmentation.py", "- block / lengths + penalty",
      "- block / lengths", "tests/property/test_series.py::test_the_cuts_of_a_window_are_the_best_of_all"),
+    ("governance/changepoints/segmentation.py", "series[owner][1] for owner, _ in part", "series[0][1] for _ in part",
+     "tests/unit/test_series.py::test_several_series_have_the_courses_that_each_has_alone"),
     ("governance/changepoints/segmentation.py", "max(1, width // 2)", "2 * width",
      "tests/property/test_series.py::test_windows_cover_the_series"),
     ("governance/changepoints/steps.py", "step = self.innovations[at] + keep *",

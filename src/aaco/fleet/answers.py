@@ -79,6 +79,7 @@ def top(lake: Place, choice: FleetFilter | None = None, fdr: float = FDR, most: 
     """Return what to look at first: slow nodes, processes that lag in their session, devices that are slower than the
     others of their session, the longest kernels."""
     def question(scan: Scan) -> dict[str, pa.Table]:
+        scan.read_once()
         return {name: scan.run(name) for name in TOP}
 
     return top_of(ask(lake, question, choice or FleetFilter(), engine=engine), fdr, most)
@@ -191,6 +192,8 @@ def _with_residuals(lake: Place, metric: str, choice: FleetFilter | None, engine
                     *names: str) -> dict[str, pa.Table]:
     """Return the same, and the tables of other queries, all of one state of the lake."""
     def question(scan: Scan) -> tuple[dict[str, pa.Table], list[str]]:
+        if names:
+            scan.read_once()
         tables = {name: scan.run(name) for name in ("residuals", *names)}
         return tables, [] if tables["residuals"].num_rows else scan.run("metrics")["metric"].to_pylist()
 
@@ -310,7 +313,7 @@ def _group_trend(rows: pa.Table) -> dict[str, Any]:
 def _changes(parts: Sequence[pa.Table], fdr: float) -> list[dict[str, Any]]:
     """Return where the level of each group changed, with the false discoveries kept to a share `fdr` over all groups;
     a group without a change counts as one test that found nothing."""
-    courses = [_course(rows) for rows in parts]
+    courses = _courses([rows["level"].to_numpy() for rows in parts])
     tests = [max(len(changed), 1) for changed, _ in courses]
     p = [change.p_value for changed, _ in courses for change in changed or (NO_CHANGE,)]
     q = np.split(fleet.q_values(np.array(p, np.float64)), np.cumsum(tests, dtype=np.int64))[:-1]
@@ -319,11 +322,16 @@ def _changes(parts: Sequence[pa.Table], fdr: float) -> list[dict[str, Any]]:
             for (changed, why), rows, own in zip(courses, parts, q, strict=True)]
 
 
-def _course(rows: pa.Table) -> tuple[tuple[Change, ...], str]:
-    try:
-        return changes.course(rows["level"].to_numpy()).changes, ""
-    except Absent as reason:
-        return (), str(reason)
+def _courses(levels: Sequence[Any]) -> list[tuple[tuple[Change, ...], str]]:
+    """Return the changes of each series of levels, or why there can be none."""
+    reasons: dict[int, str] = {}
+    for number, values in enumerate(levels):
+        try:
+            changes.checked(values)
+        except Absent as reason:
+            reasons[number] = str(reason)
+    found = iter(changes.courses([values for number, values in enumerate(levels) if number not in reasons]))
+    return [((), reasons[number]) if number in reasons else (next(found).changes, "") for number in range(len(levels))]
 
 
 def _changed(change: Change, rows: pa.Table, q: float) -> dict[str, Any]:

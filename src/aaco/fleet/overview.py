@@ -55,6 +55,7 @@ def _overview(lake: Place, choice: FleetFilter, fdr: float, most: int,
               engine: Engine = LOCAL, more: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, pa.Table]]:
     """Return the overview, and the tables that it was made of and some more, by the names of their queries."""
     def question(scan: Scan) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        scan.read_once()
         begun = {name: scan.begin(name) for name in (*ASKED, *more)}
         residuals = begun["residuals"].result()
         # These need no other table: they are computed while the other queries run.

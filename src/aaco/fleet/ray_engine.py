@@ -89,6 +89,9 @@ class RayMaps:
         self._task = ray.remote(max_retries=RETRIES)(task)
         self._tables: dict[str, pa.Table] = {}
 
+    def read_once(self) -> None:
+        """Do nothing: each map is a task of its own."""
+
     def provide(self, name: str) -> None:
         """Make the table of a map from what its tasks give. Raise what a task raises, StorageError where it is lost."""
         if name in self._tables:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 ARROW_SCHEMA = "ARROW:schema"  # where Arrow keeps a file's columns, in the file's own metadata
+SHARED = "session_facts"  # most maps are made of it
 KERNEL_SUMS = "kernel_sums"  # the one map that is made of more than facts
 JUDGES = "scipy.special"  # all answers need it: 0.15 s of import, in which DuckDB already computes
 # What each question reduces, and what a map is made of itself.
@@ -36,7 +37,7 @@ REDUCES = {"residuals": "levels", "processes": "process_lags", "kernels": "kerne
            "unmeasured": "unmeasured_sessions", "scaling": "throughputs", "per_ceiling": "throughputs",
            "device_skews": "device_times", "device_health": "device_health", "descriptions": "descriptions"}
 MADE_OF = {"levels": "measured", **dict.fromkeys(("measured", "process_lags", "unmeasured_sessions", "throughputs",
-                                                  "device_times"), "session_facts")}
+                                                  "device_times"), SHARED)}
 UNREADABLE = (duckdb.IOException, duckdb.InvalidInputException, duckdb.BinderException, duckdb.ConversionException)
 Answer = TypeVar("Answer")
 
@@ -85,6 +86,9 @@ class Maps(Protocol):
     def provide(self, name: str) -> None:
         """Make the table of queries/map/NAME.sql there, if it is not."""
 
+    def read_once(self) -> None:
+        """Keep what several maps are made of. Of one map alone fewer columns are read."""
+
 
 class Engine(Protocol):
     """Where maps run."""
@@ -98,6 +102,10 @@ class Scan:
 
     def __init__(self, maps: Maps, beside: Executor) -> None:
         self._maps, self._beside = maps, beside
+
+    def read_once(self) -> None:
+        """Prepare for several questions: files are then opened once for all of them."""
+        self._maps.read_once()
 
     def run(self, name: str) -> pa.Table:
         """Return the answer of queries/reduce/NAME.sql."""
@@ -119,6 +127,11 @@ class LocalMaps:
         self.connection = connection
         self._lake, self._shard = lake, shard
         self._there: set[str] = set()
+        self._views = {SHARED}
+
+    def read_once(self) -> None:
+        """Make what several maps are made of a table. A view of it reads only the columns that one map needs."""
+        self._views.clear()
 
     def provide(self, name: str) -> None:
         """Make the table of queries/map/NAME.sql, once: reading files is what takes the time."""
@@ -128,7 +141,8 @@ class LocalMaps:
             self.provide(MADE_OF[name])
         if name == KERNEL_SUMS:
             _open_sums(self.connection, self._lake, self._shard)
-        self.connection.execute(f"CREATE TEMP TABLE {name} AS {sql.text(f'map/{name}')}")
+        kind = "VIEW" if name in self._views else "TABLE"
+        self.connection.execute(f"CREATE TEMP {kind} {name} AS {sql.text(f'map/{name}')}")
         self._there.add(name)
 
 

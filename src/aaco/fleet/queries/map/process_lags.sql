@@ -7,5 +7,6 @@ WITH processes AS (
 )
 SELECT session_id, model, device, backend, fingerprint, several_devices, node, sample.process AS process,
        len(asked) AS processes,
-       ln(sample.value) - list_median([ln(other.value) FOR other IN asked IF other.process <> sample.process]) AS residual
+       ln(sample.value) - list_median([ln(other.value) FOR other IN asked IF other.process <> sample.process])
+       AS residual
 FROM processes

@@ -1,5 +1,5 @@
--- The worst state of each device of each node, of the latest session in which it had that, and in how many sessions it was
--- not healthy. Of sessions without telemetry: why.
+-- The worst state of each device of each node, of the latest session in which it had that, and in how many sessions it
+-- was not healthy. Of sessions without telemetry: why.
 WITH ranked AS (
     SELECT *, CASE state WHEN 'critical' THEN 2 WHEN 'degraded' THEN 1 WHEN 'healthy' THEN 0 END AS severity
     FROM device_health
