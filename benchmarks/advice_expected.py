@@ -5,9 +5,9 @@
 Of every recorded change the trace before it is imported with its step time without a profiler. The track record is
 learned of all other families of workloads, and the expected gain and its 90 % interval come from it. So does the advice
 of the before's session. An alternative whose kinds of changes are all advised has the place of the first of them; what
-is not advised has none, and nothing is promised of it. A table and the claims are printed; the exit code is 1 where a
-bar is missed. --write also learns the record of all changes and writes the one that ships,
-src/aaco/analytics/advice/residuals.json.
+is not advised has none, and nothing is promised of it. A larger batch is looked at up to the one that was recorded. A
+table and the claims are printed; the exit code is 1 where a bar is missed. --write also learns the record of all
+changes and writes the one that ships, src/aaco/analytics/advice/residuals.json.
 
 The changes are those of $AACO_CAPTURES/pairs (default ../shared/data) and of tests/captures/torch_changes, or of the
 folder that AACO_CHANGES names. Times of a process that had used a profiler are left out.
@@ -55,6 +55,7 @@ TABLE = ROOT / "src/aaco/analytics/advice/residuals.json"
 RECORDED = ROOT / "tests/captures/torch_changes"
 NO_GAIN = 1.02  # times as fast
 NEAR_BEST = 0.9  # of the best gain
+FLOOR_HOLDS = 0.98  # of a floor: a shorter time after a change breaks it
 MOST_ERROR = 0.25  # of the log of a gain, in the median
 FIRST = 3
 # Programs of one kind of model, by the first name here that a workload's begins with; others are their own family.
@@ -73,9 +74,12 @@ class ReadSession:
     readings: Mapping[str, Reading]
     facts: FactValues
 
-    def advised(self, record: TrackRecord) -> list[str]:
-        """Return the kinds of changes that are advised by this record, best first."""
-        floors = floors_of(self.work, self.step, record, "", self.facts)
+    def advised(self, record: TrackRecord, most_samples: float) -> list[str]:
+        """Return the kinds of changes that are advised by this record, best first.
+
+        most_samples: in a step, times as many as before: what a still larger batch gains was not recorded.
+        """
+        floors = floors_of(self.work, self.step, record, "", self.facts, most_samples)
         advised, _ = bounded(gaining(self.readings, self.facts, floors), floors)
         return [advice.mechanism for advice in advised]
 
@@ -99,6 +103,7 @@ class TriedChange:
     recorded: RecordedChange | None
     why_absent: str = ""
     session: ReadSession | None = None
+    samples: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -120,8 +125,11 @@ class JudgedChange:
 
     @property
     def covered(self) -> bool | None:
-        """Whether the interval holds what was measured."""
-        return self.expected.low <= self.tried.gain <= self.expected.high if self.expected else None
+        """Whether the interval holds what was measured. An end at the ceiling holds what the floor allows."""
+        if not self.expected:
+            return None
+        end = self.expected.high / (FLOOR_HOLDS if self.expected.high == self.ceiling else 1.0)
+        return self.expected.low <= self.tried.gain <= end
 
 
 def family(workload: str) -> str:
@@ -140,7 +148,7 @@ def tried(workload: str, before: str, change: dict[str, Any], name: str, session
     except Absent as reason:
         why = str(reason)
     return TriedChange(family(workload), before, name, mechanisms, step, least, change["speedup"],
-                       change.get("expected") == "no gain", alternatives, recorded, why, session)
+                       change.get("expected") == "no gain", alternatives, recorded, why, session, samples)
 
 
 def _recorded(workload: str, before: str, name: str, mechanisms: tuple[str, ...], work: StepWork, step: StepTime,
@@ -185,7 +193,9 @@ def judged(changes: Sequence[TriedChange]) -> list[JudgedChange]:
                                         if change.recorded and change.family != name])
               for name in {change.family for change in changes}}
     sessions = {change.before: (change.session, others[change.family]) for change in changes if change.session}
-    advised = {before: session.advised(record) for before, (session, record) in sessions.items()}
+    samples = {name: max(change.samples for change in changes if change.before == name) for name in sessions}
+    advised = {before: session.advised(record, samples[before] if samples[before] > 1 else math.inf)
+               for before, (session, record) in sessions.items()}
     return [replace(_judged(change, others[change.family]), place=_place(change, advised.get(change.before, [])))
             for change in changes]
 

@@ -1457,6 +1457,509 @@ def written_norms(at: Place) -> list[Side]:
     ]
 
 
+@before("language_training", training=True)
+def language_training(at: Place) -> list[Side]:
+    """A causal language model of 8 layers trains on 8 x 512 tokens, bf16 autocast, attention written out, AdamW."""
+    batch, length, width, words = at.pick(8, 2), at.pick(512, 8), at.pick(768, 32), at.pick(32_000, 64)
+
+    def make(batch: int = batch, attention: str = "written out", how: Mapping[str, Any] = FOREACH,
+             compiled: bool = False) -> Step:
+        later = torch.ones(length, length, dtype=torch.bool, device=at.device).triu(1)
+
+        def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            scores = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).masked_fill(later, float("-inf"))
+            return scores.softmax(-1) @ v
+        attend = written_out if attention == "written out" else causal_attention
+        model = nn.ModuleDict({"embedding": at.build(nn.Embedding, words, width),
+                               "blocks": at.build(Stack, at.pick(8, 2), width, at.pick(12, 2), attend),
+                               "head": at.build(nn.Linear, width, words, bias=False)})
+        blocks = at.compiled(model["blocks"]) if compiled else model["blocks"]
+        tokens = at.integers(words, batch, length + 1)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                logits = model["head"](blocks(model["embedding"](tokens[:, :-1])))
+            return F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": batch, "attention": "written out"}),
+        Side("fused_attention", partial(make, attention="fused"), ("attention_fusion",), {"attention": "fused"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "blocks"}),
+        Side("larger_batch", partial(make, batch=2 * batch), ("larger_batch",), {"batch": 2 * batch}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("retrieval_scores")
+def retrieval_scores(at: Place) -> list[Side]:
+    """64 queries, one after another, are scored against a million vectors and the best 32 kept, fp32 with TF32 off."""
+    vectors, queries, width = at.pick(1_000_000, 100), at.pick(64, 4), at.pick(128, 8)
+
+    def make(at_once: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        known, asked = at.randn(vectors, width, dtype=dtype), at.randn(queries, width, dtype=dtype)
+
+        def step() -> torch.Tensor:
+            if at_once:
+                return (asked @ known.T).topk(at.pick(32, 4), -1).values
+            return torch.stack([(known @ query).topk(at.pick(32, 4)).values for query in asked])
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "queries": "one by one"}, tf32=False),
+        Side("one_product", partial(make, at_once=True), ("loop_to_batched_op",), {"queries": "at once"}, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products with a vector"}, useless=True, tf32=True),
+    ]
+
+
+class SeparableBlock(nn.Module):
+    """An inverted bottleneck: widen, convolve each channel by itself, narrow."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        inner = 4 * width
+        self.path = nn.Sequential(nn.Conv2d(width, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.Hardswish(),
+                                  nn.Conv2d(inner, inner, 5, padding=2, groups=inner, bias=False),
+                                  nn.BatchNorm2d(inner), nn.Hardswish(), nn.Conv2d(inner, width, 1, bias=False),
+                                  nn.BatchNorm2d(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add what the path makes of the input."""
+        return x + self.path(x)
+
+
+@before("separable_segmentation")
+def separable_segmentation(at: Place) -> list[Side]:
+    """A network of depthwise separable convolutions segments 8 pictures of 256 x 256, fp32 with TF32 convolutions."""
+    def make(dtype: torch.dtype = FP32, layout: torch.memory_format = torch.contiguous_format,
+             wrap: Wrap = as_is) -> Step:
+        width, side = at.pick(48, 4), at.pick(256, 16)
+        blocks = [at.build(SeparableBlock, width) for _ in range(at.pick(10, 2))]
+        model = nn.Sequential(at.build(nn.Conv2d, 3, width, 3, 1, 1), *blocks, at.build(nn.Conv2d, width, 20, 1))
+        model = model.to(dtype).eval().to(memory_format=layout)
+        pictures = at.randn(at.pick(8, 2), 3, side, side, dtype=dtype).to(memory_format=layout)
+        return wrap(lambda: model(pictures))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "layout": "nchw"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+@before("policy_rollout")
+def policy_rollout(at: Place) -> list[Side]:
+    """A policy of three layers acts 32 times in 16 simulated worlds, fp32; each observation comes from the host."""
+    full, acts, width = at.pick(16, 2), at.pick(32, 3), at.pick(256, 16)
+
+    def make(worlds: int = full, pinned: bool = False, dtype: torch.dtype = FP32, graph: bool = False) -> Step:
+        layers = [nn.Linear(width, width, device=at.device, dtype=dtype) for _ in range(3)]
+        policy = nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
+        observed = torch.randn(worlds, width).to(dtype)
+        observed = observed.pin_memory() if pinned else observed
+        seen = torch.zeros(worlds, width, device=at.device, dtype=dtype)
+        act = graphed(lambda: policy(seen).argmax(-1)) if graph else lambda: policy(seen).argmax(-1)
+
+        def step() -> torch.Tensor:
+            for _ in range(acts):
+                seen.copy_(observed, non_blocking=pinned)
+                actions = act()
+                actions.tolist()  # the worlds go on with them, on the host
+            return actions.float()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "worlds": full, "observations": "from the host"}),
+        Side("more_worlds", partial(make, worlds=16 * full), ("larger_batch",), {"worlds": 16 * full}, samples=16,
+             same_output=False, note="other batch"),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "the policy"}, gpu_only=True),
+        Side("pinned_observations", partial(make, pinned=True), ("pinned_copies",), {"observations": "pinned"},
+             useless=True, gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+    ]
+
+
+@before("speech_encoder")
+def speech_encoder(at: Place) -> list[Side]:
+    """A speech encoder reads one recording of 1,500 frames: 2 convolutions, 12 layers, fp32 with TF32 off."""
+    frames, width = at.pick(1500, 16), at.pick(768, 32)
+
+    def make(batch: int = 1, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        ears = nn.Sequential(at.build(nn.Conv1d, 80, width, 3, padding=1, dtype=dtype), nn.GELU(),
+                             at.build(nn.Conv1d, width, width, 3, stride=2, padding=1, dtype=dtype), nn.GELU()).eval()
+        model = at.build(Stack, at.pick(12, 2), width, at.pick(12, 2), dtype=dtype).eval()
+        spectra = at.randn(batch, 80, 2 * frames, dtype=dtype)
+        return wrap(lambda: model(ears(spectra).transpose(1, 2)))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": 1}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("batch_4", partial(make, batch=4), ("larger_batch",), {"batch": 4}, useless=True, samples=4,
+             same_output=False, note="other batch", tf32=False),
+    ]
+
+
+@before("scan_inference")
+def decaying_scan(at: Place) -> list[Side]:
+    """A linear recurrence runs over 256 positions of 8 sequences, one position after another, fp32 with TF32 off."""
+    length, channels = at.pick(256, 8), at.pick(512, 8)
+
+    def make(batch: int = 8, as_product: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        decay = torch.linspace(0.5, 0.95, channels, device=at.device)
+        x = at.randn(batch, length, channels, dtype=dtype)
+        apart = torch.arange(length, device=at.device)
+        apart = apart[:, None] - apart[None, :]
+        weights = torch.where(apart >= 0, decay[:, None, None] ** apart.clamp(min=0), 0.0).to(dtype)
+        rate = decay.to(dtype)
+
+        def step() -> torch.Tensor:
+            if as_product:
+                return (weights @ x.permute(2, 1, 0)).permute(2, 1, 0)
+            state, states = torch.zeros_like(x[:, 0]), []
+            for position in range(length):
+                state = state * rate + x[:, position]
+                states.append(state)
+            return torch.stack(states, 1)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "positions": "one by one"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("one_product", partial(make, as_product=True), ("loop_to_batched_op",), {"positions": "at once"},
+             tf32=False),
+        Side("batch_64", partial(make, batch=64), ("larger_batch",), {"batch": 64}, samples=8, same_output=False,
+             note="other batch", tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("gan_training", training=True)
+def picture_gan(at: Place) -> list[Side]:
+    """Two convolution networks train against each other on 64 pictures of 64 x 64, TF32 convolutions, Adam as loops."""
+    full, width = at.pick(64, 2), at.pick(64, 4)
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, autocast: bool = False,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        maker = nn.Sequential(nn.ConvTranspose2d(64, 4 * width, 8), nn.ReLU(),
+                              nn.ConvTranspose2d(4 * width, 2 * width, 4, 2, 1), nn.ReLU(),
+                              nn.ConvTranspose2d(2 * width, width, 4, 2, 1), nn.ReLU(),
+                              nn.ConvTranspose2d(width, 3, 4, 2, 1), nn.Tanh())
+        judge = nn.Sequential(nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(width, 2 * width, 4, 2, 1),
+                              nn.LeakyReLU(0.2), nn.Conv2d(2 * width, 4 * width, 4, 2, 1), nn.LeakyReLU(0.2),
+                              nn.Conv2d(4 * width, 1, 8))
+        maker, judge = (model.to(at.device, memory_format=layout) for model in (maker, judge))
+        real = at.randn(batch, 3, 64, 64).to(memory_format=layout)
+        seeds = at.randn(batch, 64, 1, 1)
+        optimizers = [adam(maker, how), adam(judge, how)]
+
+        def loss_of(pictures: torch.Tensor, wanted: float) -> torch.Tensor:
+            judged = judge(pictures).flatten().float()
+            return F.binary_cross_entropy_with_logits(judged, torch.full_like(judged, wanted))
+
+        def step() -> torch.Tensor:
+            with at.autocast(autocast):
+                made = maker(seeds)
+                judged = loss_of(real, 1.0) + loss_of(made.detach(), 0.0)
+            optimizers[1].zero_grad(set_to_none=True)
+            judged.backward()
+            optimizers[1].step()
+            with at.autocast(autocast):
+                fooled = loss_of(made, 1.0)
+            optimizers[0].zero_grad(set_to_none=True)
+            fooled.backward()
+            optimizers[0].step()
+            return (judged + fooled).detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "optimizer": "AdamW, loops"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "AdamW, fused"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions had it"}, useless=True, tf32=True),
+    ]
+
+
+@before("detection_boxes")
+def overlapping_boxes(at: Place) -> list[Side]:
+    """Of 2,000 boxes the best are kept and those that overlap them dropped, 64 in turn; the host reads each, fp32."""
+    boxes, kept = at.pick(2000, 40), at.pick(64, 4)
+
+    def make(read: bool = True, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        corner, size = at.randn(boxes, 2).abs() * 300, at.randn(boxes, 2).abs() * 60 + 8
+        corner, end = corner.to(dtype), (corner + size).to(dtype)
+        scores = at.randn(boxes).abs().to(dtype)
+
+        def step() -> torch.Tensor:
+            extent = (end - corner).prod(-1)
+            shared = (torch.minimum(end[:, None], end) - torch.maximum(corner[:, None], corner)).clamp(min=0).prod(-1)
+            overlaps = shared / (extent[:, None] + extent - shared) > 0.5
+            left, best = scores.clone(), []
+            for _ in range(kept):
+                if read:
+                    first = left.argmax().item()
+                    dropped = overlaps[first]
+                else:
+                    first = left.argmax(keepdim=True)
+                    dropped = overlaps.index_select(0, first)[0]
+                best.append(left[first].reshape(1))
+                left = left.masked_fill(dropped, -1.0)
+            return torch.cat(best)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "reads": "each box"}),
+        Side("not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}),
+        Side("to_graph", partial(make, read=False, wrap=graphed), ("remove_syncs", "graph"),
+             {"reads": "none", "graph": True}, gpu_only=True),
+        Side("to_fp16", partial(make, dtype=torch.float16), ("narrower_types",), {"precision": "fp16"}, useless=True,
+             same_output=False, note="other boxes overlap"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no product"}, useless=True, tf32=True),
+    ]
+
+
+@before("contrastive_training", training=True)
+def contrastive_training(at: Place) -> list[Side]:
+    """Two small encoders learn to agree on 128 pairs, fp32 with TF32 off, AdamW for lists."""
+    full, width, length = at.pick(128, 4), at.pick(512, 32), at.pick(64, 4)
+
+    def make(batch: int = full, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             compiled: bool = False) -> Step:
+        model = nn.ModuleList([at.build(Stack, at.pick(4, 1), width, at.pick(8, 2)) for _ in range(2)])
+        encoders = [at.compiled(encoder) if compiled else encoder for encoder in model]
+        inputs = [at.randn(batch, length, width) for _ in range(2)]
+        pairs = torch.arange(batch, device=at.device)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                left, right = (F.normalize(encoder(x).mean(1).float(), dim=-1)
+                               for encoder, x in zip(encoders, inputs, strict=True))
+            return F.cross_entropy(20 * left @ right.T, pairs)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "encoders"}, tf32=False),
+    ]
+
+
+@before("model_ensemble")
+def model_ensemble(at: Place) -> list[Side]:
+    """Sixteen small networks answer the same 256 rows one after another, and the mean is taken, fp32 with TF32 off."""
+    rows, width, models = at.pick(256, 8), at.pick(256, 16), at.pick(16, 3)
+
+    def make(rows: int = rows, at_once: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        first, second = (at.randn(models, width, width, dtype=dtype) / math.sqrt(width) for _ in range(2))
+        x = at.randn(rows, width, dtype=dtype)
+
+        def step() -> torch.Tensor:
+            if at_once:
+                return torch.bmm(F.silu(torch.bmm(x.expand(models, -1, -1), first)), second).mean(0)
+            return torch.stack([F.silu(x @ up) @ down for up, down in zip(first, second, strict=True)]).mean(0)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "models": "one by one"}, tf32=False),
+        Side("at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"models": "at once"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("more_rows", partial(make, rows=8 * rows), ("larger_batch",), {"rows": 8 * rows}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("small_systems")
+def small_systems(at: Place) -> list[Side]:
+    """Filters of 64 sensors are updated one after another: small products and an inverse each, fp32 with TF32 off."""
+    sensors, size = at.pick(64, 3), at.pick(32, 4)
+
+    def make(at_once: bool = False, wrap: Wrap = as_is) -> Step:
+        moved = at.randn(sensors, size, size) / math.sqrt(size)
+        spread = torch.eye(size, device=at.device).expand(sensors, size, size) * 2
+        noise, seen = torch.eye(size, device=at.device), at.randn(sensors, size, 1)
+
+        def update(motion: torch.Tensor, covariance: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            predicted = motion @ covariance @ motion.mT + noise
+            gain = predicted @ torch.linalg.inv_ex(predicted + noise).inverse
+            return gain @ value
+
+        def step() -> torch.Tensor:
+            if at_once:
+                return update(moved, spread, seen)
+            return torch.stack([update(moved[number], spread[number], seen[number]) for number in range(sensors)])
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "sensors": "one by one"}, tf32=False),
+        Side("at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"sensors": "at once"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+    ]
+
+
+@before("heat_grid")
+def heat_volume(at: Place) -> list[Side]:
+    """Heat spreads through a volume of 256 points a side for 4 short times, fp32, as passes over slices."""
+    side = at.pick(256, 8)
+
+    def make(dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        start = at.randn(side, side, side, dtype=dtype)
+
+        def step() -> torch.Tensor:
+            heat = start
+            for _ in range(4):
+                inner = heat[1:-1, 1:-1, 1:-1]
+                around = (heat[2:, 1:-1, 1:-1] + heat[:-2, 1:-1, 1:-1] + heat[1:-1, 2:, 1:-1] + heat[1:-1, :-2, 1:-1]
+                          + heat[1:-1, 1:-1, 2:] + heat[1:-1, 1:-1, :-2])
+                heat = F.pad(inner + 0.1 * (around - 6 * inner), (1, 1, 1, 1, 1, 1))
+            return heat
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32"}),
+        Side("compiled", lambda: make(wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no product"}, useless=True, tf32=True),
+    ]
+
+
+@before("gpt_long_decode")
+def decode_long_contexts(at: Place) -> list[Side]:
+    """A language model decodes a token of 32 sequences of 4,096 each, bf16: bound by reading keys and values."""
+    layers, width, heads, slots = at.pick(8, 2), at.pick(1024, 32), at.pick(16, 2), at.pick(4096, 16)
+
+    def make(batch: int = 32, full: int = 1, wrap: Wrap = as_is) -> Step:
+        model = at.build(Decoder, layers, width, heads, at.pick(32000, 64), dtype=BF16).eval()
+        cache = FixedCache(at, layers, (batch, heads, slots, width // heads), BF16)
+        cache.position, cache.trimmed = slots // full - 1, True
+        tokens = at.integers(64, batch, 1)
+        return wrap(lambda: model(tokens, cache))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 32, "context": slots}),
+        Side("half_of_the_context", partial(make, full=2), ("less_work",), {"context": slots // 2},
+             same_output=False, note="a window of the context"),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("batch_64", partial(make, batch=64), ("larger_batch",), {"batch": 64}, useless=True, samples=2,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("cnn_augmented_training", training=True)
+def augmented_training(at: Place) -> list[Side]:
+    """A small residual network trains on 64 pictures, each cropped and mirrored by itself on the device, bf16."""
+    full = at.pick(64, 4)
+
+    def make(batch: int = full, at_once: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(ResNet, at.pick(32, 4))
+        pictures, labels = at.randn(batch, 3, 40, 40), at.integers(100, batch)
+        corners = [(number % 8, number % 7) for number in range(batch)]
+        rows, columns = (torch.tensor([corner[axis] for corner in corners], device=at.device)[:, None]
+                         + torch.arange(32, device=at.device) for axis in (0, 1))
+        numbers = torch.arange(batch, device=at.device)[:, None, None]
+
+        def cropped() -> torch.Tensor:
+            if at_once:
+                return pictures.permute(0, 2, 3, 1)[numbers, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
+            return torch.stack([pictures[number, :, top:top + 32, left:left + 32] * 1.01
+                                for number, (top, left) in enumerate(corners)])
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                logits = model(cropped() * 1.01 if at_once else cropped())
+            return F.cross_entropy(logits.float(), labels)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "crops": "one by one"}),
+        Side("crops_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"crops": "at once"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions had it"}, useless=True, tf32=True),
+    ]
+
+
+@before("vocoder_inference")
+def sound_from_spectra(at: Place) -> list[Side]:
+    """A vocoder turns spectra of 4 recordings into sound by transposed convolutions, fp32 with TF32 convolutions."""
+    def make(batch: int = 4, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        width, frames = at.pick(512, 16), at.pick(400, 8)
+        layers: list[nn.Module] = [nn.Conv1d(80, width, 7, padding=3)]
+        for stage, rate in enumerate((8, 8, 2, 2)):
+            inputs, outputs = width >> stage, width >> (stage + 1)
+            layers += [nn.LeakyReLU(0.1), nn.ConvTranspose1d(inputs, outputs, 2 * rate, rate, rate // 2)]
+            for gap in (1, 3, 5):
+                layers += [nn.LeakyReLU(0.1), nn.Conv1d(outputs, outputs, 3, padding=gap, dilation=gap)]
+        model = nn.Sequential(*layers, nn.LeakyReLU(0.1), nn.Conv1d(width >> 4, 1, 7, padding=3), nn.Tanh())
+        model = model.to(at.device, dtype).eval()
+        spectra = at.randn(batch, 80, frames, dtype=dtype)
+        return wrap(lambda: model(spectra))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 4}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("batch_16", partial(make, batch=16), ("larger_batch",), {"batch": 16}, samples=4, same_output=False,
+             note="other batch"),
+    ]
+
+
+@before("byte_pictures_inference")
+def pictures_as_floats(at: Place) -> list[Side]:
+    """Small pictures of bytes become floats on the host, and are copied from pageable memory to a small network."""
+    batch, side = at.pick(128, 2), at.pick(128, 16)
+
+    def make(floats: str = "host", pinned: bool = False, dtype: torch.dtype = FP32) -> Step:
+        model = at.build(ResNet, at.pick(8, 2), dtype=dtype).eval()
+        host = torch.randint(0, 256, (batch, 3, side, side), dtype=torch.uint8)
+        wide = host.to(dtype) / 255
+        host, wide = (tensor.pin_memory() if pinned else tensor for tensor in (host, wide))
+        ready = wide.to(at.device)
+
+        def step() -> torch.Tensor:
+            if floats == "ready":
+                return model(ready)
+            if floats == "device":
+                return model(host.to(at.device, non_blocking=pinned).to(dtype) / 255)
+            return model((wide if pinned else host.to(dtype) / 255).to(at.device, non_blocking=pinned))
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "floats": "made on the host"}),
+        Side("floats_on_device", partial(make, floats="device"), ("host_work",), {"floats": "made on the device"}),
+        Side("inputs_on_device", partial(make, floats="ready"), ("inputs_on_device", "host_work"),
+             {"inputs": "on the device"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions had it"}, useless=True, tf32=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from aaco.analytics.advice.limits import DeviceLimits
 from aaco.analytics.advice.work import COPY, StepOperator, StepWork, WorkName
+from aaco.analytics.costs.torch.arguments import OperatorArguments
 
 # Round figures. FLOPs in units of 1e9 and bytes of 1e7 make us.
 LIMITS = DeviceLimits({"matrix_bf16": 1e15, "matrix_f16": 1e15, "matrix_tf32": 5e14, "vector_f32": 5e13}, 2e12,
@@ -50,3 +51,18 @@ def step(*pieces: Piece, steps: int = 1, limits: DeviceLimits = LIMITS, waited_u
                     operator=np.array([numbers.get(id(piece["operator"]), -1) for piece in pieces], np.int64),
                     names=names, operators=operators, steps=steps, limits=limits, waited_ns=US * waited_us,
                     **columns, **more)
+
+
+def gathered(rows: int, columns: int, phase: str = "forward", gather: str = "aten::index") -> StepWork:
+    """So many rows of a table of 1000 x 64, 9 us; a product of them, 50 us; a pass over the result, 20 us; one over two
+    such results, 7 us; another kernel, 30 us.
+    """
+    def operator(name: str, *shapes: list[int]) -> StepOperator:
+        return StepOperator(name, phase=phase, types=("f32",), arguments=OperatorArguments(
+            list(shapes), ["float"] * len(shapes), [""] * len(shapes)))
+    made = [rows, columns]
+    return step(kernel(9, "embedding", operator(gather, [1000, 64], [rows]), blocks=4000,
+                       name="vectorized_gather_kernel<16, long>"),
+                copy(1, "memset"), kernel(50, "gemm", operator("aten::mm", [rows, 64], [64, columns]), FP32),
+                kernel(20, operator=operator("aten::relu", made)),
+                kernel(7, operator=operator("aten::mul", made, made)), kernel(30, "embedding"))

@@ -49,9 +49,9 @@ def with_ids(tables, cuts):
     return {"api_calls": calls, "kernels": replaced(kernels, "correlation_id", pa.nulls(len(ids), pa.int64()))}
 
 
-def run(tables, cuts, with_launches=False):
+def run(tables, cuts, with_launches=False, columns=link_launches.CALL_FIELDS):
     """Per kernel in start order: (launch start, end, synced, took, copied, first)."""
-    lanes, callers, linker, found = WorkReader(None, with_launches), Callers(with_launches), Linker(), []
+    lanes, callers, linker, found = WorkReader(None, with_launches), Callers(with_launches), Linker(columns), []
     with patch.object(link_launches, "SLACK_NS", SLACK), patch.object(link_launches, "RUN", 3), \
             patch.object(link_launches, "PAUSE_NS", PAUSE):
         for until, part in timed.sliced(tables, cuts):
@@ -122,6 +122,13 @@ def test_a_launch_found_once_is_that_of_a_plain_search(calls, work, written, rea
     """Whatever the pieces that were written, and those that are read."""
     tables = tables_of(calls, work)
     assert run(with_ids(tables, written), read, with_launches=True) == plainly(tables)
+
+
+@given(CALLS, WORK, st.lists(st.integers(0, 90), max_size=8))
+def test_columns_that_are_asked_for_are_the_same_without_the_others(calls, work, cuts):
+    """Mutation: the columns change places."""
+    whole, asked = run(tables := tables_of(calls, work), cuts), run(tables, cuts, columns=("copied_until", "end"))
+    assert asked == [(start, end, NONE, NONE, NONE, NONE, until, first) for start, end, *_, until, first in whole]
 
 
 HOST = st.lists(st.tuples(st.integers(-4, 9), st.integers(0, 9), st.sampled_from([LAUNCH, SYNC, SYNC, COPY, FILL]),

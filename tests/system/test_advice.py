@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from aaco import pipeline
 from aaco.core.config import resolve
+from aaco.steps.findings import step_work
 from benchmarks.diagnosis import advice
 
 KINDS = (
@@ -25,6 +27,7 @@ KINDS = (
     "rocprofv3-rocpd/gfx1201_rocm720_llamacpp_32432_results.db", "rocprofv3-pftrace/jacc_3635359_results.pftrace",
     "rocprofv3-csv/jimw567_llamacpp/prefill_kernel_trace.csv", "rocprof-compute/vcopy_MI300X_A1/pmc_perf.csv",
 )
+CHANGES = Path(__file__).parents[1] / "captures/torch_changes"
 PAIRS = ("gpt_prefill__b1_s128_eager_to_graph", "gpt_prefill__fp32_to_bf16_autocast", "diffusion__compile_default",
          "gpt_prefill__manual_attention_to_sdpa", "unet_train__loop_to_fused_adamw", "dlrm__pageable_to_pinned",
          "unet_train__bf16_nchw_to_channels_last")
@@ -58,6 +61,22 @@ def test_waits_between_single_launches_are_advised_against_before_a_graph(settin
                        for name in ("sync_item_loop", "launch_tiny_mlp"))
     assert "device_graph" not in str(waits) or "device_graph" in waits.withheld
     assert not any("CUDAGraph" in text for text in waits.texts) and any("CUDAGraph" in text for text in launches.texts)
+
+
+def test_no_graph_is_advised_for_a_cache_that_grows_by_concatenation_with_each_token(settings):
+    """As long as the cache has slots of its own a graph holds the same model."""
+    growing, fixed = (advice.advised(CHANGES / name / "before.trace.json.gz", settings)
+                      for name in ("greedy_generation", "decode_fixed_cache"))
+    assert growing and fixed and "device_graph" in growing.withheld
+    assert not any("CUDAGraph" in text for text in growing.texts) and any("CUDAGraph" in text for text in fixed.texts)
+
+
+def test_a_host_that_crops_pictures_has_work_of_its_own(settings):
+    """Most of the device's idle time in a training step that is fed picture by picture; a model that decodes has none.
+    """
+    paused = [step_work.find(pipeline.import_captures([CHANGES / name / "before.trace.json.gz"], settings).session)[0]
+              .paused for name in ("autoencoder_host_input", "decode_fixed_cache")]
+    assert paused[0] > 0.5 and paused[1] < 0.1
 
 
 def test_the_independent_reading_sees_planted_contradictions(tmp_path):

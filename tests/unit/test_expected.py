@@ -33,7 +33,7 @@ from aaco.analytics.advice.track_record import (
 from aaco.analytics.advice.work import StepOperator
 from aaco.core.readings import Absent
 from aaco.steps import track_records
-from tests.step_pieces import CONV, FP32, LIMITS, copy, kernel, product, step
+from tests.step_pieces import CONV, FP32, LIMITS, copy, gathered, kernel, product, step
 
 HABITS = HostHabits(call_ns=10_000, saved_share=0.5)
 STEP_US = 1000
@@ -83,6 +83,30 @@ def test_a_hidden_host_takes_its_calls_and_never_more_than_the_step():
     assert HABITS.bound(ChangedStep(200_000, None, 20), 1_000_000) == DEVICE
 
 
+def test_calls_that_are_gone_take_nothing_of_the_hosts_own_work_along():
+    """Of a path of 1 ms 600 us are the host's own; of the other 400 half of the calls are gone, which save half."""
+    after = ChangedStep(1_000, 1_000_000, 100, calls_left=0.5, paused_ns=600_000)
+    assert HABITS.host_ns(after, 1_000_000) == 600_000 + 400_000 * 0.75
+    assert HABITS.host_ns(replace(after, waits_ns=700_000), 1_000_000) == 300_000
+    work = step(product(50, 1e10), optimizer(50), paused=0.5)
+    assert changed(work, "fused_optimizer").paused_ns == 450_000 and changed(work, "graph").replayed
+
+
+def test_the_hosts_own_work_that_leaves_the_step_is_no_part_of_its_path():
+    """Half of the 900 us in which the device is idle."""
+    after = changed(step(kernel(100), paused=0.5), "host_work")
+    assert after.waits_ns == 450_000 and HABITS.after_ns(after, 1_000_000) == 550_000
+    assert changed(step(kernel(100)), "host_work").waits_ns == 0
+    both = changed(step(kernel(100), copy(400, "h2d", 500_000, False), paused=0.5), "host_work", "inputs_on_device")
+    assert both.waits_ns == 400_000 + 0.5 * 890_000
+
+
+def test_habits_are_of_the_hosts_path_without_its_own_work():
+    """600 of 1000 us are the host's own. Half of the calls gone saved 120 us of the other 400: .6 of their share."""
+    after = replace(recorded(1, 880_000), changed=ChangedStep(1_000, 1_000_000, 50, 0.5, paused_ns=600_000))
+    assert learn([after]).habits == HostHabits(8_000, pytest.approx(0.6))
+
+
 def test_kernels_of_one_call_cost_the_host_one_call_until_all_are_gone():
     library = StepOperator("aten::cudnn_convolution", types=("bf16",), kernels=2, flops=1e6)
     both = step(kernel(5, "transpose", library), kernel(9, "conv", library, CONV), kernel(3, "copy"))
@@ -108,6 +132,12 @@ def test_inputs_on_the_device_need_neither_copy_nor_call():
 def test_a_fused_optimizer_saves_its_calls():
     after = changed(step(product(50, 1e10), optimizer(10), optimizer(10), optimizer(10)), "fused_optimizer")
     assert after.calls_left == 0.25 and after.device_ns == 50_000
+
+
+def test_a_fused_optimizer_saves_the_device_alone_where_calls_took_lists():
+    lists = kernel(10, operator=StepOperator("aten::_foreach_mul_", phase="optimizer"))
+    after = changed(step(product(50, 1e10), lists, lists), "fused_optimizer")
+    assert after.calls_left == 1 and after.device_ns == 50_000
 
 
 def test_what_follows_each_other_is_fused_into_one_pass_the_longest():
@@ -226,6 +256,56 @@ def test_a_loop_becomes_one_call_without_the_fixed_part_of_each():
     assert after.device_ns == pytest.approx(1000 * (8 * 7 + 3)) and after.calls_left == pytest.approx(1 / 9)
 
 
+def test_turns_of_a_loop_run_beside_each_other_where_their_kernels_leave_room():
+    """Eight kernels of 10 blocks on 40 units: four at once, 3 us once and 7 us twice. A matrix is read once, in an
+    eighth of the time; its 8e8 FLOPs at .6 of 5e13 need 26.7 us.
+    """
+    units = replace(LIMITS, compute_units=40)
+    called = StepOperator("aten::mm", types=("bf16",), flops=1e6)
+    work = step(*[kernel(10, "gemm", called, blocks=10) for _ in range(8)], limits=units)
+    assert device_us(work, "loop_to_batched_op") == 8 * 7 / 4 + 3
+    for flops, left in ((1e6, 100), (1e8, 8e8 / 0.6 / 5e13 * 1e6)):
+        vector = StepOperator("aten::mv", types=("f32",), flops=flops)
+        calls = step(*[kernel(100, "gemm", vector, "gemv2T_kernel<float>") for _ in range(8)],
+                     limits=replace(LIMITS, rates={"vector_f32": 5e13}))
+        assert device_us(calls, "loop_to_batched_op", step_us=9000) == max(left, 100)
+
+
+def test_turns_that_are_gone_take_all_that_the_host_did_for_them():
+    """Of eight calls in a row one is left, with an eighth of the host's path; of recomputed operators nothing is."""
+    called = StepOperator("aten::mm", types=("bf16",), flops=1e6)
+    after = changed(step(*[kernel(10, "gemm", called) for _ in range(8)]), "loop_to_batched_op")
+    assert after.whole_calls and HABITS.host_ns(after, 1_000_000) == 125_000
+    again = StepOperator("aten::mul", phase="recompute")
+    kept = changed(step(kernel(10), kernel(10, operator=again)), "checkpointing_off")
+    assert HABITS.host_ns(kept, 1_000_000) == 500_000
+    alike = [kernel(10, "gemm", called) if place % 2 else kernel(10, "norm") for place in range(16)]
+    assert not changed(step(*alike), "loop_to_batched_op").whole_calls
+
+
+def test_batch_norm_by_stored_means_is_fused_as_any_pass():
+    passes = step(kernel(30, "norm", name="cudnn::bn_fw_inf_1C11_kernel_NCHW"), kernel(20))
+    assert device_us(passes, "compile") == 30
+    assert device_us(step(kernel(30, "norm", name="cudnn::bn_fw_tr_1C11"), kernel(20, "norm")), "compile") == 50
+
+
+def test_depthwise_convolutions_of_atens_own_become_the_librarys():
+    """1.5e11 FLOPs, a fourth of them at 5e14 a second, are 75 us; of cuDNN's rate .3 that is 250 us."""
+    own = StepOperator("aten::_conv_depthwise2d", types=("f32",), flops=1.5e11)
+    for us, left in ((1000, 250), (200, 200)):
+        work = step(kernel(us, "conv", own, "conv_depthwise2d_forward_kernel<5, float, int>"))
+        assert device_us(work, "channels_last", step_us=9000) == left
+        assert device_us(work, "compile", step_us=9000) == left
+
+
+def test_a_host_that_reads_on_the_way_launches_a_graph_after_each_read():
+    """Two reads and an input: five calls of 10 us. Without the waits none are left."""
+    copies = [copy(2, "h2d", 100), copy(2, "d2h", 8), copy(2, "d2h", 8)]
+    after = changed(step(kernel(10), *copies), "graph")
+    assert after.replays == 5 and HABITS.after_ns(after, 1_000_000) == 50_000
+    assert changed(step(kernel(10), *copies), "graph", "remove_syncs").replays == 0
+
+
 def test_a_larger_batch_shares_calls_updates_and_the_fixed_part_of_kernels():
     """Per sample of 4: 3 us / 4 + 97 us, and an update of 8 us / 4."""
     work = step(product(100, 1e9), optimizer(8))
@@ -254,15 +334,26 @@ def test_a_batch_is_doubled_as_long_as_that_is_expected_to_pay():
     waiting, busy = step(product(103, 1e9)), step(product(950, 1e9))
     assert floors_of(waiting, StepTime(1_000_000, True), record).expected["larger_batch"].samples == 8
     assert floors_of(busy, StepTime(1_000_000, True), record).expected["larger_batch"].samples == 2
+    recorded = floors_of(waiting, StepTime(1_000_000, True), record, most_samples=4)
+    assert recorded.expected["larger_batch"].samples == 4
     assert "larger_batch" not in floors_of(waiting, StepTime(1_000_000, True)).saved_ns
 
 
 def test_a_graph_of_an_adam_in_a_loop_computes_its_bias_corrections_on_the_device():
-    """Two parameters: 12 kernels of 2 us more for each. Another loop, and one kernel for all, need nothing more."""
-    update = StepOperator("aten::addcdiv_", phase="optimizer")
+    """Two parameters: 12 kernels of 2 us more for each. Another loop, and one kernel for all, need nothing more, nor
+    does an Adam that computes them there already.
+    """
+    update, correction = (StepOperator(name, phase="optimizer") for name in ("aten::addcdiv_", "aten::reciprocal"))
     assert device_us(step(kernel(50), kernel(2, operator=update), kernel(3, operator=update)), "graph") == 55 + 48
     assert device_us(step(kernel(50), optimizer(5)), "graph") == 55
     assert device_us(step(kernel(50), kernel(5, operator=replace(update, phase="forward"))), "graph") == 55
+    assert device_us(step(kernel(50), kernel(2, operator=update), kernel(3, operator=correction)), "graph") == 55
+
+
+def test_before_a_gather_a_product_and_the_passes_over_its_result_alone_have_as_many_rows_as_the_table():
+    """A fourth of the product's 50 us and of the 20 us of a pass; 7 us work on something else, too."""
+    assert device_us(gathered(4000, 64), "less_work") == 9 + 1 + (50 + 20) / 4 + 7 + 30
+    assert changed(gathered(4000, 64), "less_work").calls_left == 1
 
 
 def test_a_mechanism_without_a_response_leaves_its_floor():
@@ -370,6 +461,28 @@ def test_a_gain_is_the_prediction_with_the_median_residual_and_the_spread_of_all
     assert gain(record, 100_000, 250_000) == Expected(
         pytest.approx(4 * math.exp(-0.1)), pytest.approx(4 * math.exp(-0.3)), pytest.approx(4 * math.exp(0.1)),
         19, 19, True)
+
+
+def test_the_hosts_own_work_that_stays_in_a_step_errs_by_nothing():
+    """600 of 1000 us are its own; of the rest a fourth is saved, and that errs by e^-.1 and more. Nothing of it stays
+    where it is handed over, where turns of a loop go, in a graph, and where the step waits for the device.
+    """
+    changed_ = ChangedStep(1_000, 1_000_000, 100, calls_left=0.5, paused_ns=600_000)
+    record = TrackRecord(HABITS, rows("fused_optimizer", [-0.1] + [0.1] * 17 + [0.3], bound=HOST))
+    found = expected(StepTime(1_000_000, True), MechanismFloor("fused_optimizer", 1_000, (), ""), changed_,
+                     ["fused_optimizer"], record)
+    for factor, residual in ((found.factor, 0.1), (found.low, 0.3), (found.high, -0.1)):
+        assert factor == pytest.approx(1000 / (600 + 300 * math.exp(residual)))
+    assert HABITS.kept_ns(replace(changed_, samples=2.0), 1_000_000) == 300_000
+    for other in ({"handed": True}, {"whole_calls": True}, {"replayed": True}, {"device_ns": 2_000_000}):
+        assert HABITS.kept_ns(replace(changed_, **other), 1_000_000) == 0
+
+
+def test_a_chance_is_that_of_a_normal_law():
+    for factor, low in ((1.2, 0.9), (1.06, 0.78), (0.9, 0.5), (3.0, 2.9)):
+        law = stats.norm(math.log(factor), math.log(factor / low) / stats.norm.ppf(0.95))
+        assert Expected(factor, low, 9.0, 20, 9, True).chance == pytest.approx(law.sf(0.0))
+    assert Expected(1.0, 1.0, 1.0, 20, 9, True).chance == 0 and Expected(1.1, 1.1, 1.1, 20, 9, True).chance == 1
 
 
 def test_a_gain_and_its_interval_end_at_the_ceiling():

@@ -9,6 +9,7 @@ import pytest
 
 from aaco.analytics.advice.floor import (
     DEVICE_WORK,
+    LAUNCH_NS,
     PROFILED,
     UNPROFILED,
     StepTime,
@@ -21,6 +22,7 @@ from aaco.analytics.advice.floor import (
 )
 from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
+from aaco.analytics.advice.loops import stacked_turns
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.work import (
     COPY_COLUMNS,
@@ -36,7 +38,7 @@ from aaco.analytics.streaming.stream_ids import NONE
 from aaco.core import tables
 from aaco.core.readings import Absent
 from tests import timed
-from tests.step_pieces import BF16, CONV, FP32, LIMITS, US, copy, kernel, product, step
+from tests.step_pieces import BF16, CONV, FP32, LIMITS, US, copy, gathered, kernel, product, step
 
 H100 = Identity("sm_90", 132, "NVIDIA H100 80GB HBM3", 85017493504)
 
@@ -106,6 +108,28 @@ def test_a_change_that_leaves_the_host_as_it_is_takes_no_wait_for_the_host():
     assert ceiling(StepTime(95_000, False), beside) == pytest.approx(95 / 90)
 
 
+def test_a_product_in_another_type_may_need_one_kernel_where_it_needed_more():
+    """A call in two parts may need one: 10 us of a launch. Conversions, and what is no product, stay."""
+    split = StepOperator("aten::mm", types=("f32",), flops=5e9, kernels=2)
+    work = step(kernel(60, "gemm", split, FP32, types=("f32",)), kernel(4, "reduction", split, "splitKreduce"),
+                kernel(9, operator=StepOperator("aten::add", kernels=1)))
+    lost = {name: floor(work, [MECHANISMS[name]]).most_ns for name in ("tf32", "cudnn_benchmark", "throttling")}
+    one = floor(step(product(64, 5e9, FP32), kernel(9)), [MECHANISMS["tf32"]]).most_ns
+    assert lost["tf32"] == pytest.approx(one + LAUNCH_NS) and not lost["cudnn_benchmark"]
+    converted = step(kernel(60, "gemm", split, FP32, types=("f32",)), kernel(4, "transpose", split))
+    assert floor(converted, [MECHANISMS["tf32"]]).most_ns == one
+
+
+def test_with_fewer_bytes_the_host_fills_pageable_buffers_sooner():
+    """A small copy, a pinned one, and one to the host tell nothing of that."""
+    def most_ns(*copied):
+        return floor(step(product(40, 1e9, FP32), copy(*copied)), [MECHANISMS["narrower_types"]]).most_ns
+
+    assert most_ns(20, "h2d", 100_000, False) is None and most_ns(20, "h2d", 100_000) is None
+    for copied in ((20, "h2d", 1000, False), (20, "h2d", 100_000, True), (20, "d2h", 100_000, False)):
+        assert most_ns(*copied) is not None
+
+
 def test_there_is_no_ceiling_where_nothing_is_left():
     found = floor(step(kernel(10)), [MECHANISMS["pointwise_fusion"]])
     assert found.floor_ns == 0 and ceiling(StepTime(25_000, True), found) is None
@@ -117,6 +141,14 @@ def test_a_pageable_copy_counts_as_its_bytes_for_the_host_feeds_it():
     assert floor_us(step(kernel(10), copy(200, "h2d", 500_000)), "graph") == 20
     assert floor_us(step(kernel(10), copy(200, "d2h", 500_000, True)), "graph") == 210
     assert floor_us(step(kernel(10), copy(200, "h2d", 500_000, False), limits=DeviceLimits()), "graph") == 10
+
+
+def test_a_pinned_copy_takes_as_long_as_the_shortest_of_as_many_bytes():
+    """What one takes longer is the host's: its memory was in use. Other sizes and directions say nothing of it."""
+    copies = [copy(us, kind, moved, True) for us, kind, moved in
+              ((200, "h2d", 500), (150, "h2d", 500), (90, "h2d", 400), (20, "d2h", 500), (5, "d2d", 500))]
+    assert floor_us(step(kernel(10), *copies), "graph") == 10 + 150 + 150 + 90 + 20 + 5
+    assert floor_us(step(copy(9, "d2d", 500), copy(7, "d2d", 500)), "graph") == 16
 
 
 def test_floors_of_several_mechanisms_are_of_the_union_of_their_targets():
@@ -161,6 +193,10 @@ def test_tf32_holds_float32_products_against_its_peak():
     work = step(product(100, 5e9, FP32), product(40, 1e9), kernel(7))
     assert floor_us(work, "tf32") == 57 and targets(work, "tf32") == {FP32: (100, 10)}
     assert "outside of TF32" in why(step(product(40, 1e9)), "tf32")
+    vector = kernel(40, "gemm", StepOperator("aten::mv", types=("f32",), flops=1e9), "gemv2T_kernel_val<float>")
+    attention = kernel(40, "attention", StepOperator("aten::_scaled_dot_product_efficient_attention", types=("f32",)),
+                       "fmha_cutlassF_f32_aligned_64x64")
+    assert "outside of TF32" in why(step(vector, attention), "tf32")
     assert "peak of TF32" in why(step(product(40, 1e9, FP32), limits=DeviceLimits()), "tf32")
 
 
@@ -242,6 +278,47 @@ def test_a_loop_is_many_calls_in_a_row_or_groups_of_many_sizes_and_no_layers():
                                                           kernel(5, operator=StepOperator("aten::gelu")))]
     shown = [floor(step(*pieces), [MECHANISMS["loop_to_batched_op"]]).shown for pieces in (layers, tables, groups)]
     assert shown == [False, True, True]
+
+
+def _reading(name, *shapes, values=()):
+    return StepOperator(name, types=("f32",), flops=1e6, outermost=name,
+                        arguments=OperatorArguments([list(shape) for shape in shapes], ["float"] * len(shapes),
+                                                    [*values, *[""] * (len(shapes) - len(values))]))
+
+
+def _product_of(rows, columns):
+    taken = OperatorArguments([[8, rows], [rows, columns]], ["float", "float"], ["", ""])
+    return StepOperator("aten::mm", types=("f32",), flops=1e6, arguments=taken)
+
+
+def _turns(count, *operators):
+    return [kernel(5, "gemm" if operator.name == "aten::mm" else "elementwise", operator)
+            for _ in range(count) for operator in operators]
+
+
+STACK = kernel(3, "copy", StepOperator("aten::cat", "aten::stack"))
+QUERY = (_product_of(32, 16), _reading("aten::sum", (8, 16)))
+
+
+def test_turns_whose_results_are_stacked_are_a_loop():
+    """Not the layers of a model, after which something else comes, or nothing; and not what is called fewer times."""
+    turns = _turns(9, *QUERY)
+    assert stacked_turns(step(kernel(4), *turns, STACK)).tolist() == [1, *[9] * 18, 1]
+    assert stacked_turns(step(turns[1], *turns, STACK)).tolist() == [*[9] * 19, 1]
+    for others in (turns, [*turns, kernel(5, operator=_reading("aten::relu", (8,))), STACK], [*turns[:14], STACK]):
+        assert set(stacked_turns(step(*others)).tolist()) == {1}
+
+
+def test_turns_of_a_kind_that_needs_the_one_before_are_left_out():
+    """An elementwise update of a state, a recurrent layer and a lookup; networks one after another are none of them."""
+    def turns(*operators):
+        return stacked_turns(step(*_turns(8, *operators), STACK))[0]
+
+    updates = (_reading("aten::mul", (8, 32), (32,)), _reading("aten::add", (8, 32), (8, 32)))
+    assert turns(*QUERY) == turns(_product_of(32, 32), _reading("aten::silu", (8, 32))) == 8
+    assert turns(*updates) == turns(_product_of(32, 32), _reading("aten::tanh", (8, 32))) == 1
+    assert turns(_product_of(32, 16), _reading("aten::tanh", (8, 16))) == 8
+    assert turns(_reading("aten::embedding", (50, 64), (1,)), *QUERY) == 1
 
 
 def _attention(*middle):
@@ -448,6 +525,43 @@ def test_as_many_kernels_take_at_least_as_long_as_the_shortest_there_is():
     work = step(kernel(1), kernel(10), kernel(0.6), copy(1, "d2d"), limits=limits)
     assert floor_us(work, "narrower_types") == pytest.approx(0.8 + 5 + 0.6 + 0.5)
     assert floor_us(step(kernel(1), kernel(10), limits=limits), "pointwise_fusion") == 0
+
+
+def test_kernels_behind_one_another_are_shorter_than_those_that_a_profiler_saw_begin_on_an_idle_device():
+    """By .2 us each, down to the shortest of .8 us, where the host no longer comes late; a copy has no such start. A
+    kernel that a change shortens by more is as short as that. A change that leaves the host late leaves their starts.
+    """
+    limits = replace(LIMITS, start_ns=200.0, shortest_ns=800.0)
+    work = step(kernel(5), kernel(0.9), kernel(0.6), copy(3, "d2d"), limits=limits)
+    assert floor_us(work, "graph") == 4.8 + 0.8 + 0.6 + 3
+    assert targets(work, "graph") == {}
+    assert floor_us(step(kernel(10, operator=StepOperator("aten::mul_", phase="optimizer")), kernel(4), limits=limits),
+                    "fused_optimizer") == 3.8
+    reads = kernel(10, "embedding", name="vectorized_gather_kernel<16, long>", blocks=20_000)
+    assert floor_us(step(reads, kernel(5), limits=limits), "sorted_reads") == 10 + 5
+    assert limits_of(H100).start_ns == 200 and limits_of(Identity("gfx942", 304, "", None)).start_ns is None
+
+
+def test_a_product_of_rows_that_are_gathered_several_times_can_come_before():
+    """Nothing of the product and the passes behind it is sure to stay, of the gather its 4000 blocks at .5 ns."""
+    work = gathered(4000, 64)
+    assert floor_us(work, "product_before_gather") == floor_us(work, "less_work") == 2 + 1 + 30
+    assert set(targets(work, "less_work")) == {"vectorized_gather_kernel<16, long>", FP32, "elementwise"}
+
+
+@pytest.mark.parametrize("work", [
+    gathered(1900, 64), gathered(4000, 65), gathered(4000, 64, gather="aten::mm"), gathered(4000, 64, phase="backward"),
+    step(*[kernel(5)] * 2)])
+def test_a_product_stays_behind_a_gather_that_repeats_few_rows_or_whose_rows_it_widens(work):
+    assert "gather that repeats rows" in why(work, "product_before_gather")
+
+
+def test_a_product_that_does_not_follow_its_gather_at_once_may_be_of_other_rows():
+    work = gathered(4000, 64)
+    apart = replace(work, operator=np.r_[work.operator[:1], -1, work.operator[2:]])
+    apart = replace(apart, label=np.r_[work.label[:1], work.label[3], work.label[2:]])  # a pass between them, no fill
+    assert "gather that repeats rows" in why(apart, "product_before_gather")
+    assert "gather that repeats rows" in why(replace(work, lane=np.array([0, 0, 1, 1, 1, 1])), "product_before_gather")
 
 
 def test_without_waits_for_copies_all_that_is_the_hosts_own_stays():

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from aaco.analytics.serving.layers import LayerBlocks, block_kind, layer_blocks
+from aaco.analytics.serving.step_layers import serving_kernels
+from aaco.analytics.serving.steps import StepKernels
 from tests.serving_steps import (
     ACTIVATION,
     ADD_NORM,
@@ -47,6 +49,28 @@ def test_every_kernel_of_a_planted_model_is_in_its_layer(model: str) -> None:
     blocks = layers_of(list(names))
     assert blocks.count == len(layers), blocks.why_none
     assert blocks.layer.tolist() == list(truth)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_each_kernel_of_steps_of_several_kinds_has_the_layer_that_it_has_in_a_step_alone(mixed: bool) -> None:
+    """Steps come again, one has no layers, and kernels of two may be mixed. Mutation: rows counted from the table's
+    first."""
+    models = list(planted().values())[:2]
+    whole = [[*zip(*step(layers), strict=True)] for layers in models]
+    lone = (("lone_a", "lone_b"), (-1, -1))
+    steps = [whole[0], lone, whole[1], whole[0]]
+    names = sorted({name for texts, _ in steps for name in texts})
+    rows = [(number, names.index(name), layer) for number, (texts, layers) in enumerate(steps)
+            for name, layer in zip(texts, layers, strict=True)]
+    expected = [row[2] for row in rows]
+    late = 5 * (np.array([row[0] for row in rows]) % 2) if mixed else 0
+    order = np.argsort(np.arange(len(rows)) + late, kind="stable")  # of each step as it was
+    number, name, _ = np.array(rows)[order].T
+    kernels = StepKernels(order, number, name, order, order + 1, np.zeros(len(rows), np.int64))
+    table, why = serving_kernels(kernels, names, families(names))
+    assert table["kernel_id"].to_pylist() == list(range(len(rows)))
+    assert [-1 if layer is None else layer for layer in table["layer"].to_pylist()] == expected
+    assert list(why) == [1]
 
 
 @pytest.mark.parametrize("model", sorted(planted().keys() - {"other GEMMs in some layers"}))

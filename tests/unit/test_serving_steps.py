@@ -80,7 +80,7 @@ def test_a_thread_without_steps_launches_for_the_one_step_that_is_open():
              launch(20, 1, thread_id=3), launch(70, 2, thread_id=3), launch(120, 3, thread_id=3)]
     steps = steps_of(calls, [kernel(200, 201, 1), kernel(300, 302, 2), kernel(400, 404, 3)])
     assert [row["kernel_ns"] for row in steps.table().to_pylist()] == [1, 4]
-    kernels = steps.of_kernels()
+    kernels = steps.of_kernels
     assert (kernels.kernel_id.tolist(), kernels.step.tolist(), kernels.start.tolist()) == ([0, 2], [0, 1], [200, 400])
 
 

@@ -11,6 +11,7 @@ from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.measure import measure
 from aaco.analytics.workload import device_use
 from aaco.analytics.workload.facts import WorkloadFacts
+from aaco.analytics.workload.growth import Growth, grown, growth, operands
 from aaco.analytics.workload.read import FACTS, facts_of
 from aaco.analytics.workload.signs import CallTallies, KernelTallies, LaunchStretches, NameTally, WorkloadSigns
 from aaco.core import registry
@@ -68,6 +69,8 @@ def value(name: str, found: WorkloadSigns) -> str | None:
     ("graph_capture", signs((BF16, 1)), None),
     ("graph_capture", signs(stretches=LaunchStretches(100, 90, 3), calls={"aten::nonzero": 2}), "sized_by_data"),
     ("graph_capture", signs(stretches=LaunchStretches(100, 90, 3), calls={"aten::nonzero": 1}), "possible"),
+    ("graph_capture", signs(stretches=LaunchStretches(100, 90, 3), growth=Growth(8, 8, 32)), "growing"),
+    ("graph_capture", signs(stretches=LaunchStretches(100, 90, 3), growth=Growth(8, 16, 32)), "possible"),
     ("product_type", signs((BF16, 6), (FFMA, 5)), "bf16"), ("product_type", signs((BF16, 4), (FFMA, 5)), "fp32"),
     ("product_type", signs((TF32, 4), (FFMA, 3), (BF16, 5)), "tf32"),
     ("product_type", signs((TENSILE, 1)), "bf16"), ("product_type", signs((ADD, 1)), None),
@@ -111,6 +114,34 @@ def calls(names: list[str], processes: list[int] | None = None) -> pa.RecordBatc
     return table.select(["name", "domain", "capture", "process_id"]).to_batches()[0]
 
 
+KEYS = [((1, 8, length, 64), (1, 8, 1, 64)) for length in range(5, 9)]
+VALUES = [((1, 8, 64, length), (1, 8, 64, 1)) for length in range(5, 9)]
+
+
+def test_what_grows_is_a_row_of_three_concatenations_and_more_each_of_the_result_before():
+    """Keys and values of one length have one place in the row, whatever the order of their axes."""
+    others = [((1, 64, 8), (1, 64, 8)), ((1, 128, 8), (1, 32, 8)), ((9, 9), (9, 1)), ((9, 10), (9, 1))]
+    listed = dict(enumerate(KEYS + VALUES + others))
+    assert grown(listed) == {number: number % 4 for number in range(8)}
+    assert grown(dict(enumerate(KEYS[:2]))) == {} and set(grown(dict(enumerate(KEYS[:3])))) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("sizes", "waits", "outlives"), [
+    ([0, 0, 1, 1, 2, 2], 0, True),  # no size comes back
+    ([0, 0, 1, 1, 2, 2] * 2, 6, True), ([0, 0, 1, 1, 2, 2] * 2, 5, False),  # one size between two waits
+    ([0, 1, 2], 9, False),  # a network that keeps the results of its layers
+    ([0, 0, 1, 1], 9, False)])
+def test_no_graph_holds_a_tensor_whose_sizes_never_come_back_or_change_with_every_wait(sizes, waits, outlives):
+    assert growth(sizes).outlives(waits) is outlives
+
+
+@pytest.mark.parametrize(("shapes", "found"), [
+    ([[[1, 2], [1, 3]], []], ((1, 2), (1, 3))), ([[[1, 2]], []], None), ([[[1, 2], [1]], []], None), ([[5], []], None),
+    ([], None), ({}, None), ([[[1, "x"], [1, 2]]], None)])
+def test_operands_of_a_concatenation_are_tensors_of_one_rank(shapes, found):
+    assert operands(shapes) == found
+
+
 def test_stretches_of_launches_end_where_the_host_waits():
     """Ten launches between two waits are worth a graph; the last stretch counts too, and other processes do not end it.
 
@@ -147,7 +178,7 @@ TORCH = {"framework": frozenset({"pytorch"}), "vendor": frozenset({"nvidia"}), "
 
 @pytest.mark.parametrize(("limit", "action", "facts", "against"), [
     ("launch_tax_pct", "device_graph", {"device_graph": "none"}, {"device_graph": "replayed"}),
-    ("launch_tax_pct", "device_graph", {"graph_capture": "possible"}, {"graph_capture": "too_short"}),
+    ("launch_tax_pct", "device_graph", {"graph_capture": "possible"}, {"graph_capture": "sized_by_data"}),
     ("launch_tax_pct", "device_graph", {"framework": "pytorch"}, {"framework": "jax"}),
     ("compute_limited_pct", "narrower_types", {"product_type": "tf32"}, {"product_type": "bf16"}),
     ("compute_limited_pct", "eight_bit_types",

@@ -12,6 +12,7 @@ import pyarrow as pa
 from aaco.core.errors import BadCapture
 
 _PART = b"aaco.part"
+TOGETHER = 1 << 14  # rows: what a piece costs is then little beside what its rows cost
 # What the kernels of a capture were run for: counters, times, or some for either.
 COUNTED, TIMED, MIXED = "counted", "timed", "mixed"
 
@@ -81,6 +82,26 @@ def part_of(piece: pa.Table | CaptureFacts) -> str | None:
         return piece.part
     label = (piece.schema.metadata or {}).get(_PART)
     return None if label is None else label.decode()
+
+
+def in_larger_pieces(pieces: Iterable[pa.Table | CaptureFacts]) -> Iterator[pa.Table | CaptureFacts]:
+    """Yield what a parser yields, pieces of the same table and rank together until there are TOGETHER rows in all.
+
+    Tables and ranks keep the order in which they come first, and rows their order in each.
+    """
+    waiting: dict[tuple[str | None, bytes], list[pa.Table]] = {}
+    rows = 0
+    for piece in pieces:
+        facts = piece if isinstance(piece, CaptureFacts) else None
+        if not isinstance(piece, CaptureFacts):
+            waiting.setdefault((part_of(piece), piece.schema.metadata[b"aaco.table"]), []).append(piece)
+            rows += piece.num_rows
+        if facts or rows >= TOGETHER:
+            yield from map(pa.concat_tables, waiting.values())
+            waiting, rows = {}, 0
+        if facts:
+            yield facts
+    yield from map(pa.concat_tables, waiting.values())
 
 
 def gathered(pieces: Iterable[pa.Table | CaptureFacts]) -> tuple[dict[str, list[pa.Table]], list[str]]:

@@ -16,7 +16,7 @@ from aaco.core import files
 from aaco.core.errors import BadCapture
 from aaco.core.show import SILENT, Show
 from aaco.core.tables import COUNTERS, KERNELS
-from aaco.profiler.capture import TIMED, CaptureFacts, kernel_pass, part_of
+from aaco.profiler.capture import TIMED, CaptureFacts, in_larger_pieces, kernel_pass, part_of
 from aaco.profiler.formats.nvidia import ncu
 from aaco.profiler.io import emitted_ranges
 from aaco.report.format import clean
@@ -105,7 +105,7 @@ class CaptureReading:
     def _read(self, capture: CaptureFiles) -> Iterator[tuple[int, pa.Table]]:
         before = [_state(file) for file in capture.files]
         first, parts, facts = len(self.facts), dict[str | None, int](), dict[str | None, CaptureFacts]()
-        for item in capture.pieces():
+        for item in in_larger_pieces(capture.pieces()):
             self._position.tell(capture)
             part = part_of(item)
             number = parts.setdefault(part, first + len(parts))

@@ -114,7 +114,7 @@ def _eager(session: Session) -> pa.Table:
     rows = kernels.join(mapped.select(["kernel_id", "operator_id"]), "kernel_id").join(
         operators.select(["operator_id", *(name for name in TOLD if name != "kernel_name")]), "operator_id").sort_by(
             "t_start_ns")
-    parts = list(_different(rows, steps.of_kernels(), steps.table()) if steps else
+    parts = list(_different(rows, steps.of_kernels, steps.table()) if steps else
                  [_rows(rows, 0, None)])
     return pa.concat_tables(parts) if parts else REFERENCE_LAUNCHES.build()
 

@@ -9,7 +9,8 @@ Captures record which stream waited and which event was recorded, not which even
 only the longest counts, and no dependency between streams: a lower bound. Collectives count from the arrival of the
 last rank. Of several mechanisms the least of each row counts: a union, never a product of ceilings. Circumstances such
 as a low clock come first, and the other changes act on what they leave. Rows that a change lets run beside the others
-count as a stream of their own.
+count as a stream of their own. Where the host no longer comes late, kernels follow each other at once, and each is a
+little shorter than the traced one that began on an idle device.
 
 A change that leaves the host's path as it is removes no wait for the host: a step loses at most the time of the rows
 that it acts on. How much of a profiled step such waits are without the profiler is not known, so the ceiling is then
@@ -27,14 +28,18 @@ from functools import reduce
 
 import numpy as np
 
+from aaco.analytics.advice.least import product_names
 from aaco.analytics.advice.mechanism import Mechanism
-from aaco.analytics.advice.work import COPY, StepWork
+from aaco.analytics.advice.responses import CONVERSIONS
+from aaco.analytics.advice.work import COPY, StepWork, WorkName
+from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
 from aaco.core import distinct
 from aaco.core.arrays import Ints, Reals
 from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
 WAKE_UP_NS = 50_000.0  # of a host that waited: more than any of those that were timed
+LAUNCH_NS = 10_000.0  # of a kernel by the host: PyTorch's smallest operator took 6 us whole (H200)
 UNPROFILED, PROFILED = "the step without a profiler", "the profiled step"
 DEVICE_WORK = "the device's work in the profiled step"
 
@@ -86,7 +91,7 @@ def device_chain_ns(work: StepWork, least_ns: Reals | None = None, lane: Ints | 
     """
     if work.steps < 1:
         raise Absent("no steps are counted in the trace: give their number (--steps N), or mark them")
-    if least_ns is None and lane is None:
+    if (least_ns is None or least_ns is work.sure_ns) and (lane is None or lane is work.lane):
         times = work.own_lane_ns
     else:
         times = work.lane_ns(work.sure_ns if least_ns is None else least_ns, work.lane if lane is None else lane)
@@ -112,9 +117,12 @@ class LeastTimes:
 
     def _least(self, mechanism: Mechanism) -> Reals | Absent:
         try:
-            least = np.minimum(mechanism.least_ns(self.work), self.work.sure_ns)
+            least = mechanism.least_ns(self.work)
         except Absent as reason:
             return reason
+        if least is self.work.sure_ns:
+            return least
+        least = np.minimum(least, self.work.sure_ns)
         return np.maximum(least, 0.0, out=least)
 
 
@@ -124,12 +132,13 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
     times = times or LeastTimes(work)
     try:
         left = _left(times, [mechanism for mechanism in mechanisms if mechanism.first])
-        least = reduce(np.minimum, (_least(left, mechanism) for mechanism in mechanisms if not mechanism.first),
-                       left.work.sure_ns)
-        host_stays = all(mechanism.host_stays for mechanism in mechanisms)
+        leasts = [_least(left, mechanism) for mechanism in mechanisms if not mechanism.first]
+        least = reduce(np.minimum, leasts) if leasts else left.work.sure_ns
+        host_stays = all(_leaves_the_host(work, mechanism) for mechanism in mechanisms)
         least = _as_many(work, least) if host_stays else least
+        soonest = least if host_stays else np.minimum(least, work.one_behind_another_ns)
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
-        chain_ns = device_chain_ns(work, least, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
+        chain_ns = device_chain_ns(work, soonest, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
     except Absent as reason:
         return MechanismFloor(name, None, (), str(reason))
@@ -137,8 +146,16 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
                    least < work.sure_ns)
     return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)),
                           shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms),
-                          most_ns=_most_ns(work, least, apart) if host_stays else None,
+                          most_ns=_most_ns(work, least, apart, mechanisms) if host_stays else None,
                           waits_ns=_waits_ns(work, least, mechanisms))
+
+
+def _leaves_the_host(work: StepWork, mechanism: Mechanism) -> bool:
+    """Return whether a change leaves the host's path as it is: with fewer bytes it fills pageable buffers sooner."""
+    if not mechanism.host_stays or not mechanism.fewer_bytes:
+        return mechanism.host_stays
+    filled = work.copies("h2d") & work.named(WorkName.may_wait_for_the_host) & (work.copied > SMALL_COPY_BYTES)
+    return not filled.any()
 
 
 def _as_many(work: StepWork, least: Reals) -> Reals:
@@ -147,10 +164,17 @@ def _as_many(work: StepWork, least: Reals) -> Reals:
     return np.where(work.of_families(COPY), least, np.maximum(least, shortest))
 
 
-def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints]) -> float:
-    """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least."""
+def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Sequence[Mechanism]) -> float:
+    """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least; and
+    the launches of products in several parts, which may need one in other kernels.
+    """
     beside = reduce(np.logical_or, apart, np.zeros(len(least), bool))
-    return float(np.where(beside, work.sure_ns, work.sure_ns - least).sum()) / work.steps
+    lost = np.where(beside, work.sure_ns, work.sure_ns - least).sum()
+    if any(mechanism.other_kernels for mechanism in mechanisms):
+        products = list(product_names(work))
+        parts = work.by_operator(~work.of_families(*CONVERSIONS))[products]
+        lost += LAUNCH_NS * float(np.maximum(0.0, parts - work.operator_calls[products]).sum())
+    return float(lost) / work.steps
 
 
 def _waits_ns(work: StepWork, least: Reals, mechanisms: Sequence[Mechanism]) -> float | None:
@@ -209,8 +233,9 @@ def _least(times: LeastTimes, mechanism: Mechanism) -> Reals:
 
 def _targets(work: StepWork, least: Reals, rows: Ints) -> tuple[FloorTarget, ...]:
     """Return what these rows are, by name, with their own time and the least that is left."""
-    own_ns, left_ns = (np.bincount(work.label[rows], weights=times[rows], minlength=len(work.names)) / work.steps
+    acted_on = work.label[rows]
+    own_ns, left_ns = (np.bincount(acted_on, weights=times[rows], minlength=len(work.names)) / work.steps
                        for times in (work.ns, least))
     targets = [FloorTarget(work.names[label].name, float(own_ns[label]), float(left_ns[label]))
-               for label in distinct.numbers(work.label[rows]).tolist()]
+               for label in distinct.numbers(acted_on).tolist()]
     return tuple(sorted(targets, key=lambda target: (target.least_ns - target.own_ns, target.name))[:MOST_TARGETS])

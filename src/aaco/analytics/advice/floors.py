@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,10 +106,11 @@ class Floors:
 
 
 def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None, why_no_record: str = "",
-              facts: FactValues | None = None) -> Floors:
+              facts: FactValues | None = None, most_samples: float = math.inf) -> Floors:
     """Return the floors of every kind of change, and what it is expected to gain. Raise Absent if no steps are counted.
 
     record: what changes gained on devices like this one; None for the reason in why_no_record. facts: of the workload.
+    most_samples: in a step, times as many as before, where a larger batch is looked at.
     """
     chain_ns = device_chain_ns(work)
     times, floors = LeastTimes(work), dict[str, MechanismFloor]()
@@ -122,7 +124,8 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
             if record is None:
                 raise Absent
             if mechanism.most_samples > 1:
-                changed = _with_more_samples(work, step, mechanism, changed, record.habits, times)
+                most = min(mechanism.most_samples, most_samples)
+                changed = _with_more_samples(work, step, mechanism, changed, record.habits, times, most)
             likely[mechanism.name] = expected(step, floors[mechanism.name], changed, [mechanism.name], record)
         except Absent as reason:
             why[mechanism.name] = why_no_record if record is None else str(reason)
@@ -133,13 +136,13 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
 
 
 def _with_more_samples(work: StepWork, step: StepTime, mechanism: Mechanism, changed: ChangedStep, habits: HostHabits,
-                       times: LeastTimes) -> ChangedStep:
+                       times: LeastTimes, most: float) -> ChangedStep:
     """Return the step with twice the samples, and twice as many again as long as that is expected to pay.
 
     changed: with as many samples as before.
     """
     samples = 1.0
-    while samples < mechanism.most_samples:
+    while samples < most:
         samples *= 2
         before, changed = changed, changed_step(work, step, [mechanism], samples, times)
         if samples > 2 and habits.after_ns(before, step.ns) < WORTH * habits.after_ns(changed, step.ns):

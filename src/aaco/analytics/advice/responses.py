@@ -31,6 +31,8 @@ REACH, REACH_CONVOLUTION = 0.6, 0.3
 FIXED_NS = 3000.0  # of a kernel: filling the device and draining it; the shortest of those traces take 1 to 3 us
 HALF = 0.5
 WHOLE = ("softmax", "norm")
+# Norms that read no sums of their own rows: batch norm by stored means (cuDNN, MIOpen), and ATen's second pass.
+POINTWISE_NORMS = ("bn_fw_inf", "BatchNormFwdInfer", "batch_norm_transform_input")
 CONVERSIONS = ("transpose", "copy")
 
 
@@ -57,13 +59,15 @@ def without_phase(phase: str) -> Callable[[StepWork, Reals], Response]:
 def in_one_pass(work: StepWork, fusible: Flags) -> Response:
     """Return the step in which of fusible rows that follow each other in a stream only the longest is left.
 
-    All softmax and norms that are one kernel each are left: each needs a pass of its own over its rows.
+    All softmax and norms that are one kernel each are left: each needs a pass of its own over its rows. Batch norm by
+    stored means does not.
     """
-    device, left = own_time(work), np.ones(len(fusible))
+    device, left = own_time(work).copy(), np.ones(len(fusible))
     rows, run = fusible_runs(work, fusible)
     if not len(rows):
         return Response(device, left)
-    whole = work.of_families(*WHOLE)[rows]
+    pointwise = work.named(lambda name: any(part in name.name for part in POINTWISE_NORMS))
+    whole = (work.of_families(*WHOLE) & ~pointwise)[rows]
     kept = whole.copy()
     took = device[rows]
     longest = np.flatnonzero(took == np.maximum.reduceat(took, np.flatnonzero(np.diff(run, prepend=-1)))[run])

@@ -37,13 +37,26 @@ class HostHabits:
     saved_share: float
 
     def host_ns(self, changed: ChangedStep, step_ns: float) -> float:
-        """Return the host's path after a change, per sample: waits gone, calls gone, the rest shared by the samples."""
+        """Return the host's path after a change, per sample: waits gone, calls gone, the rest shared by the samples.
+
+        Calls that are gone save none of what the host does between them, such as loading and decoding; turns of a loop
+        that are gone save all of it.
+        """
         if changed.replayed:
-            return 0.0
+            return self.call_ns * changed.replays
         hidden_ns = min(step_ns, self.call_ns * changed.calls)
         path_ns = hidden_ns if changed.host_ns is None else changed.host_ns
-        left = 1 - self.saved_share * (1 - changed.calls_left)
-        return max(0.0, path_ns - changed.waits_ns) * left / changed.samples
+        working_ns = max(0.0, path_ns - changed.waits_ns)
+        if changed.whole_calls:
+            return working_ns * changed.calls_left / changed.samples
+        saved = self.saved_share * (1 - changed.calls_left)
+        return (working_ns - saved * max(0.0, working_ns - changed.paused_ns)) / changed.samples
+
+    def kept_ns(self, changed: ChangedStep, step_ns: float) -> float:
+        """Return the host's own work that stays in its path, per sample; 0 where the step waits for the device then."""
+        if changed.replayed or changed.whole_calls or changed.handed or self.bound(changed, step_ns) == DEVICE:
+            return 0.0
+        return min(self.host_ns(changed, step_ns), changed.paused_ns / changed.samples)
 
     def after_ns(self, changed: ChangedStep, step_ns: float) -> float:
         """Return the step after a change: the longer of the device's chain and the host's path."""
@@ -151,10 +164,11 @@ def _residual(change: RecordedChange, habits: HostHabits) -> Residual:
 
 def _habits(changes: Sequence[RecordedChange]) -> HostHabits:
     """Return the habits as medians over steps that wait for the host. Raise Absent without such steps."""
-    befores = {change.before: change.step_ns / change.changed.calls for change in changes
+    befores = {change.before: _launching_ns(change) / change.changed.calls for change in changes
                if change.changed.host_ns is not None and change.changed.calls}
     saved = [_saved_share(change) for change in changes
              if change.changed.host_ns is not None and not change.changed.replayed and not change.changed.waits_ns
+             and not change.changed.whole_calls
              and change.changed.calls_left < NOTABLY_LEFT]
     if not befores or not saved:
         raise Absent("no step that waits for the host was recorded with a change that saves calls")
@@ -162,8 +176,13 @@ def _habits(changes: Sequence[RecordedChange]) -> HostHabits:
 
 
 def _saved_share(change: RecordedChange) -> float:
-    after = change.after_ns * change.changed.samples / change.step_ns
-    return (1 - after) / (1 - change.changed.calls_left)
+    after_ns = change.after_ns * change.changed.samples
+    return (change.step_ns - after_ns) / _launching_ns(change) / (1 - change.changed.calls_left)
+
+
+def _launching_ns(change: RecordedChange) -> float:
+    """Return the host's path before a change without its own work."""
+    return max(SHORTEST_NS, change.step_ns - change.changed.paused_ns)
 
 
 def prediction_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:

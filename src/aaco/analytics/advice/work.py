@@ -81,7 +81,8 @@ class StepWork:
     all these steps only waited for a late rank. preempted_ns: how much longer kernels of all these steps took because
     another process had the device. others_ns: by row of `names` how long the kernels of that name take per
     step in the rank where they take least; None unless this rank is the one that the others wait for. clock: the lowest
-    clock of the device in these steps, in its highest; None if no clocks were recorded.
+    clock of the device in these steps, in its highest; None if no clocks were recorded. paused: the part of the
+    device's idle time in which the host did something else than launch.
     """
 
     ns: Ints
@@ -99,15 +100,30 @@ class StepWork:
     preempted_ns: int = 0
     others_ns: Reals | None = None
     clock: float | None = None
+    paused: float = 0.0
 
     @cached_property
     def sure_ns(self) -> Reals:
         """The time of each row that no profiler stretched. The host fills the buffers that pageable copies go through,
-        so of copies from and to the host that are not known to be pinned only their bytes / link are sure.
+        so of copies from and to the host that are not known to be pinned only their bytes / link are sure. Others share
+        the host's memory with what else uses it: each takes as long as the shortest of as many bytes.
         """
         link = self.limits.link_bytes_per_s
         least = 1e9 * self.copied / link if link else np.zeros(len(self.ns))
-        return np.where(self.named(WorkName.may_wait_for_the_host), np.minimum(self.ns, least), self.ns.astype(float))
+        sure = self.ns.astype(float)
+        between = np.flatnonzero(self.copies(*HOST_COPIES))
+        sure[between] = _shortest(coded(self.label[between], self.copied[between])[0], sure[between])
+        sure = np.where(self.named(WorkName.may_wait_for_the_host), np.minimum(sure, least), sure)
+        sure.setflags(write=False)
+        return sure
+
+    @cached_property
+    def one_behind_another_ns(self) -> Reals:
+        """The time of each kernel that no longer waits for the host: it follows the one before at once. inf of copies.
+        """
+        shortest = np.minimum(self.sure_ns, self.limits.shortest_ns or 0.0)
+        untraced = np.maximum(self.sure_ns - (self.limits.start_ns or 0.0), shortest)
+        return np.where(self.of_families(COPY), np.inf, untraced)
 
     def named(self, is_meant: Callable[[WorkName], bool]) -> Flags:
         """Return which rows have such a name."""
@@ -126,7 +142,10 @@ class StepWork:
 
     def copies(self, *kinds: str) -> Flags:
         """Return which rows are copies of these kinds."""
-        return self.named(lambda name: name.copy in kinds)
+        if kinds not in self._copies:
+            self._copies[kinds] = self.named(lambda name: name.copy in kinds)
+            self._copies[kinds].setflags(write=False)
+        return self._copies[kinds]
 
     def lane_ns(self, times: Reals, lane: Ints) -> Reals:
         """Return how long each lane takes in all steps, with these times of the rows.
@@ -205,6 +224,10 @@ class StepWork:
         return {operator: tuple(self.names[label] for label in mine) for operator, mine in labels.items()}
 
     @cached_property
+    def _copies(self) -> dict[tuple[str, ...], Flags]:
+        return {}
+
+    @cached_property
     def _families(self) -> dict[tuple[str, ...], Flags]:
         return {}
 
@@ -215,8 +238,9 @@ def advance_ns(lane: Ints, start: Ints, end: Ints) -> Ints:
     Rows in start order; times from 0 on.
     """
     added = np.zeros(len(lane), np.int64)
-    for number in distinct.numbers(lane).tolist():
-        rows = np.flatnonzero(lane == number)
+    numbers = distinct.numbers(lane).tolist()
+    for number in numbers:
+        rows = slice(None) if len(numbers) == 1 else np.flatnonzero(lane == number)
         until = np.maximum.accumulate(np.r_[0, end[rows]])[:-1]
         added[rows] = np.maximum(0, end[rows] - np.maximum(start[rows], until))
     return added
@@ -290,8 +314,15 @@ def _coded_text(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
 
 def _sums(pairs: Ints, times: Reals) -> Reals:
     """Return the sum of the times of each number; for an even count of numbers."""
-    count = int(pairs.max(initial=-1)) // 2 + 1
-    return np.bincount(pairs, weights=times, minlength=2 * count).astype(float)
+    sums = np.bincount(pairs, weights=times).astype(float)
+    return np.append(sums, 0.0) if len(sums) % 2 else sums
+
+
+def _shortest(kind: Ints, times: Reals) -> Reals:
+    """Return of each time the shortest of its kind."""
+    shortest = np.full(int(kind.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(shortest, kind, times)
+    return shortest[kind]
 
 
 def _kernel(name: str, family: str) -> WorkName:

@@ -126,11 +126,14 @@ class CallContexts:
         return CallContext(operator, above, at(_last(above), operator), at(path, modules), at(line.name, annotation),
                            at(line.name, frame), np.zeros(len(line), np.int64))
 
-    def ranges_around(self, line: CallLine, place: int) -> list[str]:
-        """Return the names of the calls and ranges around a call of the line, innermost first."""
-        names = list[str]()
-        while (place := int(_positions(line.id, line.parent_id[place:place + 1])[0])) >= 0:
-            names.append(self.names.text(int(line.name[place])))
+    def ranges_around(self, line: CallLine, places: Ints) -> list[list[str]]:
+        """Return of each of these calls of the line the names of the calls and ranges around it, innermost first."""
+        names, rows = [list[str]() for _ in places], np.arange(len(places))
+        while len(rows):
+            places = _positions(line.id, line.parent_id[places])
+            rows, places = rows[places >= 0], places[places >= 0]
+            for row, name in zip(rows.tolist(), line.name[places].tolist(), strict=True):
+                names[row].append(self.names.text(name))
         return names
 
     @property

@@ -58,7 +58,7 @@ class Attribution:
         whether the kernels have launch_id.
         """
         self._with_launches = with_launches
-        self._callers, self._linker = Callers(with_launches), Linker()
+        self._callers, self._linker = Callers(with_launches), Linker(("part", "tag"))
         self._contexts, self._signatures = CallContexts(), Signatures()
         self._operators = Operators()
         self._kernels, self._families = NameIds(), NameIds()
@@ -217,16 +217,18 @@ class Attribution:
         texts = self._arguments(line.id[places], arguments)
         called, inputs = self._operators.called(tag[captured])
         names = [self._contexts.names.text(number) or None for number in called.tolist()]
-        batches = [captured_batch(self._contexts.ranges_around(line, line.carried + mark.row)) for mark in marks]
+        marked = line.carried + np.array([mark.row for mark in marks], np.int64)
+        batches = [captured_batch(ranges) for ranges in self._contexts.ranges_around(line, marked)]
         self._graphs.feed(Launched(calls.start[captured], calls.thread[captured], calls.capture[captured],
                                    tag[captured], owner, [kernel_of(text) for text in texts], names, inputs),
                           marks, batches)
 
     def _note_batches(self, line: CallLine, calls: LaunchCalls) -> None:
         """Remember what the ranges around each launch of a graph say of its batch."""
-        for at in np.flatnonzero(calls.part == CallKind.GRAPH).tolist():
-            ranges = self._contexts.ranges_around(line, int(calls.tag[at]))
-            self._batches[int(calls.capture[at]), int(calls.link[at])] = GraphBatch(*replayed_batch(ranges))
+        graphs = calls.take(calls.part == CallKind.GRAPH)
+        for capture, link, ranges in zip(graphs.capture.tolist(), graphs.link.tolist(),
+                                         self._contexts.ranges_around(line, graphs.tag), strict=True):
+            self._batches[capture, link] = GraphBatch(*replayed_batch(ranges))
 
     def _given(self, references: pa.Table) -> list[Captured]:
         """Return the graphs that reference traces tell of."""

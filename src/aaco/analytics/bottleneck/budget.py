@@ -28,6 +28,7 @@ from aaco.core.readings import Absent, Estimate
 HOST = ("launch", "pause", "sync", "relaunch")
 PROFILED, UNPROFILED = "profiled trace", "unprofiled latency"  # whose wall it is: the method of every share begins so
 UNCHANGED = ("kernel_wait", "noise", "throttled", "unknown")  # causes of idle time that are parts as they are
+IDLE = ("shared_device", *HOST, "copy_wait", *UNCHANGED)  # the parts of the idle time
 # A copy of fewer bytes takes the bus less time than its call takes the host (64 KiB at 55 GB/s is 1.2 us): a host that
 # waits in such copies reads single values, and waits for the device, not for the bytes.
 SMALL_COPY_BYTES = 65_536

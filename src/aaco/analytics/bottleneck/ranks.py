@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aaco.analytics.bottleneck.budget import Budget, Preempted, Unprofiled, budget
+from aaco.analytics.bottleneck.budget import IDLE, Budget, Preempted, Unprofiled, budget
 from aaco.analytics.bottleneck.own_times import STRAGGLER, own_times_ns
 from aaco.analytics.bottleneck.work import Copied, DeviceWork
 from aaco.analytics.timeline.idle import IdleTime
@@ -111,6 +111,13 @@ class Windows:
         if not 0 <= windows.slowest < len(windows.ranks) or len(windows.budgets_ns) != len(windows.ranks):
             raise documents.damaged(cls, "slowest")
         return windows
+
+    @property
+    def paused(self) -> float:
+        """The part of the slowest rank's idle time in which its host did something else than launch; 0 of none."""
+        parts = self.budgets_ns[self.slowest]
+        idle = sum(parts.get(part, 0) for part in IDLE)
+        return parts.get("pause", 0) / idle if idle else 0.0
 
     def window_of(self, rank: RankTime) -> CaptureWindow:
         """Return the window that a rank is judged over."""

@@ -18,12 +18,12 @@ def cut_steps(thread: Ints, alike: Sequence[Hashable], step: Ints, name: Ints) -
     """
     order = np.argsort(step, kind="stable")
     bounds = np.searchsorted(step[order], np.arange(len(thread) + 1))
-    parts = _Parts(name[order], bounds)
+    parts, kernels = _Parts(name[order], bounds), np.diff(bounds)
     is_cut = np.zeros(len(thread), bool)
     for number in np.unique(thread).tolist():
         mine = np.flatnonzero(thread == number)
         for edge, at_end in ((int(mine[0]), False), (int(mine[-1]), True)):
-            longer = [at for at in mine.tolist() if alike[at] == alike[edge]]
+            longer = [at for at in mine[kernels[mine] > kernels[edge]].tolist() if alike[at] == alike[edge]]
             is_cut[edge] |= any(parts.is_part(edge, whole, at_end) for whole in longer)
     return is_cut
 
@@ -35,8 +35,6 @@ class _Parts:
         self._name, self._bounds = name, bounds.tolist()
 
     def is_part(self, step: int, longer: int, at_end: bool) -> bool:
-        """Return whether another step has more kernels, and begins (at_end: the trace's) or ends with those of this."""
+        """Return whether a step of more kernels begins (at_end: the trace's) or ends with those of this."""
         mine, whole = (self._name[self._bounds[at]:self._bounds[at + 1]] for at in (step, longer))
-        if len(mine) >= len(whole):
-            return False
         return bool((mine == (whole[:len(mine)] if at_end else whole[len(whole) - len(mine):])).all())

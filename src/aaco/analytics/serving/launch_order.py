@@ -40,7 +40,7 @@ class LaunchOrder:
 
     def __init__(self, with_launches: bool) -> None:
         """with_launches: whether the work has launch_id."""
-        self._callers, self._linker = Callers(with_launches), Linker()
+        self._callers, self._linker = Callers(with_launches), Linker(("tag",))
         self._reader = WorkReader(with_launches=with_launches)
         self._calls: list[tuple[Ints, Ints, Ints, Ints]] = []
         self._kernels: list[tuple[Ints, Ints, Ints]] = []

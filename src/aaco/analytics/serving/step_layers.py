@@ -24,7 +24,8 @@ def serving_kernels(kernels: StepKernels, names: Sequence[str], families: Sequen
 
     kernels: of all steps, in start order. names: of kernels, by their numbers; families: of these.
     """
-    kernels = kernels.take(np.argsort(kernels.step, kind="stable"))
+    if (np.diff(kernels.step) < 0).any():
+        kernels = kernels.take(np.argsort(kernels.step, kind="stable"))
     step = kernels.step
     bounds = [*np.flatnonzero(np.r_[True, step[1:] != step[:-1]]).tolist(), len(step)] if len(step) else []
     found: dict[bytes, LayerBlocks] = {}
@@ -32,7 +33,8 @@ def serving_kernels(kernels: StepKernels, names: Sequence[str], families: Sequen
     distinct = {id(block): block for block in blocks}
     sizes = [len(block.part) for block in distinct.values()]
     first = dict(zip(distinct, np.cumsum([0, *sizes]).tolist(), strict=False))
-    place = _joined([np.arange(first[id(block)], first[id(block)] + len(block.part)) for block in blocks])
+    moved = np.array([first[id(block)] - low for low, block in zip(bounds, blocks, strict=False)], np.int64)
+    place = np.arange(len(step)) + np.repeat(moved, np.array([len(block.part) for block in blocks], np.int64))
     layer, position, kind = (_joined([column(block) for block in distinct.values()])[place] for column in (
         lambda block: block.layer, lambda block: block.position, _kinds))
     part = pa.array([part or None for block in distinct.values() for part in block.part], pa.string())

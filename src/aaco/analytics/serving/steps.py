@@ -11,10 +11,11 @@ engine's earlier work; where engines share a device that is not known.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, Launch
 from aaco.analytics.streaming.stream_ids import NONE, integers, is_name, latest_end_before
 from aaco.analytics.streaming.work import COPY, WorkReader
 from aaco.core import distinct
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Flags, Ints
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, SERVING_STEPS
 
 ON_DEVICE = "gpu_marker"  # domain of what a profiler copies from the host's ranges onto the device's streams
@@ -43,9 +44,9 @@ SHARED = "several engines share a device: since when it is idle before a step of
 class _Thread:
     """The steps of one thread in start order."""
 
-    numbers: list[int] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
+    numbers: array[int] = field(default_factory=partial(array, "q"))
+    starts: array[int] = field(default_factory=partial(array, "q"))
+    ends: array[int] = field(default_factory=partial(array, "q"))
 
     def steps_at(self, times: Ints) -> Ints:
         """Return the number of the step that is open at each time, -1 for none."""
@@ -70,9 +71,11 @@ class _Spans:
 
     def columns(self) -> tuple[Ints, Ints, Ints]:
         """Return step, start and end of all spans."""
-        none = np.zeros(0, np.int64)
-        step, start, end = (np.concatenate(column) for column in zip((none, none, none), *self.parts, strict=True))
-        return step, start, end
+        if len(self.parts) != 1:
+            none = np.zeros(0, np.int64)
+            step, start, end = (np.concatenate(column) for column in zip((none, none, none), *self.parts, strict=True))
+            self.parts = [(step, start, end)]
+        return self.parts[0]
 
 
 @dataclass(frozen=True)
@@ -96,17 +99,19 @@ class ServingSteps:
 
     def __init__(self, with_launches: bool = False, repeated: Sequence[RepeatedStep] = ()) -> None:
         """with_launches: whether the work has launch_id. repeated: the steps of a trace that annotates none."""
-        self._callers, self._linker, self._repeated = Callers(with_launches), Linker(), repeated
+        self._callers, self._repeated = Callers(with_launches), repeated
+        self._linker = Linker(("part", "tag"))
         self._reader = WorkReader(with_launches=with_launches)
         self._is_step: list[bool] = []
         self._threads: dict[int, _Thread] = {}  # by the number that the callers give
         self._ranges: list[list[str]] = []  # of each step, innermost first
         self._origin: list[tuple[int, int, int, int]] = []  # capture, thread's number, start and end of each step
-        self._kernels, self._graph_kernels, self._copies = (_Spans() for _ in range(3))
-        self._calls, self._waits, self._graphs = (_Spans() for _ in range(3))
+        self._ends = array("q")
+        self._kernels, self._copies, self._calls, self._waits, self._graphs = (_Spans() for _ in range(5))
         self._kernel_ids: list[Ints] = []
         self._kernel_names: list[Ints] = []
         self._kernel_devices: list[Ints] = []
+        self._from_graph: list[Flags] = []  # whether a graph launched each kernel
         for step in repeated:
             key = (np.array([part]) for part in (step.capture, step.process, step.thread))
             self._note_step("", int(self._callers.threads.numbers(*key)[0]), step.capture, step.start, step.end)
@@ -124,11 +129,11 @@ class ServingSteps:
         is_kernel = work.kind < COPY
         self._kernels.add(np.where(is_kernel, step, -1), work.start, work.end)
         self._copies.add(np.where(is_kernel, -1, step), work.start, work.end)
-        mine = is_kernel & (step >= 0)
+        mine = np.flatnonzero(is_kernel & (step >= 0))
         self._kernel_ids.append(work.kernel_id[mine])
         self._kernel_names.append(work.name[mine])
         self._kernel_devices.append(work.device[mine])
-        self._graph_kernels.add(np.where(mine & (linked.call.part == CallKind.GRAPH), step, -1), work.start, work.end)
+        self._from_graph.append(linked.call.part[mine] == CallKind.GRAPH)
 
     def rest(self) -> None:
         """Settle what waits for later rows. Call it once, after the last `feed`."""
@@ -136,8 +141,9 @@ class ServingSteps:
                                   for spec in (KERNELS, COPIES, API_CALLS))
         self.feed(kernels, copies, calls, until=None)
 
+    @cached_property
     def of_kernels(self) -> StepKernels:
-        """Return the kernels that steps launched, in start order."""
+        """The kernels that steps launched, in start order. Needs `rest` before."""
         step, start, end = self._kernels.columns()
         ids, names = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (
             self._kernel_ids, self._kernel_names))
@@ -155,7 +161,7 @@ class ServingSteps:
         if self._repeated:
             return [step.annotation for step in self._repeated]
         annotated = [step_of(ranges) or StepAnnotation("") for ranges in self._ranges]
-        kernels, thread = self.of_kernels(), np.array([thread for _, thread, *_ in self._origin], np.int64)
+        kernels, thread = self.of_kernels, np.array([thread for _, thread, *_ in self._origin], np.int64)
         is_cut = cut_steps(thread, [(step.phase, step.decode_batch) for step in annotated], kernels.step, kernels.name)
         return [replace(step, warnings=(*step.warnings, CUT)) if cut else step
                 for step, cut in zip(annotated, is_cut.tolist(), strict=True)]
@@ -170,8 +176,11 @@ class ServingSteps:
     @cached_property
     def is_device_shared(self) -> bool:
         """Whether a device runs kernels of several engines. Needs `rest` before."""
+        count = 1 + self.engines.max(initial=0)
+        if count == 1:
+            return False
         device = np.concatenate([np.zeros(0, np.int64), *self._kernel_devices])
-        engine, count = self.engines[self._kernels.columns()[0]], 1 + self.engines.max(initial=0)
+        engine = self.engines[self._kernels.columns()[0]]
         pairs = distinct.values(device * count + engine)
         return len(distinct.values(pairs // count)) < len(pairs)
 
@@ -193,7 +202,9 @@ class ServingSteps:
         kernels = _sums(*self._kernels.columns(), count)
         copies = _sums(*self._copies.columns(), count)
         graphs = _sums(*self._graphs.columns(), count)
-        replayed = _sums(*self._graph_kernels.columns(), count)
+        from_graph = np.concatenate([np.zeros(0, bool), *self._from_graph])
+        owner, began, ended = self._kernels.columns()
+        replayed = _sums(owner[from_graph], began[from_graph], ended[from_graph], count)
         step, work_start, work_end = (np.concatenate(column) for column in zip(
             self._kernels.columns(), self._copies.columns(), strict=True))
         idle = (np.full(count, NONE) if self.is_device_shared else
@@ -236,6 +247,7 @@ class ServingSteps:
             steps.ends.append(end)
             self._ranges.append([name])
             self._origin.append((capture, thread, start, end))
+            self._ends.append(end)
 
     def _steps_of(self, calls: LaunchCalls) -> Ints:
         """Return the step in which each call was made, -1 for none."""
@@ -254,7 +266,7 @@ class ServingSteps:
 
     def _note_calls(self, calls: LaunchCalls, step: Ints) -> None:
         """Add the host's calls to the time of their steps, up to the ends of these."""
-        until = np.array([end for *_, end in self._origin] + [0])[step]
+        until = np.append(self._ends, 0)[step]
         end = np.minimum(calls.end, until)
         for spans, flags in ((self._calls, np.ones(len(calls), bool)), (self._waits, calls.part >= CallKind.SYNC),
                              (self._graphs, calls.part == CallKind.GRAPH)):

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core import documents
 from aaco.tracelake import layout
 
@@ -183,8 +185,10 @@ def _summed(budgets: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def _layers(kernels: pa.Table) -> dict[int, int]:
     """Return by step how many layers it has, where any repeat."""
-    most = kernels.filter(pc.is_valid(kernels["layer"])).group_by("step").aggregate([("layer", "max")])
-    return {step: last + 1 for step, last in zip(most["step"].to_pylist(), most["layer_max"].to_pylist(), strict=True)}
+    step, layer = integers(kernels["step"]), integers(kernels["layer"])
+    last = np.full(step.max(initial=-1) + 1, NONE)
+    np.maximum.at(last, step, layer)
+    return {step: layer + 1 for step, layer in enumerate(last.tolist()) if layer != NONE}
 
 
 def _median(rows: Sequence[Mapping[str, Any]], name: str) -> Any:

@@ -33,7 +33,7 @@ class LaunchFinder:
 
         launches: what `launching` returned, in start order; only what a piece needs is read ahead.
         """
-        linker, ahead = Linker(), next(launches, None)
+        linker, ahead = Linker(("tag",)), next(launches, None)
         for rows in work:
             parts, until = list[pa.Table](), int(integers(rows["t_start_ns"]).max(initial=NONE)) + SLACK_NS
             while ahead is not None and ahead["t_start_ns"][0].as_py() < until:

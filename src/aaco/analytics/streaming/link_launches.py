@@ -9,7 +9,7 @@ than that lose no link, and the answer does not depend on where the trace is sli
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -78,6 +78,9 @@ class LaunchCalls:
         return LaunchCalls(*(getattr(self, column.name)[rows] for column in fields(self)))
 
 
+CALL_FIELDS = tuple(column.name for column in fields(LaunchCalls))
+
+
 @dataclass(frozen=True)
 class Linked:
     """Device work with its launch, row by row: `number` is the launch's, -1 if it is unknown; `call` holds its columns
@@ -98,7 +101,7 @@ class Linked:
 
 
 class CaptureMark(NamedTuple):
-    """A call that begins or ends the capture of a device graph; row: of the table that was asked."""
+    """A call that begins or ends the capture of a device graph; row: of the table that was given."""
 
     start: int
     thread: int
@@ -255,7 +258,9 @@ class Callers:
 class Linker:
     """Takes in work and calls slice by slice, and gives the work back with its launches, in start order."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Sequence[str] = CALL_FIELDS) -> None:
+        """columns: of LaunchCalls, to be given back with the work; the others are NONE there."""
+        self._columns = tuple(dict.fromkeys(("link", "start", *columns)))
         self._launches: dict[int, list[_LaunchRun]] = {}
         self._held: WorkRows | None = None
         self._count = 0
@@ -276,15 +281,15 @@ class Linker:
         numbers = np.arange(self._count, self._count + len(launches))
         self._count += len(launches)
         if runs and len(runs[-1]) < RUN:
-            runs[-1] = runs[-1].joined(launches, numbers)
+            runs[-1] = runs[-1].joined(launches, numbers, self._columns)
         elif len(launches):
-            runs.append(_LaunchRun.of(launches, numbers))
+            runs.append(_LaunchRun.of(launches, numbers, self._columns))
         for kept in self._launches.values():
             while len(kept) > 1 and kept[0].last < self._count - REMEMBERED:
                 kept.pop(0)
 
     def _link(self, work: WorkRows) -> Linked:
-        columns = np.full((len(fields(LaunchCalls)), len(work)), NONE)
+        columns = np.full((len(self._columns), len(work)), NONE)
         number = np.full(len(work), -1, np.int64)
         first = np.zeros(len(work), bool)
         for capture in _distinct(work.capture):
@@ -298,34 +303,36 @@ class Linker:
                 if index >= 0:
                     in_run = which == index
                     runs[index].give(place[in_run], rows[in_run], columns, number, first)
-        return Linked(work, LaunchCalls(*columns), number, first)
+        not_asked = np.broadcast_to(np.int64(NONE), len(work))
+        given = dict.fromkeys(CALL_FIELDS, not_asked) | dict(zip(self._columns, columns, strict=True))
+        return Linked(work, LaunchCalls(**given), number, first)
 
 
 class _LaunchRun:
-    """Some launches of a capture, sorted by link."""
+    """Some launches of a capture, sorted by link. columns: their links and starts, then what the linker gives back."""
 
     def __init__(self, columns: Ints, numbers: Ints, used: Flags) -> None:
         self.columns, self.numbers, self.used = columns, numbers, used
-        self.ids = columns[_LINK]
+        self.ids, self.starts = columns[:2]
         self.last = int(numbers.max())
 
     @classmethod
-    def of(cls, launches: LaunchCalls, numbers: Ints) -> _LaunchRun:
-        """Return a run of launches in start order."""
-        columns = np.stack([getattr(launches, column.name) for column in fields(LaunchCalls)])
+    def of(cls, launches: LaunchCalls, numbers: Ints, names: Sequence[str]) -> _LaunchRun:
+        """Return a run of launches in start order, with the columns of these names."""
+        columns = np.stack([getattr(launches, name) for name in names])
         return cls._sorted(columns, numbers, np.zeros(len(numbers), bool))
 
-    def joined(self, launches: LaunchCalls, numbers: Ints) -> _LaunchRun:
+    def joined(self, launches: LaunchCalls, numbers: Ints, names: Sequence[str]) -> _LaunchRun:
         """Return this run and later launches as one run."""
         if not len(launches):
             return self
-        later = _LaunchRun.of(launches, numbers)
+        later = _LaunchRun.of(launches, numbers, names)
         return self._sorted(np.concatenate([self.columns, later.columns], axis=1),
                             np.concatenate([self.numbers, later.numbers]), np.concatenate([self.used, later.used]))
 
     @classmethod
     def _sorted(cls, columns: Ints, numbers: Ints, used: Flags) -> _LaunchRun:
-        ids = columns[_LINK]
+        ids = columns[0]
         if (ids[1:] >= ids[:-1]).all():
             return cls(columns, numbers, used)
         order = np.argsort(ids, kind="stable")
@@ -340,7 +347,7 @@ class _LaunchRun:
         if not len(ids) or ids.max() < self.ids[0] or ids.min() > self.ids[-1]:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        hit = np.flatnonzero((self.ids[at] == ids) & (self.columns[_START, at] < start + SLACK_NS))
+        hit = np.flatnonzero((self.ids[at] == ids) & (self.starts[at] < start + SLACK_NS))
         return hit, at[hit]
 
     def give(self, place: Ints, rows: Ints, columns: Ints, number: Ints, first: Flags) -> None:
@@ -353,9 +360,6 @@ class _LaunchRun:
         first[rows[(earliest[place] == turn) & ~self.used[place]]] = True
         self.used[place] = True
 
-
-_LINK = [column.name for column in fields(LaunchCalls)].index("link")
-_START = [column.name for column in fields(LaunchCalls)].index("start")
 
 
 def _by_capture(calls: LaunchCalls) -> Iterator[tuple[int, LaunchCalls]]:

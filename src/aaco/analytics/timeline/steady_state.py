@@ -15,6 +15,7 @@ Memory: 20 bytes for each of the first KEPT kernels; a longer trace is examined 
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -212,7 +213,7 @@ class Marked:
             is_numbered = mine & (work.iteration != NONE)
             if is_numbered.any():
                 self._families.setdefault((capture, GIVEN), _Family()).numbered(work.take(is_numbered))
-            rows = np.flatnonzero(mine & linked.known)
+            rows = mine & linked.known
             for (owner, family), steps in self._families.items():
                 if owner == capture and family != GIVEN:
                     steps.launched(work.take(rows), linked.call.start[rows])
@@ -238,7 +239,7 @@ class _Family:
     """The steps of one family: columns that grow as steps begin."""
 
     def __init__(self) -> None:
-        self.number, self.start, self.end = list[int](), list[int](), list[int]()
+        self.number, self.start, self.end = list[int](), array("q"), array("q")
         self._sums = np.zeros((0, 5), np.int64)  # kernels, their ns, copies, first start, last end
 
     @property

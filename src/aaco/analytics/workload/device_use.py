@@ -46,8 +46,8 @@ def device_graph(signs: WorkloadSigns) -> WorkloadFact:
 
 
 def graph_capture(signs: WorkloadSigns) -> WorkloadFact:
-    """Return whether graphs could hold most launches: possible, too_short between the host's waits, or sized_by_data
-    where most waits are for sizes that data decide, for the sizes in a graph are fixed.
+    """Return whether graphs could hold most launches: possible, or too_short between the host's waits. The sizes in a
+    graph are fixed: sized_by_data where most waits are for sizes that data decide, growing where a cache grows.
     """
     stretches = signs.stretches
     if not stretches.launches:
@@ -59,6 +59,9 @@ def graph_capture(signs: WorkloadSigns) -> WorkloadFact:
     sized = {name: signs.calls[name] for name in SIZED_BY_DATA if signs.calls.get(name)}
     if sum(sized.values()) > MOST * stretches.waits:
         value, why = "sized_by_data", f"; sizes that data decide: {', '.join(sized)}"
+    if signs.growth.outlives(stretches.waits):
+        value, why = "growing", f"; a tensor grows by concatenation, through {signs.growth.sizes:,} sizes"
+        parts |= {"sizes of a tensor that grows": signs.growth.sizes}
     return WorkloadFact("graph_capture", value, (), parts | sized, share_ratio=share, source="calls",
                         evidence=f"{100 * share:.0f} % of {stretches.launches:,} launches come {WORTH_A_GRAPH} and "
                                  f"more between two waits of the host{why}")

@@ -19,6 +19,7 @@ from aaco.analytics.kernels import families
 from aaco.analytics.kernels.families.terms import KernelName
 from aaco.analytics.streaming.calls import CallKind, call_kind
 from aaco.analytics.streaming.stream_ids import integers
+from aaco.analytics.workload.growth import NO_GROWTH, Growth
 from aaco.core.arrays import Ints
 from aaco.core.distinct import combinations
 
@@ -54,9 +55,9 @@ class WorkloadSigns:
     """All that facts are read from.
 
     calls: how many calls or ranges have a name. domains: how many are of a domain. from_graphs: kernels that calls
-    which launch a graph started, of `launched` whose launch is known. providers: ONNX Runtime's, by kernels.
-    architectures: of the devices, as the captures name them. eight_bit_units: whether the devices' matrix units compute
-    in eight-bit floating point; None if their ceilings are not known.
+    which launch a graph started, of `launched` whose launch is known. providers: ONNX Runtime's, by kernels. growth: of
+    tensors by concatenation. architectures: of the devices, as the captures name them. eight_bit_units: whether the
+    devices' matrix units compute in eight-bit floating point; None if their ceilings are not known.
     """
 
     kernels: tuple[NameTally, ...] = ()
@@ -68,6 +69,7 @@ class WorkloadSigns:
     launched: int = 0
     from_graphs: int = 0
     stretches: LaunchStretches = LaunchStretches()
+    growth: Growth = NO_GROWTH
     operators: pa.Table | None = None
     architectures: tuple[str, ...] = ()
     on_device: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from aaco.analytics.timeline.windows import START_SKEW
 from aaco.analytics.truth import trust
 from aaco.analytics.workload.facts import NAME as WORKLOAD_FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
+from aaco.core.arrays import Ints
 from aaco.core.config import Analysis
 from aaco.core.distinct import coded
 from aaco.core.documents import encode
@@ -62,7 +63,7 @@ def serving_steps(session: Session, settings: Analysis) -> Results:
         kernels, why = serving_kernels(launched, names, [decode(name).family for name in names])
         yield SERVING_KERNELS, kernels
         operators = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else None
-        spent = _spent(launched, len(names))
+        spent = _Spent.summed(launched.step, launched.name, launched.end - launched.start, len(names))
         limits, parts = (_by_step(session, spent, names, by) for by in ("limit", "budget_part"))
         judged = table.filter(pc.is_null(table["left_out"])).select(["step", "phase", *BUDGET_COLUMNS])
         budgets = [(row["phase"], 1, step_budget(row, parts.get(row["step"], {}))) for row in judged.to_pylist()]
@@ -99,29 +100,38 @@ def _workload(session: Session, engines: int) -> ServedWorkload:
 def _launched(steps: ServingSteps) -> tuple[StepKernels, list[str]]:
     """Return the kernels of all steps, and the names of which they have the numbers; one without a name has the last.
     """
-    kernels, names = steps.of_kernels(), [*steps.kernel_names, ""]
+    kernels, names = steps.of_kernels, [*steps.kernel_names, ""]
     return replace(kernels, name=np.where(kernels.name == NONE, len(names) - 1, kernels.name)), names
 
 
-def _spent(kernels: StepKernels, names: int) -> list[tuple[int, int, int]]:
-    """Return each step's kernels by name: step, number of the name, ns."""
-    pairs = kernels.step * names + kernels.name
-    number, first = coded(pairs)
-    ns = np.zeros(len(first), np.int64)
-    np.add.at(ns, number, kernels.end - kernels.start)
-    return list(zip(*(part.tolist() for part in np.divmod(pairs[first], names)), ns.tolist(), strict=True))
+@dataclass(frozen=True)
+class _Spent:
+    """Columns of the time of steps by what their kernels are: step, number of what they are, and ns."""
+
+    step: Ints
+    number: Ints
+    ns: Ints
+
+    @classmethod
+    def summed(cls, step: Ints, number: Ints, ns: Ints, count: int) -> _Spent:
+        """Return the sums, in the order in which steps and numbers (below count) first appear."""
+        pairs = step * count + number
+        code, first = coded(pairs)
+        total = np.zeros(len(first), np.int64)
+        np.add.at(total, code, ns)
+        return cls(*np.divmod(pairs[first], count), total)
 
 
-def _by_step(session: Session, spent: Sequence[tuple[int, int, int]], names: Sequence[str], by: str
-             ) -> dict[int, dict[str, int]]:
-    """Return by step the ns of its kernels by a column of kernel_groups."""
+def _by_step(session: Session, spent: _Spent, names: Sequence[str], by: str) -> dict[int, dict[str, int]]:
+    """Return by step the ns of its kernels by a column of kernel_groups. spent: by number of the name."""
     groups = store.read(session, KERNEL_GROUPS).to_pylist() if store.holds(session, KERNEL_GROUPS) else []
     found = {group["kernel_name"]: group[by] for group in groups}
-    limit_of = [found.get(name) or NOT_PLACED[by] for name in names]
+    limits = list(dict.fromkeys(found.get(name) or NOT_PLACED[by] for name in names))
+    limit_of = np.array([limits.index(found.get(name) or NOT_PLACED[by]) for name in names], np.int64)
+    by_limit = _Spent.summed(spent.step, limit_of[spent.number], spent.ns, len(limits))
     by_step: dict[int, dict[str, int]] = {}
-    for step, name, ns in spent:
-        limits = by_step.setdefault(step, {})
-        limits[limit_of[name]] = limits.get(limit_of[name], 0) + ns
+    for step, limit, ns in zip(by_limit.step.tolist(), by_limit.number.tolist(), by_limit.ns.tolist(), strict=True):
+        by_step.setdefault(step, {})[limits[limit]] = ns
     return by_step
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aaco.analytics.advice.floor import StepTime
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
@@ -22,6 +21,7 @@ from aaco.analytics.advice.work import (
 from aaco.analytics.bottleneck.budget import STRETCH, Unprofiled
 from aaco.analytics.bottleneck.ranks import RankTime, Windows
 from aaco.analytics.roofline.devices.ceilings import Identity
+from aaco.analytics.streaming.stream_ids import integers
 from aaco.analytics.timeline.windows import MARKERS, REPETITION, CaptureWindow
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
@@ -47,7 +47,7 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
     steps = _steps(window, unprofiled)
     work = _work(session, rank, window, steps)
     work = replace(work, preempted_ns=rank.preempted_ns, others_ns=_others_ns(session, windows, work.names),
-                   clock=_clock(session, rank, window))
+                   clock=_clock(session, rank, window), paused=windows.paused)
     timed = StepTime(1e6 * unprofiled.median_ms, True) if unprofiled else StepTime(window.window_ns / steps, False)
     return work, timed
 
@@ -111,10 +111,10 @@ def _rows(session: Session, spec: TableSpec, columns: Sequence[str], rank: RankT
     """Return the rows of a rank's device."""
     batches = []
     for batch in queries.batches(session, spec, columns):
-        mine = pc.equal(batch["device_id"], rank.device_id)
+        mine = integers(batch["device_id"]) == rank.device_id
         if rank.capture is not None:
-            mine = pc.and_(mine, pc.equal(batch["capture"], rank.capture))
-        batches.append(batch.filter(pc.fill_null(mine, False)))
+            mine &= integers(batch["capture"]) == rank.capture
+        batches.append(batch if mine.all() else batch.filter(pa.array(mine)))
     return pa.Table.from_batches(batches) if batches else spec.build().select(columns)
 
 

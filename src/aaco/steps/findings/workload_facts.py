@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.bottleneck.work import Copied, DeviceWork
 from aaco.analytics.streaming.calls import CallKind, call_kind
 from aaco.analytics.workload.facts import WorkloadFacts
+from aaco.analytics.workload.growth import CONCATENATIONS, NO_GROWTH, Growth, grown, growth, operands
+from aaco.analytics.workload.program import listed_json
 from aaco.analytics.workload.read import facts_of
 from aaco.analytics.workload.signs import CallTallies, KernelTallies, WorkloadSigns
 from aaco.core.config import Analysis
@@ -16,6 +19,7 @@ from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, OPERATORS
 from aaco.steps.findings.kernel_classes import ceilings_of
+from aaco.steps.findings.kernel_operators import operators as operator_of_kernel
 from aaco.tracelake import documents, layout, queries, store
 
 _KERNELS = ("kernel_name", "dtypes", "dur_ns", "provider")
@@ -45,7 +49,8 @@ def find(session: Session) -> WorkloadFacts | None:
     return facts_of(WorkloadSigns(
         kernels=kernels.tallies(), calls=calls.calls, domains=calls.domains, formats=frozenset(_formats(session)),
         providers=kernels.providers, copies=_copies(session), launched=launched, from_graphs=from_graphs,
-        stretches=calls.stretches(), operators=_operators(session), architectures=tuple(_architectures(session)),
+        stretches=calls.stretches(), growth=_growth(session), operators=_operators(session),
+        architectures=tuple(_architectures(session)),
         on_device=queries.has_values(session, KERNELS, "device_id")
         or "dispatch" in queries.names(session, KERNELS, "timed"),
         eight_bit_units=EIGHT_BIT in ceilings.rates if ceilings and ceilings.rates else None))
@@ -53,6 +58,19 @@ def find(session: Session) -> WorkloadFacts | None:
 
 def _operators(session: Session) -> pa.Table | None:
     return store.read(session, OPERATORS).select(_OPERATORS) if store.holds(session, OPERATORS) else None
+
+
+def _growth(session: Session) -> Growth:
+    """Return how tensors grow by concatenation, in the order of the kernels that concatenate. Raise BadBundle."""
+    if not store.holds(session, OPERATORS):
+        return NO_GROWTH
+    listed = store.read(session, OPERATORS).select(("operator_id", "operator", "shapes")).to_pylist()
+    sizes = grown({row["operator_id"]: shapes for row in listed if row["operator"] in CONCATENATIONS
+                   and (shapes := operands(listed_json(row["shapes"])))})
+    if not sizes:
+        return NO_GROWTH
+    called = operator_of_kernel(session)
+    return growth([sizes[operator] for operator in called[np.isin(called, list(sizes))].tolist()])
 
 
 def _formats(session: Session) -> Iterator[str]:

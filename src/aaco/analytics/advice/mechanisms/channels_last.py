@@ -18,7 +18,7 @@ from aaco.analytics.advice.least import (
     product_roofs,
 )
 from aaco.analytics.advice.mechanism import Mechanism, Response
-from aaco.analytics.advice.responses import CONVERSIONS
+from aaco.analytics.advice.responses import CONVERSIONS, REACH_CONVOLUTION, roofs_now
 from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
@@ -29,6 +29,9 @@ CHANNELWISE = ("norm", "pooling")
 GROUP_NORM = "group_norm"  # ATen's takes images as NCHW only, and converts others (native/group_norm.cpp: contiguous)
 REACH_MEMORY = 0.3  # norms of images in this order: .14 to .30 of their least time's rate; they pass more than once
 VECTORISED = "vectorized_elementwise_kernel"
+# ATen's own kernel of depthwise convolutions takes images as NCHW only; in the other order it calls cuDNN's
+# (native/Convolution.cpp, use_cudnn_depthwise).
+DEPTHWISE = "conv_depthwise"
 
 
 def _least_ns(work: StepWork) -> Reals:
@@ -43,14 +46,23 @@ def _least_ns(work: StepWork) -> Reals:
 def _reordered(work: StepWork, least: Reals) -> Response:
     """Return the step without conversions between orders of images, norms and pooling at the rate that they reach.
 
-    Convolutions keep their time. Between group norms images are converted in either order.
+    Convolutions keep their time, but depthwise ones reach what those of cuDNN do. Between group norms images are
+    converted in either order.
     """
     if work.operated(lambda operator: GROUP_NORM in operator.name).any():
         return Response(own_time(work), np.ones(len(least)))
     gone = work.of_families(*CONVERSIONS) | work.copies(*LOCAL_COPIES)
     channelwise = work.of_families(*CHANNELWISE) & (least > 0)
-    device = np.where(channelwise, np.minimum(own_time(work), least / REACH_MEMORY), own_time(work))
+    device = np.where(channelwise, np.minimum(own_time(work), least / REACH_MEMORY), depthwise_by_library(work))
     return Response(np.where(gone, 0.0, device), np.where(gone, 0.0, 1.0))
+
+
+def depthwise_by_library(work: StepWork) -> Reals:
+    """Return the times with ATen's depthwise convolutions at the rate that cuDNN's convolutions reach."""
+    own, own_kernels = own_time(work), work.named(lambda name: DEPTHWISE in name.name)
+    if not own_kernels.any():
+        return own
+    return np.where(own_kernels, np.minimum(own, roofs_now(work) / REACH_CONVOLUTION), own)
 
 
 CHANNELS_LAST = Mechanism("channels_last", "Keep images in channels_last order", "D - conversions and copies, with "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, TRAINING, Action, of_targets
 from aaco.analytics.advice.least import without
-from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import without_phase
 from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step
@@ -17,8 +19,13 @@ def _least_ns(work: StepWork) -> Reals:
     return without(work, work.operated(lambda operator: operator.phase == RECOMPUTE))
 
 
+def _kept(work: StepWork, least: Reals) -> Response:
+    """Return the step without its second computation: what the host saves and restores around it goes, too."""
+    return replace(without_phase(RECOMPUTE)(work, least), whole_calls=True)
+
+
 CHECKPOINTING_OFF = Mechanism("checkpointing_off", "Keep activations instead of computing them again",
-                              "D - kernels of recomputed operators", _least_ns, respond=without_phase(RECOMPUTE))
+                              "D - kernels of recomputed operators", _least_ns, respond=_kept)
 ACTIONS = (Action(
     "keep_activations", "Keep activations instead of computing them again", of_targets("checkpointing_off"),
     "kernels compute activations again", "low",

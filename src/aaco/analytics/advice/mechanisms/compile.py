@@ -5,11 +5,14 @@ Attention that is one kernel already stays as it is: the compiler calls the same
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from aaco.analytics.advice.action import NVIDIA, ORT, OWN_CODE, PYTORCH, Action, of_metric
 from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, fusible, own_rate, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.mechanisms.channels_last import depthwise_by_library
 from aaco.analytics.advice.responses import in_one_pass
 from aaco.analytics.advice.work import COLLECTIVE, COPY, OPTIMIZER, StepOperator, StepWork, WorkName
 from aaco.core.advice import Step, fact_is
@@ -28,9 +31,14 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 def _compiled(work: StepWork, least: Reals) -> Response:
-    """Return the step with its model compiled: the optimizer is not part of it."""
+    """Return the step with its model compiled: the optimizer is not part of it.
+
+    Inductor keeps images in channels_last order (torch/_inductor/graph.py, decide_layout_opt), with cuDNN's depthwise
+    convolutions.
+    """
     optimizer = work.operated(lambda operator: operator.phase == OPTIMIZER)
-    return in_one_pass(work, fusible(work) & ~optimizer)
+    fused = in_one_pass(work, fusible(work) & ~optimizer)
+    return replace(fused, device_ns=np.minimum(fused.device_ns, depthwise_by_library(work)))
 
 
 COMPILE = Mechanism("compile", "Compile the model", "products at their roof + fused attention + collectives + copies "

@@ -1,71 +1,65 @@
-"""Logits of the last position only: the product with the vocabulary for all other positions is work for nothing.
+"""Work that leaves the result as it is: logits that are not read, products of the same row again and again.
 
-That product is the one with most columns; what works on its result goes too. It must read its weights once.
+Each kind has a file of its own with its floor; done together they are the changes that are recorded as less work.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+
 import numpy as np
 
-from aaco.analytics.advice.action import INFERENCE, OWN_CODE, PYTORCH, Action, of_targets
-from aaco.analytics.advice.least import own_time
-from aaco.analytics.advice.mechanism import Mechanism
-from aaco.analytics.advice.responses import kept_at_least
-from aaco.analytics.advice.work import StepOperator, StepWork
-from aaco.analytics.costs.terms import TensorType
-from aaco.analytics.costs.tiles import ProductShape
-from aaco.analytics.costs.torch import call, product
+from aaco.analytics.advice.action import ACTS_ON, INFERENCE, OWN_CODE, PYTORCH, Action, Values
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.mechanisms.last_logits import LAST_LOGITS
+from aaco.analytics.advice.mechanisms.product_before_gather import PRODUCT_BEFORE_GATHER
+from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
-LEAST_COLUMNS = 8192  # of a product with a vocabulary
-WIDER = 4  # times as many columns as the sum is long: no layer of a model is
+KINDS = (LAST_LOGITS, PRODUCT_BEFORE_GATHER)
 
 
-def _of_vocabulary(operator: StepOperator) -> ProductShape | None:
-    """Return the product with a vocabulary that an operator is; None for others, and for those of a single row."""
-    shape = product(operator.name, operator.arguments)
-    wide = shape is not None and shape.columns >= LEAST_COLUMNS and shape.columns >= WIDER * shape.depth
-    return shape if wide and shape is not None and shape.rows > 1 else None
-
-
-def _works_on(operator: StepOperator, columns: int) -> bool:
-    """Return whether an operator takes logits: a tensor with rows and, as last dimension, the vocabulary."""
-    formed = call(operator.name, operator.arguments)
-    return formed is not None and any(_is_logits(tensor, columns) for tensor in formed.inputs)
-
-
-def _is_logits(tensor: TensorType | None, columns: int) -> bool:
-    shape = tensor.shape if tensor is not None else None
-    return bool(shape and shape[-1] == columns and len(shape) > 1)
-
-
-def _weights_ns(work: StepWork, operator: StepOperator, shape: ProductShape) -> float:
-    """Return the least time of one call that reads only the weights."""
-    formed = call(operator.name, operator.arguments)
-    bits = next((tensor.bits for tensor in formed.inputs if tensor is not None), None) if formed else None
-    return work.limits.memory_ns(shape.columns * shape.depth * (bits or 0) / 8)
+def _found(work: StepWork) -> list[tuple[Mechanism, Reals]]:
+    """Return the kinds that a step has with their least times. Raise Absent with the reasons if it has none."""
+    kinds, why = [], []
+    for kind in KINDS:
+        try:
+            kinds.append((kind, kind.least_ns(work)))
+        except Absent as reason:
+            why.append(str(reason))
+    if not kinds:
+        raise Absent("; ".join(why))
+    return kinds
 
 
 def _least_ns(work: StepWork) -> Reals:
-    shapes = {number: shape for number in work.names_by_operator
-              if (shape := _of_vocabulary(work.operators[number])) is not None}
-    if not shapes:
-        raise Absent("no product with a vocabulary has more than one row")
-    widest = max(shapes, key=lambda number: shapes[number].columns)
-    columns = shapes[widest].columns
-    least = np.where(work.operated(lambda operator: _works_on(operator, columns)), 0.0, own_time(work))
-    operator = work.operators[widest]
-    least[work.operator == widest] = _weights_ns(work, operator, shapes[widest]) / operator.kernels
-    return least
+    return reduce(np.minimum, (least for _, least in _found(work)))
 
 
-LESS_WORK = Mechanism("less_work", "Compute logits of the last position only",
-                      "D - the product with the vocabulary and what follows of it + its weights / bandwidth", _least_ns,
-                      respond=kept_at_least)
-ACTIONS = (Action(
-    "last_logits", "Compute logits of the last position only", of_targets("less_work"),
-    "kernels compute logits of every position", "low",
-    (Step("logits_to_keep=1 of Hugging Face models; hidden[:, -1:] before the head", (PYTORCH, OWN_CODE)),),
-    "compute_limited_pct", applies_if=(PYTORCH, INFERENCE), mechanism="less_work"),)
+def _respond(work: StepWork, least: Reals) -> Response:
+    """Return the step with every kind of work that it has gone."""
+    responses = [kind.respond(work, of_kind) for kind, of_kind in _found(work) if kind.respond]
+    return Response(reduce(np.minimum, (response.device_ns for response in responses)),
+                    reduce(np.minimum, (response.left for response in responses)))
+
+
+def _of(kind: Mechanism) -> Callable[[Values], float]:
+    """Return the share of the step that a kind acts on; KeyError where the step has none of it."""
+    return lambda values: values[ACTS_ON + kind.name]
+
+
+LESS_WORK = Mechanism("less_work", "Leave out work that changes no result", "the least of its kinds", _least_ns,
+                      respond=_respond)
+ACTIONS = (
+    Action("last_logits", "Compute logits of the last position only", _of(LAST_LOGITS),
+           "kernels compute logits of every position", "low",
+           (Step("logits_to_keep=1 of Hugging Face models; hidden[:, -1:] before the head", (PYTORCH, OWN_CODE)),),
+           "compute_limited_pct", applies_if=(PYTORCH, INFERENCE), mechanism="less_work"),
+    Action("multiply_before_gather", "Multiply before rows are gathered", _of(PRODUCT_BEFORE_GATHER),
+           "kernels gather rows several times each and multiply every copy", "low",
+           (Step("layer(x)[index] in place of layer(x[index]), with what works on single elements",
+                 (PYTORCH, OWN_CODE)),),
+           "compute_limited_pct", applies_if=(PYTORCH, INFERENCE), mechanism="less_work"))

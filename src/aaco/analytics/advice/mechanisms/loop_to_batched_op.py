@@ -23,8 +23,9 @@ from aaco.analytics.advice.least import (
     row_gathers,
     tf32_too,
 )
+from aaco.analytics.advice.loops import stacked_turns
 from aaco.analytics.advice.mechanism import Mechanism, Response
-from aaco.analytics.advice.responses import FIXED_NS
+from aaco.analytics.advice.responses import FIXED_NS, REACH
 from aaco.analytics.advice.work import StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
@@ -35,6 +36,7 @@ from aaco.core.readings import Absent
 LOOP = 8  # calls of one operator in a step
 SELDOM = 2  # times in a step that a group has one number of rows
 STACKING = ("copy", "fill", "transpose")
+WITH_A_VECTOR = ("aten::mv", "aten::addmv", "aten::addmv_")
 
 
 def _looped(work: StepWork) -> Flags:
@@ -62,36 +64,60 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 def _batched(work: StepWork, least: Reals) -> Response:
-    """Return the step with operators that were called in a loop called once: their work stays, but not its fixed part.
+    """Return the step with the turns of its loops done at once: their work stays, but not its fixed part.
 
-    What stacks their results is gone.
+    Kernels that leave compute units idle run side by side then. Products of a matrix with one vector after another
+    become one product, which reads the matrix once. What stacks their results is gone.
     """
-    own, calls = own_time(work), Counter[str]()
+    own, seen = own_time(work), np.maximum(_rows_of_calls(work), stacked_turns(work))
+    whole_calls = bool((seen > 1).any()) and _most_groups(work) < LOOP
+    turns = seen if whole_calls else np.maximum(seen, _calls_of_name(work))
+    looped = turns > 1
+    stacking = ~looped & (work.of_families(*STACKING) | work.copies(*LOCAL_COPIES))
+    left = np.where(stacking, 0.0, 1 / turns)
+    fixed = np.minimum(own, FIXED_NS)
+    at_once = (own - fixed) / np.clip(_room(work), 1.0, turns) + fixed / turns
+    vectors = work.operated(lambda operator: operator.name in WITH_A_VECTOR)
+    at_once = np.where(vectors, np.minimum(at_once, np.maximum(own / turns, least / REACH)), at_once)
+    return Response(np.where(looped, at_once, own * left), left, whole_calls=whole_calls)
+
+
+def _calls_of_name(work: StepWork) -> Reals:
+    """Return of each row how often operators of its name are called in a step: how many turns a loop has whose turns
+    are unlike each other, such as groups of many sizes. 1 where that is less than LOOP times.
+    """
+    calls = Counter[str]()
     for operator, called in zip(work.operators, work.operator_calls.tolist(), strict=False):
         calls[operator.name] += round(called)
-    looped = work.operated(lambda operator: calls[operator.name] >= LOOP * work.steps)
-    once = np.array([*(work.steps / max(calls[operator.name], work.steps) for operator in work.operators), 1.0])
-    stacking = ~looped & (work.of_families(*STACKING) | work.copies(*LOCAL_COPIES))
-    left = np.where(looped, once[work.operator], np.where(stacking, 0.0, 1.0))
-    fixed = np.minimum(own, FIXED_NS)
-    return Response(np.where(looped, own - fixed + fixed * left, own * left), left)
+    per_step = np.array([*(calls[operator.name] / work.steps for operator in work.operators), 1.0])[work.operator]
+    return np.where(per_step >= LOOP, per_step, 1.0)
+
+
+def _room(work: StepWork) -> Reals:
+    """Return how many times as many blocks as each kernel has run at once, by one for each compute unit; 1 if unknown.
+    """
+    return np.where(work.blocks > 0, (work.limits.compute_units or 0) / np.maximum(1, work.blocks), 1.0)
 
 
 def _is_loop(work: StepWork) -> bool:
     """Return whether a program loops over tables or groups, not over the layers of a model: one operator is called LOOP
-    times in a row, or products with weights of one shape take LOOP different numbers of rows in a step.
+    times in a row, products with weights of one shape take LOOP different numbers of rows in a step, or the results of
+    turns are stacked.
     """
-    return _longest_row(work) >= LOOP or _most_groups(work) >= LOOP
+    return (bool((_rows_of_calls(work) > 1).any()) or _most_groups(work) >= LOOP
+            or bool((stacked_turns(work) > 1).any()))
 
 
-def _longest_row(work: StepWork) -> int:
-    """Return how often an operator is called in a row at most, with kernels of its own alone."""
+def _rows_of_calls(work: StepWork) -> Reals:
+    """Return of each row how often its operator is called in a row there, with kernels of its own alone; 1 if less than
+    LOOP times.
+    """
     names = {name: number for number, name in enumerate({operator.name for operator in work.operators})}
     named = np.array([*(names[operator.name] for operator in work.operators), -1])[work.operator]
-    calls = np.cumsum(work.call_shares)
-    edges = np.flatnonzero(np.diff(named, prepend=-2, append=-2))
-    lengths = np.diff(np.r_[0.0, calls][edges])
-    return round(float(lengths[named[edges[:-1]] >= 0].max(initial=0.0)))
+    starts = np.flatnonzero(np.diff(named, prepend=-2))
+    calls = np.round(np.add.reduceat(work.call_shares, starts)) if len(starts) else np.zeros(0)
+    calls = np.where((calls >= LOOP) & (named[starts] >= 0), calls, 1.0)
+    return np.repeat(calls, np.diff(np.r_[starts, len(named)]))
 
 
 def _most_groups(work: StepWork) -> int:

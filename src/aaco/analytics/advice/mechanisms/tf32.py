@@ -1,4 +1,8 @@
-"""TF32 for products of float32 on the vector units: the same tensors, the matrix units' rate."""
+"""TF32 for products of float32 on the vector units: the same tensors, the matrix units' rate.
+
+Two kinds stay as they are: products of a matrix with one vector, whose kernels use no matrix units (cuBLAS's gemv), and
+fused attention, which chooses its units by itself (PyTorch's memory-efficient attention asks for no precision).
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,13 @@ from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
+VECTOR_KERNEL = "gemv"  # of its name
+
 
 def _is_wide(operator: StepOperator, names: tuple[WorkName, ...]) -> bool:
-    """Return whether an operator computes in float32 and not in TF32 yet, by its kernels' names first."""
+    """Return whether an operator's products of matrices are of float32 and not in TF32 yet, by their names first."""
+    if all(name.family == "attention" or VECTOR_KERNEL in name.name for name in names):
+        return False
     types = {spelt for name in names for spelt in name.types} or set(operator.types)
     return "f32" in types and "tf32" not in types and not types & {"f16", "bf16"}
 
@@ -28,7 +36,7 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 TF32 = Mechanism("tf32", "Let float32 products use TF32", "D with float32 products at their FLOPs / peak of TF32",
-                 _least_ns, respond=retyped, host_stays=True)
+                 _least_ns, respond=retyped, host_stays=True, other_kernels=True)
 ACTIONS = (Action(
     "allow_tf32", "Let fp32 products use TF32", of_targets("tf32", "compute_limited_pct"),
     "kernels compute products in fp32", "low",
