@@ -39,7 +39,7 @@ def test_the_cuts_of_a_window_are_the_best_of_all(letters: list[int], bandwidth:
     allowed = [cuts for size in range(len(values)) for cuts in itertools.combinations(range(1, len(values)), size)
                if all(b - a >= segmentation.LEAST for a, b in steps.segments(cuts, len(values)))]
     best = min(cost(values, cuts, bandwidth, penalty) for cuts in allowed)
-    found = tuple(segmentation.windowed(values, bandwidth, penalty).tolist())
+    found = tuple(segmentation.windowed([(values, bandwidth)], penalty)[0].tolist())
     assert cost(values, found, bandwidth, penalty) == pytest.approx(best)
 
 
@@ -50,7 +50,7 @@ def test_windows_cover_the_series(count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     cut = int(rng.integers(8, count - 8))
     values = np.where(np.arange(count) < cut, 0.0, 10.0) + rng.normal(0, 0.1, count)
-    assert cut in segmentation.windowed(values, 0.2)
+    assert cut in segmentation.windowed([(values, 0.2)])[0]
 
 
 @given(st.integers(6, 40), st.integers(2, 38), st.floats(0, 0.9), st.integers(0, 2**31))

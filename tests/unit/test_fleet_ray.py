@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from aaco.cli import app
 from aaco.core.errors import BadBundle, Missing, UsageError
 from aaco.core.extras import missing
-from aaco.fleet import answers, compaction, ray_engine, scan
+from aaco.fleet import answers, compaction, ray_engine, scan, sql
 from aaco.fleet.ingest import bundles, ingest
 from aaco.fleet.ray_engine import TASKS, RayEngine, map_shard, parts_of
 from aaco.fleet.scan import LOCAL, FleetFilter, Shard
@@ -43,8 +43,8 @@ def lake(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def shard(lake: Path) -> Shard:
     state = scan.state_of(FolderStore(lake))
-    held = scan._held(state, compaction.read_manifest(FolderStore(lake), state.manifest), FleetFilter())
-    return Shard(held, sorted(state.retired), FleetFilter(), "latency_ms")
+    manifest = compaction.read_manifest(FolderStore(lake), state.manifest)
+    return scan.shard_of(state, manifest, FleetFilter(), "latency_ms")
 
 
 def test_parts_are_the_whole_and_about_as_large(lake: Path) -> None:
@@ -64,9 +64,9 @@ def test_maps_over_parts_give_the_bits_of_one_map(lake: Path, question: str) -> 
     whole, name = shard(lake), scan.REDUCES[question]
     expected = scan.ask(lake, lambda opened: opened.run(question), FleetFilter())
     tables = [map_shard(str(lake), part, name, ray_engine.VERSIONS) for part in reversed(parts_of(whole))]
-    with scan.connected() as connection:
+    with sql.connected() as connection:
         connection.register(name, pa.concat_tables(tables))
-        found = connection.sql(scan._text(f"reduce/{question}")).to_arrow_table()
+        found = connection.sql(sql.text(f"reduce/{question}")).to_arrow_table()
     assert found.equals(expected)
     assert (expected.num_rows > 0) == (question != "unmeasured")
 
@@ -103,8 +103,8 @@ def test_what_does_not_fit_into_memory_spills_beside_no_lake(lake: Path, tmp_pat
                                                              monkeypatch: pytest.MonkeyPatch) -> None:
     """A sort of 160 MB in 60 MB. Mutation: without a folder of its own, DuckDB leaves one where the command runs."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(scan, "MEMORY", "60MB")
-    with scan.connected() as connection:
+    monkeypatch.setattr(sql, "MEMORY", "60MB")
+    with sql.connected() as connection:
         spill = Path(connection.execute("SELECT current_setting('temp_directory')").fetchone()[0])
         rows = connection.execute("SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY hash(i)) AS n, hash(i) AS a, "
                                   "hash(i + 1) AS b FROM range(5000000) AS r(i))").fetchone()[0]

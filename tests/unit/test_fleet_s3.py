@@ -107,7 +107,7 @@ def test_verbs_take_a_lake_in_a_bucket(server: FakeS3, folder: Path) -> None:
         assert done.exit_code == code, done.output
     assert "23 sessions" in run("status", "--lake", f"s3://{BUCKET}").output
     kinds = {name.split("/")[0] for name in server.objects}
-    assert kinds == {"head.json", "catalog", "manifests", "data"}
+    assert kinds == {"head.json", "catalog", "manifests", "sums", "data"}
     assert sum(name.startswith("catalog/") for name in server.objects) == 1
 
 

@@ -255,3 +255,16 @@ def test_the_documents_hold_what_was_found_and_why_not():
 def test_otavas_own_series_has_its_two_large_changes():
     text = re.search(r"return (\[.*?\])", (captures() / "stats/otava_tigerbeetle_test.py.txt").read_text())
     assert indices(ast.literal_eval(text[1]), least_pct=5) == [15, 71]
+
+
+def test_several_series_have_the_courses_that_each_has_alone() -> None:
+    """To the bit: their windows are only segmented together. Mutation: all have the kernel of the first."""
+    random = RNG(5)
+    series = [np.exp(random.normal(0, scale, count)) for scale, count in
+              ((0.01, 6), (0.2, 40), (0.02, 64), (0.05, 700))]
+    for values in series[1:]:
+        values[len(values) // 3:] *= 2.5
+    series.append(np.full(30, 2.0))
+    together = changes.courses(series)
+    assert together == [changes.course(values) for values in series]
+    assert sum(len(course.changes) for course in together) >= 3

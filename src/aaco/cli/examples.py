@@ -30,6 +30,8 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
                              "those of one model", "aaco fleet regressions --model bert"),
     "fleet top": _of("slow nodes, stragglers, slow devices, the longest kernels", "aaco fleet top"),
     "fleet trend": _of("where is each group heading?", "aaco fleet trend --json"),
+    "fleet health": _of("which devices were too hot or held down?", "aaco fleet health",
+                        "in one job of Slurm", "aaco fleet health --label job=4711"),
     "fleet scaling": _of("what do more devices bring?", "aaco fleet scaling"),
     "fleet heatmap": _of("share of worse sessions for each model and device", "aaco fleet heatmap"),
     "fleet report": _of("all of it as a page", "aaco fleet report -o fleet.html"),

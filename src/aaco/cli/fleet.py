@@ -49,9 +49,11 @@ def question(function: Command) -> Command:
 def counting(function: Command) -> Command:
     """Give a verb that tests nothing the options of all questions, as its first argument."""
     @wraps(function)
-    def asked(*, lake: Path | None, config_file: Path | None, model: str | None, device: str | None, engine: str,
-              address: str | None, as_json: bool, fdr: float = 0.0, **own: Any) -> None:
-        function(Asked(_lake(lake, config_file), _filter(model, device), fdr, _engine(engine, address), as_json), **own)
+    def asked(*, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
+              labels: tuple[str, ...], engine: str, address: str | None, as_json: bool, fdr: float = 0.0,
+              **own: Any) -> None:
+        choice = _filter(model, device, labels)
+        function(Asked(_lake(lake, config_file), choice, fdr, _engine(engine, address), as_json), **own)
 
     command: Command = asked
     for option in (options.as_json, options.config_file, lake_option,
@@ -59,6 +61,9 @@ def counting(function: Command) -> Command:
                                 "local, which starts one on this machine."),
                    click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
                                 help="Where files are read: in this process, or by tasks of Ray."),
+                   click.option("--label", "labels", multiple=True, metavar="NAME=VALUE",
+                                help="Only sessions with this label of their scheduler, such as job=4711; several: "
+                                "with all of them."),
                    click.option("--device", help="Only sessions on this device."),
                    click.option("--model", help="Only sessions of this model.")):
         command = option(command)
@@ -292,18 +297,39 @@ def _print_scaling(document: dict[str, Any]) -> None:
 
 
 @fleet.command()
+@counting
+def health(asked: Asked) -> None:
+    """Devices that were too hot, or held down for heat or by the hardware, while a session ran, by node.
+
+    Of each its worst state, with the evidence, from the telemetry of its sessions (`aaco run --telemetry`).
+    """
+    from aaco.fleet import answers
+
+    _answer(answers.health(asked.lake, asked.choice, asked.engine), asked.as_json, _print_health)
+
+
+def _print_health(document: dict[str, Any]) -> None:
+    for row in document["unhealthy"]:
+        say.line(f"{row['state']}: device {row['device_id']} ({row['device'] or 'n/a'}) of node "
+                 f"{row['node'] or 'not recorded'} in {row['session_id']}, not healthy in {row['unhealthy']} of "
+                 f"{row['sessions']} sessions: {row['evidence']}")
+    say.line(f"{_devices(document['devices'])} watched, {len(document['unhealthy'])} of them not always healthy")
+    for row in document["absent"]:
+        say.line(f"not known of {row['sessions']} sessions: {row['why_absent']}")
+
+
+@fleet.command()
 @click.option("--output", "-o", type=click.Path(path_type=Path),
               help="Write to this file; - is standard output. On a terminal it goes to fleet.html.")
 @question
 def report(asked: Asked, output: Path | None) -> None:
     """All of it as an HTML page of one file: regressions, nodes, stragglers, heat map, trends, scaling, kernels."""
     from aaco.fleet.overview import overview
-    from aaco.report.renderers import fleet_page
 
     if output is None and sys.stdout.isatty():
         output = Path("fleet.html")
     _answer(overview(asked.lake, asked.choice, asked.fdr, asked.engine), asked.as_json,
-            lambda document: _write_page(fleet_page.render(document, "Fleet"), output))
+            lambda document: _write_page(document, "Fleet", output))
 
 
 @fleet.command()
@@ -319,14 +345,13 @@ def card(paths: tuple[Path, ...], fdr: float, most: int, output: Path | None, as
     Exits with 2 if a bundle is refused; the others are on the card.
     """
     from aaco.fleet import overview
-    from aaco.report.renderers import fleet_page
 
     with talk() as show:
         document = overview.card(paths, fdr, most, show)
     for path, why in document["refused"].items():
         say.aside(f"refused: {path}: {why}", "warning")
     _answer(document, as_json, lambda _: _print_card(document, most) if output is None
-            else _write_page(fleet_page.render(document, "Report card"), output))
+            else _write_page(document, "Report card", output))
     sys.exit(Exit.USAGE if document["refused"] else Exit.FINE)
 
 
@@ -337,9 +362,11 @@ def _answer(document: dict[str, Any], as_json: bool, print_it: Callable[[dict[st
         print_it(document)
 
 
-def _write_page(page: str, output: Path | None) -> None:
+def _write_page(document: dict[str, Any], title: str, output: Path | None) -> None:
     from aaco.core.files import write_atomically
+    from aaco.report.renderers import fleet_page
 
+    page = fleet_page.render(document, title)
     if output in (None, Path("-")):
         say.text(page)
         return
@@ -351,10 +378,17 @@ def _lake(lake: Path | None, config_file: Path | None) -> Path:
     return options.settings(config_file, storage={"fleet_dir": lake}).config.storage.fleet_dir
 
 
-def _filter(model: str | None, device: str | None) -> FleetFilter:
+def _filter(model: str | None, device: str | None, labels: tuple[str, ...]) -> FleetFilter:
+    """Return which sessions are asked for. Raise UsageError for what is no label: it would select nothing."""
+    from aaco.core.labels import LONGEST, NAMES, is_value
     from aaco.fleet.scan import FleetFilter
 
-    return FleetFilter(model, device)
+    pairs = tuple((name, value) for name, _, value in (label.partition("=") for label in labels))
+    for (name, value), label in zip(pairs, labels, strict=True):
+        if name not in NAMES or not is_value(value):
+            raise UsageError(f"no label of a session: {label[:80]!r}",
+                             f"NAME=VALUE, of {', '.join(NAMES)}; one line of at most {LONGEST} letters")
+    return FleetFilter(model, device, pairs)
 
 
 def _engine(name: str, address: str | None) -> Engine:
@@ -436,12 +470,19 @@ def _print_card(document: dict[str, Any], most: int) -> None:
 
 def _card_row(row: dict[str, Any]) -> str:
     if row["level"] is None:
-        return f"{row['session_id']}: no level, {row['why_absent']}{_card_devices(row)}"
+        return f"{row['session_id']}: no level, {row['why_absent']}{_card_devices(row)}{_card_described(row)}"
     slowest = row["slowest_process_pct"]
     spread = "" if slowest is None else f", slowest of {row['processes']} processes {slowest:+.1f} %"
     judged = (f"{row['verdict']}, {row['change_pct']:+.1f} % (q = {row['q_value']:.1g})" if row["verdict"]
               else f"not judged, {row['why_absent']}")
-    return f"{row['session_id']}: {row['level']:.4g} {row['unit']}{spread}{_card_devices(row)}; {judged}"
+    return (f"{row['session_id']}: {row['level']:.4g} {row['unit']}{spread}{_card_devices(row)}; {judged}"
+            f"{_card_described(row)}")
+
+
+def _card_described(row: dict[str, Any]) -> str:
+    labels = "".join(f" {name}={value}" for name, value in row["labels"].items())
+    state = "" if row["health"] is None else f"; {row['health']}: {row['health_evidence']}"
+    return state + (f";{labels}" if labels else "")
 
 
 def _card_devices(row: dict[str, Any]) -> str:

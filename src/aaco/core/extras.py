@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from importlib import metadata
 from importlib.util import find_spec
 
 from aaco.core.errors import Missing
@@ -46,6 +45,8 @@ def install(extra: str) -> str:
 
     It names the extra's packages: `aaco` itself may be of a folder or a file, which no index has.
     """
+    from importlib import metadata  # brings in all of email, which no working command needs
+
     try:
         required = metadata.requires("aaco") or []
     except metadata.PackageNotFoundError:

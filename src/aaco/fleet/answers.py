@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aaco.analytics.quality import stability
 from aaco.core.errors import UsageError
@@ -66,7 +66,7 @@ def regressions_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
     """Return the same of the residuals of queries/reduce/residuals.sql."""
     q = q_values_of(table, "sessions")
     listed = np.flatnonzero(q <= fdr)
-    rows = [_session(row, value) for row, value in zip(table.take(listed).to_pylist(), q[listed], strict=True)]
+    rows = [_session(row, value) for row, value in zip(_rows(table, listed), q[listed], strict=True)]
     rows.sort(key=lambda row: (-row["change_pct"], row["session_id"]))
     return document({
         "metric": metric, "fdr": fdr, "sessions": table.num_rows, "judged": int((~np.isnan(q)).sum()),
@@ -79,6 +79,7 @@ def top(lake: Place, choice: FleetFilter | None = None, fdr: float = FDR, most: 
     """Return what to look at first: slow nodes, processes that lag in their session, devices that are slower than the
     others of their session, the longest kernels."""
     def question(scan: Scan) -> dict[str, pa.Table]:
+        scan.read_once()
         return {name: scan.run(name) for name in TOP}
 
     return top_of(ask(lake, question, choice or FleetFilter(), engine=engine), fdr, most)
@@ -110,6 +111,25 @@ def scaling_of(table: pa.Table) -> dict[str, Any]:
             "why_absent": row["why_absent"] or f"recorded on {row['devices_used']} device"
             f"{'s' if row['devices_used'] > 1 else ''} only"}
             for row in rows if row["numbers"] < 2 or row["devices_used"] is None]})
+
+
+def health(lake: Place, choice: FleetFilter | None = None, engine: Engine = LOCAL) -> dict[str, Any]:
+    """Return the devices of each node that were too hot or held down in a session, the worst first."""
+    return health_of(ask(lake, lambda scan: scan.run("device_health"), choice or FleetFilter(), engine=engine))
+
+
+def health_of(table: pa.Table) -> dict[str, Any]:
+    """Return the same of the table of queries/reduce/device_health.sql."""
+    rows = table.to_pylist()
+    watched, absent = [row for row in rows if row["why_absent"] is None], Counter[str]()
+    for row in rows:
+        if row["why_absent"] is not None:
+            absent[row["why_absent"]] += row["sessions"]
+    return document({
+        "devices": len(watched),
+        "unhealthy": [{name: row[name] for name in ("node", "device", "device_id", "sessions", "unhealthy")}
+                      | row["worst"] for row in watched if row["unhealthy"]],
+        "absent": [{"why_absent": why, "sessions": count} for why, count in sorted(absent.items())]})
 
 
 def trend(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR,
@@ -145,7 +165,7 @@ def heatmap(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = Non
 
 def heatmap_of(table: pa.Table, per_ceiling: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
     """Return the same of the tables of queries/reduce/residuals.sql and per_ceiling.sql."""
-    table = table.append_column("q", pa.array(q_values_of(table, "sessions"), from_pandas=False))
+    table = _with_q(table, q_values_of(table, "sessions"))
     normalised = {(row["model"], row["device"]): row for row in per_ceiling.to_pylist()}
     cells = [_cell(model, device, rows, fdr) | _normalised(normalised.get((model, device)))
              for (model, device), rows in _by(table, ("model", "device"))]
@@ -172,6 +192,8 @@ def _with_residuals(lake: Place, metric: str, choice: FleetFilter | None, engine
                     *names: str) -> dict[str, pa.Table]:
     """Return the same, and the tables of other queries, all of one state of the lake."""
     def question(scan: Scan) -> tuple[dict[str, pa.Table], list[str]]:
+        if names:
+            scan.read_once()
         tables = {name: scan.run(name) for name in ("residuals", *names)}
         return tables, [] if tables["residuals"].num_rows else scan.run("metrics")["metric"].to_pylist()
 
@@ -188,6 +210,15 @@ def q_values_of(table: pa.Table, count: str) -> Any:
                                          table[count].to_numpy()))
 
 
+def _with_q(table: pa.Table, q: Any) -> pa.Table:
+    return table.append_column("q", pa.array(q, from_pandas=False))
+
+
+def _rows(table: pa.Table, places: Iterable[int]) -> list[dict[str, Any]]:
+    """Return a few rows. A slice for each: what takes rows would import all of pyarrow.compute."""
+    return [row for place in places for row in table.slice(int(place), 1).to_pylist()]
+
+
 def _session(row: dict[str, Any], q: float) -> dict[str, Any]:
     return {name: row[name] for name in ("session_id", "time_ns", *COMPARABLE, "node", "unit", "level", "base",
                                          "sessions")} | {"change_pct": 100 * float(np.expm1(row["residual"])),
@@ -196,10 +227,11 @@ def _session(row: dict[str, Any], q: float) -> dict[str, Any]:
 
 def _not_judged(table: pa.Table, q: Any) -> list[dict[str, Any]]:
     """Return the groups of sessions that nothing is said of, each with the reason."""
-    rows = table.filter(pa.array(np.isnan(q)))
+    parts = [(key, np.flatnonzero(np.isnan(part["q"].to_numpy())), part)
+             for key, part in _by(_with_q(table, q), COMPARABLE)]
     return [dict(zip(COMPARABLE, key, strict=True)) | {
-        "sessions": part.num_rows, "why_absent": why_not(part["sessions"][0].as_py())}
-        for key, part in _by(rows, COMPARABLE)]
+        "sessions": len(absent), "why_absent": why_not(part["sessions"][int(absent[0])].as_py())}
+        for key, absent, part in parts if len(absent)]
 
 
 def why_not(sessions: int) -> str:
@@ -210,9 +242,10 @@ def why_not(sessions: int) -> str:
 
 
 def _nodes(table: pa.Table, fdr: float) -> dict[str, Any]:
-    table = table.filter(pc.is_valid(table["node"]))
-    shifts = fleet.node_shifts(table["node"].to_numpy(zero_copy_only=False), table["residual"].to_numpy(),
-                               table["sigma"].to_numpy(), table["nodes"].to_numpy())
+    nodes = table["node"].to_numpy(zero_copy_only=False)
+    known = np.array([node is not None for node in nodes], bool)
+    shifts = fleet.node_shifts(nodes[known], *(table[name].to_numpy()[known]
+                                               for name in ("residual", "sigma", "nodes")))
     q = fleet.q_values(np.array([shift.p_value for shift in shifts], np.float64))
     rows: list[dict[str, Any]] = [
         {"node": shift.node, "sessions": shift.sessions, "shift_pct": shift.shift_pct, "q_value": float(value)}
@@ -230,14 +263,14 @@ def _stragglers(table: pa.Table, fdr: float) -> list[dict[str, Any]]:
     listed = np.flatnonzero((q <= fdr) & (table["residual"].to_numpy() > 0))
     rows = [{name: row[name] for name in ("session_id", "process", *COMPARABLE, "node")}
             | {"behind_pct": 100 * float(np.expm1(row["residual"])), "q_value": float(value)}
-            for row, value in zip(table.take(listed).to_pylist(), q[listed], strict=True)]
+            for row, value in zip(_rows(table, listed), q[listed], strict=True)]
     return sorted(rows, key=lambda row: (-row["behind_pct"], row["session_id"], row["process"]))
 
 
 def _device_skews(table: pa.Table, most: int) -> dict[str, Any]:
     """Return the sessions with the slowest devices, and of how many there are no times, by the reason."""
     measured = [row for row in table.slice(0, most).to_pylist() if row["skew"] is not None]
-    absent = Counter(table["why_absent"].drop_null().to_pylist())
+    absent = Counter(why for why in table["why_absent"].to_pylist() if why is not None)
     return {"device_skews": [skewed(row) for row in measured], "device_skews_found": table.num_rows - absent.total(),
             "no_device_times": [{"why_absent": why, "sessions": count} for why, count in sorted(absent.items())]}
 
@@ -258,10 +291,11 @@ def _by(table: pa.Table, names: tuple[str, ...]) -> Iterator[tuple[tuple[Any, ..
     """Yield the rows of each combination of these columns, in their order, nulls first."""
     keys = list(zip(*(table[name].to_pylist() for name in names), strict=True))
     places: dict[tuple[Any, ...], list[int]] = {}
-    for place, key in enumerate(keys):
-        places.setdefault(key, []).append(place)
+    for key, run in groupby(range(len(keys)), keys.__getitem__):
+        places.setdefault(key, []).extend(run)
     for key in sorted(places, key=lambda key: [(part is not None, part or "") for part in key]):
-        yield key, table.take(places[key])
+        first, count = places[key][0], len(places[key])
+        yield key, table.slice(first, count) if places[key][-1] == first + count - 1 else table.take(places[key])
 
 
 def _group_trend(rows: pa.Table) -> dict[str, Any]:
@@ -279,7 +313,7 @@ def _group_trend(rows: pa.Table) -> dict[str, Any]:
 def _changes(parts: Sequence[pa.Table], fdr: float) -> list[dict[str, Any]]:
     """Return where the level of each group changed, with the false discoveries kept to a share `fdr` over all groups;
     a group without a change counts as one test that found nothing."""
-    courses = [_course(rows) for rows in parts]
+    courses = _courses([rows["level"].to_numpy() for rows in parts])
     tests = [max(len(changed), 1) for changed, _ in courses]
     p = [change.p_value for changed, _ in courses for change in changed or (NO_CHANGE,)]
     q = np.split(fleet.q_values(np.array(p, np.float64)), np.cumsum(tests, dtype=np.int64))[:-1]
@@ -288,11 +322,16 @@ def _changes(parts: Sequence[pa.Table], fdr: float) -> list[dict[str, Any]]:
             for (changed, why), rows, own in zip(courses, parts, q, strict=True)]
 
 
-def _course(rows: pa.Table) -> tuple[tuple[Change, ...], str]:
-    try:
-        return changes.course(rows["level"].to_numpy()).changes, ""
-    except Absent as reason:
-        return (), str(reason)
+def _courses(levels: Sequence[Any]) -> list[tuple[tuple[Change, ...], str]]:
+    """Return the changes of each series of levels, or why there can be none."""
+    reasons: dict[int, str] = {}
+    for number, values in enumerate(levels):
+        try:
+            changes.checked(values)
+        except Absent as reason:
+            reasons[number] = str(reason)
+    found = iter(changes.courses([values for number, values in enumerate(levels) if number not in reasons]))
+    return [((), reasons[number]) if number in reasons else (next(found).changes, "") for number in range(len(levels))]
 
 
 def _changed(change: Change, rows: pa.Table, q: float) -> dict[str, Any]:
@@ -317,7 +356,7 @@ def _cell(model: str | None, device: str | None, rows: pa.Table, fdr: float) -> 
     share = worse / judged if judged else None
     return {"model": model, "device": device, "sessions": rows.num_rows, "judged": judged, "worse": worse,
             "share": share, "band": None if share is None else _band(share),
-            "fingerprints": len(rows["fingerprint"].unique()),
+            "fingerprints": len(set(rows["fingerprint"].to_pylist())),
             "why_absent": "" if judged else why_not(max(rows["sessions"].to_pylist()))}
 
 

@@ -2,6 +2,7 @@
 
 LAKE/data/month=/model=/device=/SHA256.parquet   facts in the order of time
 LAKE/manifests/SHA256.json                       the list of these files; never changed
+LAKE/sums/SHA256.arrow                           what was summed over each of them; never changed
 A compaction writes new files, verifies that no session is lost, and then makes its manifest the present one.
 """
 
@@ -10,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from aaco.core import documents
 from aaco.core.errors import BadBundle
-from aaco.fleet import facts
+from aaco.fleet import facts, sums
 from aaco.fleet.catalog import LANDING, Catalog, LakeState, landing_file
 from aaco.fleet.lakes import open_store
 from aaco.fleet.store import FIX, Place, Store, each
@@ -30,7 +32,8 @@ Partition = tuple[str, str | None, str | None]
 
 
 class DataFile(BaseModel):
-    """A compacted file, as a manifest lists it. month, model and device are those of all its sessions."""
+    """A compacted file, as a manifest lists it. month, model and device are those of all its sessions. summed: whether
+    its kernels are in the manifest's sums."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -40,6 +43,7 @@ class DataFile(BaseModel):
     month: str
     model: str | None
     device: str | None
+    summed: bool = False
 
     @property
     def partition(self) -> Partition:
@@ -52,6 +56,7 @@ class LakeManifest(documents.Document):
 
     schema_version: int = 1
     files: list[DataFile] = Field(default=[])
+    sums: str | None = None
 
     @property
     def rows(self) -> int:
@@ -80,6 +85,14 @@ def read_manifest(lake: Store, sha256: str | None) -> LakeManifest:
     return documents.parse(content, f"{lake.name}/{path}", LakeManifest, "manifest of a fleet", FIX)
 
 
+def read_sums(lake: Store, sha256: str | None) -> pa.Table:
+    """Return the sums of this digest; none for None. Raise BadBundle if they are not as they were written."""
+    if sha256 is None:
+        return sums.KERNEL_SUMS.build()
+    path = sums.sums_file(sha256)
+    return sums.parse(_checked(lake, path, sha256), f"{lake.name}/{path}")
+
+
 def compact(place: Place) -> Compacted:
     """Move everything in landing into large files, and drop what was retired. Raise AacoError.
 
@@ -89,23 +102,24 @@ def compact(place: Place) -> Compacted:
     with Catalog.open(lake, write=True) as catalog, lake.compacting():
         before = catalog.state()
         old = read_manifest(lake, before.manifest)
-        new, dropped = _compacted(lake, old, before)
+        listed, dropped = _compacted(lake, old, before)
+        _require_complete(old, listed, before, dropped)
+        new = _with_sums(lake, old, listed)
         written = {file.path for file in new.files} - {file.path for file in old.files}
         if before.pending or new != old:
-            _require_complete(old, new, before, dropped)
             catalog.commit(before, _write_manifest(lake, new))
         removed = _remove_leftovers(lake, catalog, _files_of(before, old))
         return Compacted(len(before.pending), dropped, len(written), removed, len(new.files))
 
 
-def _require_complete(old: LakeManifest, new: LakeManifest, before: LakeState, dropped: int) -> None:
+def _require_complete(old: LakeManifest, files: Sequence[DataFile], before: LakeState, dropped: int) -> None:
     """Raise BadBundle if a session would be lost or counted twice."""
-    expected = old.rows + len(before.pending) - dropped
-    if new.rows != expected:
-        raise BadBundle(f"a compaction would make {new.rows:,} sessions of {expected:,}: nothing was changed", FIX)
+    expected, rows = old.rows + len(before.pending) - dropped, sum(file.rows for file in files)
+    if rows != expected:
+        raise BadBundle(f"a compaction would make {rows:,} sessions of {expected:,}: nothing was changed", FIX)
 
 
-def _compacted(lake: Store, old: LakeManifest, before: LakeState) -> tuple[LakeManifest, int]:
+def _compacted(lake: Store, old: LakeManifest, before: LakeState) -> tuple[list[DataFile], int]:
     """Write what has to be; return the new list of files, and how many retired sessions are in none of them."""
     landed = _landed(lake, before)
     held = defaultdict(list)
@@ -125,7 +139,24 @@ def _compacted(lake: Store, old: LakeManifest, before: LakeState) -> tuple[LakeM
         kept = _without(whole, before.retired)
         dropped += whole.num_rows - kept.num_rows
         listed += _write_partition(lake, partition, kept)
-    return LakeManifest(files=sorted(listed, key=lambda file: file.path)), dropped
+    return sorted(listed, key=lambda file: file.path), dropped
+
+
+def _with_sums(lake: Store, old: LakeManifest, files: Sequence[DataFile]) -> LakeManifest:
+    """Write the sums of the kernels of these files; those of a file that was there before are taken over."""
+    held = read_sums(lake, old.sums)
+    places: dict[str, list[int]] = {file.path: [] for file in files if file.summed}
+    for place, path in enumerate(held["file"].to_pylist()):
+        if path in places:
+            places[path].append(place)
+    tables = {path: held.take(rows) for path, rows in places.items()}
+    tables |= sums.of_tables((file.path, read_file(lake, file)) for file in files if file.path not in tables)
+    if not tables:
+        return LakeManifest(files=list(files))
+    content, sha256 = sums.content(tables.values())
+    if sha256 != old.sums:
+        lake.write(sums.sums_file(sha256), content)
+    return LakeManifest(files=[file.model_copy(update={"summed": file.path in tables}) for file in files], sums=sha256)
 
 
 def _landed(lake: Store, before: LakeState) -> dict[Partition, list[pa.Table]]:
@@ -201,7 +232,8 @@ def _manifest_file(sha256: str) -> str:
 def _files_of(state: LakeState, manifest: LakeManifest) -> set[str]:
     """Return all files that a state of the lake names."""
     return {file.path for file in manifest.files} | {landing_file(sha256) for _, sha256 in state.pending} | (
-        {_manifest_file(state.manifest)} if state.manifest else set())
+        {_manifest_file(state.manifest)} if state.manifest else set()) | (
+        {sums.sums_file(manifest.sums)} if manifest.sums else set())
 
 
 def _remove_leftovers(lake: Store, catalog: Catalog, before: Collection[str]) -> int:
@@ -214,7 +246,7 @@ def _remove_leftovers(lake: Store, catalog: Catalog, before: Collection[str]) ->
     state = catalog.state()
     named = _files_of(state, read_manifest(lake, state.manifest))
     landed = {landing_file(sha256) for sha256 in catalog.compacted()}
-    leftovers = {*before, *lake.old_catalogs(), *lake.leftovers(DATA), *lake.leftovers(MANIFESTS),
+    leftovers = {*before, *lake.old_catalogs(), *chain.from_iterable(map(lake.leftovers, (DATA, MANIFESTS, sums.SUMS))),
                  *landed.intersection(lake.leftovers(LANDING))} - named
     each(lake.remove, sorted(leftovers))
     return len(leftovers)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from aaco.core.errors import BadBundle, first_line
 from aaco.core.tables.spec import FLAG, INT, REAL, TEXT, TableSpec
@@ -24,6 +23,9 @@ KERNELS = pa.list_(pa.field("element", pa.struct([
     ("family", pa.string()), ("kernel_name", pa.string()), ("calls", pa.int64()), ("total_ns", pa.int64())])))
 DEVICE_TIMES = pa.list_(pa.field("element", pa.struct([
     ("capture", pa.int64()), ("device_id", pa.int64()), ("rank", pa.int64()), ("own_ns", pa.float64())])))
+LABELS = pa.list_(pa.field("element", pa.struct([("name", pa.string()), ("value", pa.string())])))
+HEALTH = pa.list_(pa.field("element", pa.struct([
+    ("device_id", pa.int64()), ("state", pa.string()), ("evidence", pa.string())])))
 FACTS = TableSpec("fleet_facts", "facts.parquet", "One row per session of the fleet.", {
     "session_id": (TEXT, "the session's id, unique over machines"),
     "time_ns": (INT, "when it was created, by its node's clock, since the epoch"),
@@ -58,10 +60,15 @@ FACTS = TableSpec("fleet_facts", "facts.parquet", "One row per session of the fl
     "straggler": (INT, "place in device_times of the device that the others wait for throughout"),
     "straggler_pct": (REAL, "share of the time that this takes"),
     "why_no_straggler": (TEXT, "the reason if none is named"),
-}, never_null=("session_id", "time_ns", "month", "fingerprint"), version=2)
+    "labels": (LABELS, "what a scheduler calls the work: job, partition, pod, ...; null: recorded before version 3"),
+    "why_no_labels": (TEXT, "the reason if there are none"),
+    "health": (HEALTH, "each device's state by its telemetry, with the evidence; null: recorded before version 3"),
+    "why_no_health": (TEXT, "the reason if there is none"),
+}, never_null=("session_id", "time_ns", "month", "fingerprint"), version=3)
 # The columns that a version added. Of rows of an earlier version they are null.
 ADDED = {2: ("fp32_flops", "dram_bytes_per_s", "devices_used", "why_no_devices_used", "device_times",
-             "why_no_device_times", "straggler", "straggler_pct", "why_no_straggler")}
+             "why_no_device_times", "straggler", "straggler_pct", "why_no_straggler"),
+         3: ("labels", "why_no_labels", "health", "why_no_health")}
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,8 @@ class BundleFacts:
 
 def content(table: pa.Table) -> bytes:
     """Return the bytes of a Parquet file with these facts: the same rows give the same bytes."""
+    import pyarrow.parquet as pq
+
     target = io.BytesIO()
     pq.write_table(table, target, compression="zstd", write_page_checksum=True)
     return target.getvalue()
@@ -99,19 +108,21 @@ def content(table: pa.Table) -> bytes:
 
 def parse(content: bytes, where: str) -> pa.Table:
     """Return the facts of a file's bytes. Raise BadBundle, also for those that a later version wrote."""
+    import pyarrow.parquet as pq
+
     try:
-        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+        table = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
         raise BadBundle(f"{where}: unreadable Parquet: {first_line(error)}", "aaco fleet ingest BUNDLE") from error
     require_version(table.schema.metadata or {}, where)
     return FACTS.conform(table, where)
 
 
-def require_version(stamp: Mapping[bytes, bytes], where: str) -> None:
+def require_version(stamp: Mapping[bytes, bytes], where: str, spec: TableSpec = FACTS) -> None:
     """Raise BadBundle for a file that holds no facts, or those of a later version. stamp: the file's metadata."""
     version = stamp.get(b"aaco.version", b"")
-    if stamp.get(b"aaco.table") != FACTS.name.encode() or not version.isdigit():
+    if stamp.get(b"aaco.table") != spec.name.encode() or not version.isdigit():
         raise BadBundle(f"{where}: no facts of a fleet", "name another --lake")
-    if int(version) > FACTS.version:
-        raise BadBundle(f"{where}: facts of version {int(version)}; this version of aaco reads up to {FACTS.version}",
+    if int(version) > spec.version:
+        raise BadBundle(f"{where}: facts of version {int(version)}; this version of aaco reads up to {spec.version}",
                         "upgrade aaco on this machine")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from aaco.analytics.quality.device_health import STATES
 from aaco.core.show import SILENT, Show
 from aaco.fleet import answers
 from aaco.fleet.scan import LOCAL, Engine, FleetFilter, Scan, ask
@@ -20,6 +21,7 @@ from aaco.tracelake.history.replicates import LATENCY
 
 MOST = 20  # rows of each list of `top`
 ASKED = (*answers.TOP, "scaling", "per_ceiling", "unmeasured")
+DESCRIBED = ("descriptions",)  # what only a card needs
 
 
 def overview(lake: Place, choice: FleetFilter | None = None, fdr: float = answers.FDR,
@@ -37,21 +39,24 @@ def card(paths: Sequence[Path], fdr: float = answers.FDR, most: int = MOST, show
 
     with tempfile.TemporaryDirectory(prefix="aaco-fleet-") as folder:
         done = ingest_all(Path(folder), paths, os.cpu_count() or 1, show)
-        document, tables = _overview(Path(folder), FleetFilter(), fdr, most)
+        document, tables = _overview(Path(folder), FleetFilter(), fdr, most, more=DESCRIBED)
     del document["status"]["lake"]  # it is gone
     skews = {row["session_id"]: row for row in tables["device_skews"].to_pylist()}
     listed = [*_measured(tables["residuals"], _lags(tables["processes"]), fdr),
               *map(_unmeasured, tables["unmeasured"].to_pylist())]
-    listed = [row | _of_devices(skews[row["session_id"]]) for row in listed]
+    described = {row["session_id"]: row for row in tables["descriptions"].to_pylist()}
+    listed = [row | _of_devices(skews[row["session_id"]]) | _described_by(described[row["session_id"]])
+              for row in listed]
     return answers.document({**document, "refused": done.refused,
                              "listed": sorted(listed, key=lambda row: (row["time_ns"], row["session_id"]))})
 
 
 def _overview(lake: Place, choice: FleetFilter, fdr: float, most: int,
-              engine: Engine = LOCAL) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-    """Return the overview, and the tables that it was made of, by the names of their queries."""
+              engine: Engine = LOCAL, more: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+    """Return the overview, and the tables that it was made of and some more, by the names of their queries."""
     def question(scan: Scan) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        begun = {name: scan.begin(name) for name in ASKED}
+        scan.read_once()
+        begun = {name: scan.begin(name) for name in (*ASKED, *more)}
         residuals = begun["residuals"].result()
         # These need no other table: they are computed while the other queries run.
         of_levels = {"status": answers.status(lake), "regressions": answers.regressions_of(residuals, LATENCY, fdr),
@@ -94,6 +99,15 @@ def _of_devices(row: dict[str, Any]) -> dict[str, Any]:
     skewed = answers.skewed(row)
     return {"device_skew_pct": skewed["skew_pct"], "slowest_device": skewed["slowest"],
             "straggler_device": skewed["straggler"], "why_no_device_skew": ""}
+
+
+def _described_by(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a session's labels, and the state of its worst device with the evidence; else why they are not known."""
+    worst = max(row["health"] or [], key=lambda device: STATES.index(device["state"]), default=None)
+    return {"labels": {label["name"]: label["value"] for label in row["labels"] or []},
+            "why_no_labels": row["why_no_labels"] or "", "health": worst["state"] if worst else None,
+            "health_evidence": f"device {worst['device_id']}: {worst['evidence']}" if worst else None,
+            "why_no_health": row["why_no_health"] or ""}
 
 
 def _described(row: dict[str, Any]) -> dict[str, Any]:

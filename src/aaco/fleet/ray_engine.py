@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from aaco import __version__
 from aaco.core.errors import AacoError, StorageError, UsageError, first_line
+from aaco.fleet import sql
 from aaco.fleet.lakes import open_store
-from aaco.fleet.scan import LOCAL, Shard, connected
+from aaco.fleet.scan import LOCAL, Shard
 from aaco.fleet.store import Store
 
 HERE = "local"
@@ -57,7 +58,7 @@ class RayEngine:
     @contextmanager
     def maps(self, lake: Store, shard: Shard) -> Iterator[RayMaps]:
         """Join or start the cluster for the time of a question. Raise Missing without Ray, StorageError."""
-        with self._joined() as ray, connected() as connection:
+        with self._joined() as ray, sql.connected() as connection:
             yield RayMaps(connection, ray, lake, shard, self._task)
 
     @contextmanager
@@ -87,6 +88,9 @@ class RayMaps:
         self._ray, self._lake, self._shard = ray, lake, shard
         self._task = ray.remote(max_retries=RETRIES)(task)
         self._tables: dict[str, pa.Table] = {}
+
+    def read_once(self) -> None:
+        """Do nothing: each map is a task of its own."""
 
     def provide(self, name: str) -> None:
         """Make the table of a map from what its tasks give. Raise what a task raises, StorageError where it is lost."""

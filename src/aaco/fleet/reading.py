@@ -14,11 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from aaco.analytics.bottleneck.own_times import ALONE, RankTimes
-from aaco.analytics.quality import co_tenants
+from aaco.analytics.quality import co_tenants, device_health
 from aaco.collectors.inventory import environment
-from aaco.core import files, tables
+from aaco.core import files, labels, tables
 from aaco.core.errors import AacoError, BadBundle, UsageError
 from aaco.core.machine import Gpu
+from aaco.core.readings import Absent
 from aaco.core.redaction import redact_json
 from aaco.core.session import RECORD, Record, Session
 from aaco.core.tables.spec import TableSpec
@@ -32,13 +33,16 @@ from aaco.tracelake.share import archive
 
 WINDOWS = layout.finding("windows")
 TAKEN = (RECORD, layout.MANIFEST, layout.ENVIRONMENT, tables.INFERENCE_ITERS.file, tables.KERNEL_GROUPS.file, WINDOWS,
-         tables.SAMPLES.file)
+         tables.SAMPLES.file, tables.GPU_EVENTS.file)
 MEASURED = ("phase", "latency_ms", "process", "counted")
 NAMES = ("family", "kernel_name")
 SUMMED = (*NAMES, "calls", "total_ns")
 REDACTED = ("samples", "kernels")  # long lists: the texts of one are our own, those of the other are redacted there
 CEILINGS = ("fp32_flops", "dram_bytes_per_s")
 SAMPLED = ("name", "device_id", "value")
+WATCHED = ("device_id", "temp_c", "hotspot_c", "throttle_reasons")
+NO_LABELS = "it ran in no job of Slurm, and in no pod of Kubernetes that names itself"
+MOST_WATCHED = 1024  # devices of one session: a bundle may name any number
 
 
 def source_digest(path: Path) -> str:
@@ -114,7 +118,39 @@ def _row(session: Session, record: Record) -> dict[str, Any]:
             "samples": _samples(replicate), "why_no_samples": why or None,
             **_kernels(session, absent.get(tables.KERNEL_GROUPS.file, "no kernels recorded")),
             **_ceilings(env, on_device=device not in (None, (env.get("machine") or {}).get("cpu_model"))),
-            **_of_devices(session, record)}
+            **_of_devices(session, record), **_labels(env),
+            **_health(session, absent.get(tables.GPU_EVENTS.file, "no telemetry of devices (aaco run --telemetry)"))}
+
+
+def _labels(env: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a scheduler called the work; else why that is not known."""
+    found = labels.kept(env.get("labels"))
+    why = NO_LABELS if "labels" in env else "recorded by an earlier version of aaco, which kept no labels"
+    return {"labels": [{"name": name, "value": value} for name, value in found.items()],
+            "why_no_labels": None if found else why}
+
+
+def _health(session: Session, why: str) -> dict[str, Any]:
+    """Return the state of each device that telemetry watched; else why there is none. Raise BadBundle."""
+    if not store.holds(session, tables.GPU_EVENTS):
+        return {"health": [], "why_no_health": why}
+    samples: dict[int, dict[str, list[Any]]] = {}
+    for row in _columns(session, tables.GPU_EVENTS, WATCHED).to_pylist():
+        if (device_id := row.pop("device_id")) is not None:
+            watched = samples.setdefault(device_id, {name: [] for name in row})
+            for name, value in row.items():
+                if value is not None:
+                    watched[name].append(value)
+    if len(samples) > MOST_WATCHED:
+        return {"health": [], "why_no_health": f"the telemetry names {len(samples):,} devices"}
+    states, reasons = [], [why]
+    for device_id, watched in sorted(samples.items()):
+        temperatures = watched["temp_c"] or watched["hotspot_c"]
+        try:
+            states.append(vars(device_health.of_samples(device_id, temperatures, watched["throttle_reasons"])))
+        except Absent as absent:
+            reasons.append(str(absent))
+    return {"health": states, "why_no_health": None if states else reasons[-1]}
 
 
 def fingerprint(identity: Mapping[str, Any]) -> str:

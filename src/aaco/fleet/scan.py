@@ -7,23 +7,20 @@ spreads the maps gives the same bits.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.resources import files as resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 from aaco.core.errors import BadBundle, StorageError
-from aaco.fleet import facts
+from aaco.fleet import facts, sql
 from aaco.fleet.catalog import Catalog, LakeState, landing_file
-from aaco.fleet.compaction import LakeManifest, read_manifest
+from aaco.fleet.compaction import LakeManifest, read_manifest, read_sums
 from aaco.fleet.lakes import open_store
 from aaco.fleet.store import FIX, Place, Store, each
 from aaco.tracelake.history.replicates import LATENCY
@@ -31,40 +28,54 @@ from aaco.tracelake.history.replicates import LATENCY
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-MEMORY = "500MB"
 ARROW_SCHEMA = "ARROW:schema"  # where Arrow keeps a file's columns, in the file's own metadata
+SHARED = "session_facts"  # most maps are made of it
+KERNEL_SUMS = "kernel_sums"  # the one map that is made of more than facts
 JUDGES = "scipy.special"  # all answers need it: 0.15 s of import, in which DuckDB already computes
 # What each question reduces, and what a map is made of itself.
-REDUCES = {"residuals": "levels", "processes": "measured", "kernels": "kernel_sums", "metrics": "metric_names",
+REDUCES = {"residuals": "levels", "processes": "process_lags", "kernels": "kernel_sums", "metrics": "metric_names",
            "unmeasured": "unmeasured_sessions", "scaling": "throughputs", "per_ceiling": "throughputs",
-           "device_skews": "device_times"}
-MADE_OF = {"levels": ("measured",), "unmeasured_sessions": ("measured", "session_facts"),
-           "device_times": ("session_facts",)}
+           "device_skews": "device_times", "device_health": "device_health", "descriptions": "descriptions"}
+MADE_OF = {"levels": "measured", **dict.fromkeys(("measured", "process_lags", "unmeasured_sessions", "throughputs",
+                                                  "device_times"), SHARED)}
 UNREADABLE = (duckdb.IOException, duckdb.InvalidInputException, duckdb.BinderException, duckdb.ConversionException)
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class FleetFilter:
-    """Which sessions: of this model, this device; None for all."""
+    """Which sessions: of this model, this device, with all of these labels; None and () for all."""
 
     model: str | None = None
     device: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def terms(self) -> dict[str, str]:
-        """Return the columns that are restricted, with their values."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        """Return the columns of files that are restricted, with their values."""
+        return {name: value for name in ("model", "device") if (value := getattr(self, name)) is not None}
+
+    @property
+    def condition(self) -> str:
+        """Return which sessions these are, in SQL."""
+        return " AND ".join(["true", *(f"{name} = {sql.quoted(value)}" for name, value in self.terms.items()), *(
+            f"list_contains(labels, {{'name': {sql.quoted(name)}, 'value': {sql.quoted(value)}}})"
+            for name, value in self.labels)])
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Files of a lake, with all that a map over them depends on. files: by path, how many sessions each holds."""
+    """Files of a lake, with all that a map over them depends on. files: by path, how many sessions each holds.
+
+    sums: the digest of the sums of kernels that hold for the files of `summed`, and maybe for others; None: of no file.
+    """
 
     files: Mapping[str, int]
     retired: Sequence[str]
     choice: FleetFilter
     metric: str
+    sums: str | None = None
+    summed: frozenset[str] = frozenset()
 
 
 class Maps(Protocol):
@@ -74,6 +85,9 @@ class Maps(Protocol):
 
     def provide(self, name: str) -> None:
         """Make the table of queries/map/NAME.sql there, if it is not."""
+
+    def read_once(self) -> None:
+        """Keep what several maps are made of. Of one map alone fewer columns are read."""
 
 
 class Engine(Protocol):
@@ -89,6 +103,10 @@ class Scan:
     def __init__(self, maps: Maps, beside: Executor) -> None:
         self._maps, self._beside = maps, beside
 
+    def read_once(self) -> None:
+        """Prepare for several questions: files are then opened once for all of them."""
+        self._maps.read_once()
+
     def run(self, name: str) -> pa.Table:
         """Return the answer of queries/reduce/NAME.sql."""
         return self.begin(name).result()
@@ -99,23 +117,32 @@ class Scan:
 
     def _answer(self, name: str) -> pa.Table:
         self._maps.provide(REDUCES[name])
-        return self._maps.connection.sql(_text(f"reduce/{name}")).to_arrow_table()
+        return self._maps.connection.sql(sql.text(f"reduce/{name}")).to_arrow_table()
 
 
 class LocalMaps:
     """Maps over files that one connection reads."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, lake: Store, shard: Shard) -> None:
         self.connection = connection
+        self._lake, self._shard = lake, shard
         self._there: set[str] = set()
+        self._views = {SHARED}
+
+    def read_once(self) -> None:
+        """Make what several maps are made of a table. A view of it reads only the columns that one map needs."""
+        self._views.clear()
 
     def provide(self, name: str) -> None:
         """Make the table of queries/map/NAME.sql, once: reading files is what takes the time."""
         if name in self._there:
             return
-        for source in MADE_OF.get(name, ()):
-            self.provide(source)
-        self.connection.execute(f"CREATE TEMP TABLE {name} AS {_text(f'map/{name}')}")
+        if name in MADE_OF:
+            self.provide(MADE_OF[name])
+        if name == KERNEL_SUMS:
+            _open_sums(self.connection, self._lake, self._shard)
+        kind = "VIEW" if name in self._views else "TABLE"
+        self.connection.execute(f"CREATE TEMP {kind} {name} AS {sql.text(f'map/{name}')}")
         self._there.add(name)
 
 
@@ -126,15 +153,12 @@ class LocalEngine:
     def maps(self, lake: Store, shard: Shard) -> Iterator[LocalMaps]:
         """Open the files of a shard. Raise AacoError where one is missing, unreadable, or of a later version."""
         try:
-            with connected() as connection:
-                _open(connection, lake, shard)
-                connection.register("retired", pa.table({"session_id": pa.array(shard.retired, pa.string())}))
-                terms = "".join(f" AND {name} = {_quoted(value)}" for name, value in shard.choice.terms.items())
-                connection.execute(f"CREATE VIEW facts AS SELECT * FROM lake WHERE session_id NOT IN "
-                                   f"(SELECT session_id FROM retired){terms}")
-                connection.execute(f"SET VARIABLE metric = {_quoted(shard.metric)}")
-                connection.execute(f"SET VARIABLE before = {_quoted(facts.BEFORE)}")
-                yield LocalMaps(connection)
+            with sql.connected() as connection:
+                connection.execute(f"CREATE TEMP TABLE retired AS {sql.column('session_id', shard.retired)}")
+                connection.execute(f"SET VARIABLE metric = {sql.quoted(shard.metric)}")
+                connection.execute(f"SET VARIABLE before = {sql.quoted(facts.BEFORE)}")
+                _open(connection, lake, shard, "facts")
+                yield LocalMaps(connection, lake, shard)
         except (OSError, pa.ArrowException, *UNREADABLE) as error:
             raise lake.failure(error) from error
 
@@ -167,57 +191,65 @@ def state_of(lake: Store) -> LakeState:
 
 def _ask(lake: Store, state: LakeState, question: Callable[[Scan], Answer], choice: FleetFilter, metric: str,
          engine: Engine) -> Answer:
-    held = _held(state, read_manifest(lake, state.manifest), choice)
-    shard = Shard(held, sorted(state.retired), choice, metric)
+    shard = shard_of(state, read_manifest(lake, state.manifest), choice, metric)
     with ThreadPoolExecutor(1) as early:
         early.submit(import_module, JUDGES)
         with engine.maps(lake, shard) as maps, ThreadPoolExecutor(1) as beside:
             return question(Scan(maps, beside))
 
 
-def _held(state: LakeState, manifest: LakeManifest, choice: FleetFilter) -> dict[str, int]:
-    """Return the files that may hold matching sessions, each with the number of its sessions."""
-    return {file.path: file.rows for file in manifest.files
-            if all(getattr(file, name) == value for name, value in choice.terms.items())} | {
-        landing_file(sha256): 1 for _, sha256 in state.pending}
+def shard_of(state: LakeState, manifest: LakeManifest, choice: FleetFilter, metric: str) -> Shard:
+    """Return the files that may hold matching sessions. What was summed over files holds where all of a file's sessions
+    are asked for, and none is retired."""
+    matching = [file for file in manifest.files
+                if all(getattr(file, name) == value for name, value in choice.terms.items())]
+    held = {file.path: file.rows for file in matching} | {landing_file(sha256): 1 for _, sha256 in state.pending}
+    sums = None if state.retired or choice.labels else manifest.sums
+    return Shard(held, sorted(state.retired), choice, metric, sums,
+                 frozenset(file.path for file in matching if file.summed and sums))
 
 
-@contextmanager
-def connected() -> Iterator[Any]:
-    """Open a DuckDB that loads nothing by itself; what does not fit into MEMORY goes to a folder that is removed."""
-    with tempfile.TemporaryDirectory(prefix="aaco-fleet-") as folder:
-        connection: Any = duckdb.connect(config={
-            "memory_limit": MEMORY, "threads": 2, "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False, "python_enable_replacements": False,
-            "preserve_insertion_order": False, "temp_directory": str(Path(folder) / "spill")})
-        try:
-            connection.execute("SET parquet_metadata_cache = true")  # each map opens all files again
-            yield connection
-        finally:
-            connection.close()
-
-
-def _open(connection: Any, lake: Store, shard: Shard) -> None:
-    """Make the files of a shard the view `lake`. Raise BadBundle where one is missing rows, or is newer."""
+def _open(connection: Any, lake: Store, shard: Shard, view: str) -> None:
+    """Make a view of the sessions that a shard asks for. Raise BadBundle where a file is missing rows, or is newer."""
     direct = lake.direct(list(shard.files))
     if direct:
-        rows = _open_direct(connection, direct)
+        rows = _open_direct(connection, direct, f"all_{view}")
     else:
         dataset = lake.dataset(list(shard.files), facts.FACTS.schema)
-        connection.register("lake", dataset)
+        connection.register(f"all_{view}", dataset)
         rows = sum(each(_rows, dataset.get_fragments()))
     expected = sum(shard.files.values())
     if rows != expected:
         raise BadBundle(f"{lake.name}: {rows:,} sessions in files that were written with {expected:,}", FIX)
+    connection.execute(f"CREATE VIEW {view} AS SELECT * FROM all_{view} WHERE session_id NOT IN "
+                       f"(SELECT session_id FROM retired) AND {shard.choice.condition}")
 
 
-def _open_direct(connection: Any, paths: Sequence[str]) -> int:
-    """Make files that DuckDB reads the view `lake`; return how many rows there are. Columns that an older version does
-    not have are null."""
+def _open_sums(connection: Any, lake: Store, shard: Shard) -> None:
+    """Make the sums of the shard's files the view `sums`, and the sessions of files without sums the view `unsummed`.
+    Raise AacoError."""
+    summed = sorted(shard.summed.intersection(shard.files))
+    if not summed:
+        connection.register("sums", read_sums(lake, None))
+        connection.execute("CREATE VIEW unsummed AS SELECT * FROM facts")
+        return
+    connection.register("all_sums", read_sums(lake, shard.sums))
+    connection.execute(f"CREATE TEMP TABLE summed AS {sql.column('file', summed)}")
+    connection.execute("CREATE VIEW sums AS SELECT * FROM all_sums WHERE file IN (SELECT file FROM summed)")
+    unsummed = {path: rows for path, rows in shard.files.items() if path not in shard.summed}
+    if unsummed:
+        _open(connection, lake, replace(shard, files=unsummed), "unsummed")
+    else:
+        connection.execute("CREATE VIEW unsummed AS SELECT * FROM facts WHERE false")
+
+
+def _open_direct(connection: Any, paths: Sequence[str], view: str) -> int:
+    """Make a view of files that DuckDB reads; return how many rows there are. Columns that an older version does not
+    have are null."""
     stamps: dict[str, dict[bytes, bytes]] = {path: {} for path in paths}
     for path, key, value in connection.execute(
-            f"SELECT file_name, key, value FROM parquet_kv_metadata({_listed(paths)}) WHERE starts_with(key::VARCHAR, "
-            f"'aaco.') OR key::VARCHAR = '{ARROW_SCHEMA}'").fetchall():
+            f"SELECT file_name, key, value FROM parquet_kv_metadata({sql.listed(paths)}) WHERE "
+            f"starts_with(key::VARCHAR, 'aaco.') OR key::VARCHAR = '{ARROW_SCHEMA}'").fetchall():
         stamps[path][key] = value
     alike: dict[bytes, list[str]] = {}
     for path, stamp in stamps.items():
@@ -226,25 +258,13 @@ def _open_direct(connection: Any, paths: Sequence[str]) -> int:
     connection.register("nothing", facts.FACTS.schema.empty_table())
     # Only files of one schema are read together: DuckDB then takes the columns of the first for those of all, which for
     # 200 files is a third of the work of a map.
-    connection.execute("CREATE VIEW lake AS SELECT * FROM nothing" + "".join(
-        f" UNION ALL BY NAME SELECT * FROM read_parquet({_listed(files)}, hive_partitioning = false)"
+    connection.execute(f"CREATE VIEW {view} AS SELECT * FROM nothing" + "".join(
+        f" UNION ALL BY NAME SELECT * FROM read_parquet({sql.listed(files)}, hive_partitioning = false)"
         for files in alike.values()))
-    [(rows,)] = connection.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({_listed(paths)})").fetchall()
+    [(rows,)] = connection.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({sql.listed(paths)})").fetchall()
     return int(rows)
-
-
-def _listed(paths: Sequence[str]) -> str:
-    return f"[{', '.join(map(_quoted, paths))}]"
 
 
 def _rows(fragment: ds.ParquetFileFragment) -> int:
     facts.require_version(fragment.metadata.schema.to_arrow_schema().metadata or {}, fragment.path)
     return int(fragment.metadata.num_rows)
-
-
-def _text(name: str) -> str:
-    return resources("aaco.fleet").joinpath("queries", f"{name}.sql").read_text()
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -82,8 +82,9 @@ def node_shifts(nodes: NDArray[np.object_], residuals: Reals, sigmas: Reals,
     FEWEST_NODES nodes do not count.
     """
     counted = (peers >= FEWEST_NODES) & (sigmas > 0)
-    return [_node_shift(str(node), residuals[of], sigmas[of]) for node in np.unique(nodes)
-            for of in [counted & (nodes == node)]]
+    names, places = np.unique(nodes, return_inverse=True)
+    return [_node_shift(str(node), residuals[of], sigmas[of]) for place, node in enumerate(names)
+            for of in [counted & (places == place)]]
 
 
 def _node_shift(node: str, residuals: Reals, sigmas: Reals) -> NodeShift:

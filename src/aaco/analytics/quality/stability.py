@@ -6,11 +6,12 @@ All of it describes one run in its order. Whether two runs differ is a question 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
-from aaco.core.arrays import Reals
+from aaco.core.arrays import Ints, Reals
 from aaco.core.readings import Absent
 
 LEAST = 10  # fewer iterations are not judged: the mission's minimum
@@ -59,10 +60,17 @@ def drift(series: Reals) -> tuple[float, float]:
     ties, both over the medians of at most `POINTS` equal parts, two-sided.
     """
     points = _thinned(_long_enough(series))
-    later, earlier = np.tril_indices(len(points), -1)
+    later, earlier, apart = _pairs(len(points))
     rise = points[later] - points[earlier]
-    slope = float(np.median(rise / (later - earlier)))
+    slope = float(np.median(rise / apart))
     return slope * (len(points) - 1), _kendall_p(points, int(np.sign(rise).sum()))
+
+
+@lru_cache(maxsize=2)  # a fleet's groups, and the parts of long series, are often of one length
+def _pairs(count: int) -> tuple[Ints, Ints, Ints]:
+    """Return the later and the earlier place of every pair, and how far they are apart."""
+    later, earlier = np.tril_indices(count, -1)
+    return later, earlier, later - earlier
 
 
 def _kendall_p(points: Reals, score: int) -> float:

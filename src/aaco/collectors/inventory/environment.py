@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from aaco.collectors.inventory import gpu_settings, machine
+from aaco.core import labels
 from aaco.core.cgroup import cgroup
 from aaco.core.host import Host, known, number, text
 from aaco.core.machine import GIB
@@ -72,7 +73,7 @@ CPU_PROVIDER = "CPUExecutionProvider"
 # the host's own name, because equal machines compare; measured ceilings; AACO_*, which say where files are kept.
 COMPARABLE = ("os", "kernel", "cpu", "clock", "memory", "numa", "virtualization", "cgroup", "process",
               "gpu", "python", "onnxruntime", "packages", "variables")
-VOLATILE = ("captured_utc", "load", "machine.card", "machine.ceilings", "why_absent")
+VOLATILE = ("captured_utc", "load", "labels", "machine.card", "machine.ceilings", "why_absent")
 
 
 @dataclass(frozen=True)
@@ -490,4 +491,5 @@ FACTS: Mapping[str, Callable[[Host], Any]] = {
     "onnxruntime": onnxruntime,
     "packages": packages,
     "variables": lambda _: variables(os.environ),
+    "labels": lambda _: labels.of_environment(os.environ),
 }

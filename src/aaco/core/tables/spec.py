@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aaco.core.errors import BadBundle, first_line
 
@@ -119,6 +118,8 @@ def replaced(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> 
 
 def started_in(rows: pa.Table | pa.RecordBatch, begin_ns: int, end_ns: int) -> Any:
     """The rows that start from begin_ns to end_ns, and those that belong to an inference: clocks differ at its ends."""
+    import pyarrow.compute as pc
+
     start = rows["t_start_ns"]
     inside = pc.and_(pc.greater_equal(start, begin_ns), pc.less_equal(start, end_ns))
     return rows.filter(pc.or_(inside, pc.is_valid(rows["iteration"])) if "iteration" in rows.schema.names else inside)
@@ -126,6 +127,8 @@ def started_in(rows: pa.Table | pa.RecordBatch, begin_ns: int, end_ns: int) -> A
 
 def sampled(events: pa.Table) -> pa.Table:
     """Return the rows of system_events that are sums over a sampled interval."""
+    import pyarrow.compute as pc
+
     tiers = events["tier"].cast(pa.string())
     return events.filter(pc.or_kleene(pc.is_null(tiers), pc.equal(tiers, SAMPLED)))
 

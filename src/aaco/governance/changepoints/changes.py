@@ -92,13 +92,25 @@ def course(values: Sequence[float] | Reals, least_pct: float = LEAST_PCT, away: 
     least_pct: the smallest change that counts. away: the longest excursion that counts as a disturbance. Raise Absent
     for fewer than 6 values and for any that is not a positive finite number.
     """
-    raw = checked(values)
-    tamed = noise.tamed(np.log(raw))
-    spread = noise.difference_scale(tamed)
-    if spread <= noise.FLAT:
-        return Course(len(raw))  # constant: no change, and no noise
-    least = math.log1p(least_pct / 100)
-    draft = _tested(tamed, segmentation.candidates(tamed, math.sqrt(2) * spread).tolist(), least)
+    return courses([values], least_pct, away)[0]
+
+
+def courses(series: Sequence[Sequence[float] | Reals], least_pct: float = LEAST_PCT, away: int = AWAY) -> list[Course]:
+    """Return the same of several series, in less time than one after the other. Raise Absent if any of them has none.
+    """
+    raws = [checked(values) for values in series]
+    tamed = [noise.tamed(np.log(raw)) for raw in raws]
+    spreads = [noise.difference_scale(values) for values in tamed]
+    moving = [number for number, spread in enumerate(spreads) if spread > noise.FLAT]
+    cuts = dict(zip(moving, segmentation.candidates_of(
+        [(tamed[number], math.sqrt(2) * spreads[number]) for number in moving]), strict=True))
+    return [_course(raw, tamed[number], cuts[number].tolist(), math.log1p(least_pct / 100), away) if number in cuts
+            else Course(len(raw))  # constant: no change, and no noise
+            for number, raw in enumerate(raws)]
+
+
+def _course(raw: Reals, tamed: Reals, candidates: list[int], least: float, away: int) -> Course:
+    draft = _tested(tamed, candidates, least)
     _set_apart(draft, tamed, least, away)
     slopes = _steady(draft, tamed)
     cuts = [step.index for step in draft.kept]

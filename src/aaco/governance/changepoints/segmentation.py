@@ -8,7 +8,8 @@ comes out are candidates; whether the level changed is decided by `steps.merge`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -28,37 +29,61 @@ def candidates(values: Reals, bandwidth: float, penalty: float = PENALTY) -> Int
     to a kernel as much narrower as their noise would be. Where the newest two values begin is always one: news need not
     wait for a third.
     """
-    newest = [len(values) - LEAST] if len(values) >= 2 * LEAST else []
-    found, step = [np.array(newest, np.int64), windowed(values, bandwidth, penalty)], COARSER
+    return candidates_of([(values, bandwidth)], penalty)[0]
+
+
+def candidates_of(series: Sequence[tuple[Reals, float]], penalty: float = PENALTY) -> list[Ints]:
+    """Return the same of several series with their bandwidths: windows of one width are segmented together."""
+    found = [[np.array([len(values) - LEAST] if len(values) >= 2 * LEAST else [], np.int64)] for values, _ in series]
+    coarser = [(number, step, means, width) for number, (values, bandwidth) in enumerate(series)
+               for step, means, width in _coarser(values, bandwidth)]
+    cut = windowed([(means, width) for _, _, means, width in coarser], penalty)
+    for (number, step, _, _), cuts in zip(coarser, cut, strict=True):
+        found[number].append(step * cuts)
+    return [np.unique(np.concatenate(cuts)) for cuts in found]
+
+
+def _coarser(values: Reals, bandwidth: float) -> Iterator[tuple[int, Reals, float]]:
+    """Yield a series and its means over more and more values, each with how many these are and its bandwidth."""
+    yield 1, values, bandwidth
+    step = COARSER
     while len(values) >= 2 * LEAST * step:
-        whole = len(values) // step * step
-        means = values[:whole].reshape(-1, step).mean(axis=1)
-        found.append(step * windowed(means, bandwidth / np.sqrt(step), penalty))
+        yield step, values[:len(values) // step * step].reshape(-1, step).mean(axis=1), bandwidth / np.sqrt(step)
         step *= COARSER
-    return np.unique(np.concatenate(found))
 
 
-def windowed(values: Reals, bandwidth: float, penalty: float = PENALTY) -> Ints:
-    """Return the cuts of every window of a series, windows overlapping by half, ascending and each once."""
-    width = min(WINDOW, len(values))
+def windowed(series: Sequence[tuple[Reals, float]], penalty: float = PENALTY) -> list[Ints]:
+    """Return the cuts of every window of each series with its bandwidth, windows overlapping by half, ascending and
+    each once."""
+    found: list[list[int]] = [[] for _ in series]
+    by_width: dict[int, list[tuple[int, Ints]]] = defaultdict(list)
+    for number, (values, _) in enumerate(series):
+        by_width[min(WINDOW, len(values))].append((number, _starts(len(values))))
+    for width, members in by_width.items():
+        owners = np.concatenate([np.full(len(starts), number) for number, starts in members])
+        starts = np.concatenate([starts for _, starts in members])
+        for begin in range(0, len(starts), AT_ONCE):
+            chunk = slice(begin, begin + AT_ONCE)
+            part = list(zip(owners[chunk].tolist(), starts[chunk].tolist(), strict=True))
+            windows = np.stack([series[owner][0][start:start + width] for owner, start in part])
+            bandwidths = np.array([series[owner][1] for owner, _ in part])
+            for (owner, start), origins in zip(part, _optimal(_sums(windows, bandwidths), penalty), strict=True):
+                found[owner] += [start + cut for cut in _traced(origins)]
+    return [np.unique(np.array(cuts, np.int64)) for cuts in found]
+
+
+def _starts(count: int) -> Ints:
+    """Return where the windows of a series of so many values begin; of too few values there is none."""
+    width = min(WINDOW, count)
     if width < 2 * LEAST:
         return np.empty(0, np.int64)
-    starts = np.unique(np.append(np.arange(0, len(values) - width + 1, max(1, width // 2)), len(values) - width))
-    found = [start + cut for begin in range(0, len(starts), AT_ONCE)
-             for start, cuts in _some(values, starts[begin:begin + AT_ONCE], width, bandwidth, penalty)
-             for cut in cuts]
-    return np.unique(np.array(found, np.int64))
+    return np.unique(np.append(np.arange(0, count - width + 1, max(1, width // 2)), count - width))
 
 
-def _some(values: Reals, starts: Ints, width: int, bandwidth: float, penalty: float) -> Iterator[tuple[int, list[int]]]:
-    windows = values[starts[:, None] + np.arange(width)]
-    for start, origins in zip(starts.tolist(), _optimal(_sums(windows, bandwidth), penalty), strict=True):
-        yield start, _traced(origins)
-
-
-def _sums(windows: Reals, bandwidth: float) -> Reals:
-    """Per window (n, w), the sums of its kernel matrix over [0, i) x [0, j): (n, w + 1, w + 1)."""
-    gram = np.exp(-0.5 * ((windows[:, :, None] - windows[:, None, :]) / bandwidth) ** 2)
+def _sums(windows: Reals, bandwidths: Reals) -> Reals:
+    """Per window (n, w), with its bandwidth (n), the sums of its kernel matrix over [0, i) x [0, j): (n, w + 1, w + 1).
+    """
+    gram = np.exp(-0.5 * ((windows[:, :, None] - windows[:, None, :]) / bandwidths[:, None, None]) ** 2)
     sums = np.zeros((len(windows), windows.shape[1] + 1, windows.shape[1] + 1))
     sums[:, 1:, 1:] = gram.cumsum(axis=1).cumsum(axis=2)
     return sums
@@ -73,14 +98,14 @@ def _optimal(sums: Reals, penalty: float) -> Ints:
     best = np.full((count, width + 1), np.inf)
     best[:, 0] = -penalty  # the first segment costs no cut
     origin = np.zeros((count, width + 1), np.int64)
-    corner = np.einsum("nii->ni", sums)
+    windows, corner = np.arange(count), np.einsum("nii->ni", sums)
     for end in range(LEAST, width + 1):
         begins = np.concatenate(([0], np.arange(LEAST, end - LEAST + 1)))
         lengths = end - begins
         block = corner[:, [end]] - 2 * sums[:, begins, end] + corner[:, begins]
         total = best[:, begins] + lengths - block / lengths + penalty
         chosen = total.argmin(axis=1)
-        best[:, end] = np.take_along_axis(total, chosen[:, None], axis=1)[:, 0]
+        best[:, end] = total[windows, chosen]
         origin[:, end] = begins[chosen]
     return origin
 

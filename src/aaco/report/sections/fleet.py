@@ -64,11 +64,23 @@ def _listed(rows: Sequence[Document]) -> FleetTable:
     cells = [(Cell(row["session_id"]), Cell(_level(row)),
               Cell(row["verdict"] or format.NA, row["verdict"] or "absent"),
               Cell(_change(row["change_pct"])) if row["verdict"] else Cell(row["why_absent"], "absent"),
-              Cell(_change(row["slowest_process_pct"])), _slowest_device(row), *_where(row))
+              Cell(_change(row["slowest_process_pct"])), _slowest_device(row), *_where(row), _health(row), _labels(row))
              for row in rows[:MOST_ROWS]]
     return FleetTable("listed", "Sessions", format.plural(len(rows), "session") + _first(rows) + ".",
                       ("Session", "Level", "Verdict", "Against its base", "Slowest process", "Slowest device",
-                                                         *WHERE), cells, frozenset({"Level", "Slowest process"}))
+                       *WHERE, "Health", "Labels"), cells, frozenset({"Level", "Slowest process"}))
+
+
+def _health(row: Document) -> Cell:
+    if row["health"] is None:
+        return Cell(f"{format.NA}: {row['why_no_health']}", "absent")
+    return Cell(f"{row['health']}: {row['health_evidence']}", "" if row["health"] == "healthy" else "worse")
+
+
+def _labels(row: Document) -> Cell:
+    if not row["labels"]:
+        return Cell(f"{format.NA}: {row['why_no_labels']}", "absent")
+    return Cell(", ".join(f"{name} {format.cut(value, 40)}" for name, value in row["labels"].items()))
 
 
 def _slowest_device(row: Document) -> Cell:

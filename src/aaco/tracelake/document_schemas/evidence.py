@@ -93,6 +93,7 @@ class Environment(Document):
     onnxruntime: Facts | None = None
     packages: Facts | None = None
     variables: Facts | None = None
+    labels: Facts | None = None
     git: Git | None = None
     why_absent: dict[str, str] | None = None
     machine: RecordedMachine | None = None
