@@ -58,9 +58,9 @@ OTHERS = (("ab_bert_b16_s512_bf16_manual", "ab_bert_b16_s512_bf16_sdpa", "attent
 class PairFloor:
     """A recorded pair with the floor of its change. Times in ms; floor_ms and ceiling are None for why_absent.
 
-    after_least_ms: the step after the change in its fastest repetition. clean: timed in a process without a profiler.
-    chains: of both sides D over the fastest repetition of the step that it is of. gains: whether every repetition was
-    faster, by 2 % in the median; None where nobody judged.
+    after_least_ms: the step after the change in its fastest repetition, and floor_ms that of the fastest before. clean:
+    timed in a process without a profiler. chains: of both sides D over the fastest repetition of the step that it is
+    of. gains: whether every repetition was faster, by 2 % in the median; None where nobody judged.
     """
 
     pair: str
@@ -102,7 +102,7 @@ def pair_floor(pair: dict[str, Any], folder: Path, settings: Settings) -> PairFl
     chains = tuple(device_chain_ns(of_side) / 1e6 / fastest_ms(pair[side])
                    for side, of_side in (("before", work), ("after", later)))
     return PairFloor(pair["pair"], tuple(pair["mechanisms"]), pair["pure"], pair["timed_without_profiler"],
-                     pair["before"]["step_ms"], _kept_ms(step, found),
+                     pair["before"]["step_ms"], _kept_ms(_fastest(pair["before"]), found),
                      ceiling(step, found), pair["speedup"], fastest_ms(pair["after"]) * per_sample, found.why_absent,
                      tuple(asdict(target) for target in found.targets), chains)
 
@@ -127,7 +127,7 @@ def _change(name: str, before: dict[str, Any], after: dict[str, Any], work: Step
     found = _floor(work, after["mechanisms"])
     per_sample = before["samples_per_step"] / after["samples_per_step"]
     return PairFloor(f"{name}__{after['name']}", tuple(after["mechanisms"]), after["pure"], True, before["step_ms"],
-                     _kept_ms(step, found), ceiling(step, found), after["speedup"],
+                     _kept_ms(_fastest(before), found), ceiling(step, found), after["speedup"],
                      fastest_ms(after) * per_sample, found.why_absent,
                      tuple(asdict(target) for target in found.targets), chains, after["measured"] == "gain")
 
@@ -172,6 +172,10 @@ def _latencies_ms(path: Path) -> list[float]:
 def fastest_ms(side: dict[str, Any]) -> float:
     """Return the step of a side in its fastest repetition."""
     return min(repetition["event_ms"] for repetition in side["repetitions"])
+
+
+def _fastest(side: dict[str, Any]) -> StepTime:
+    return StepTime(1e6 * fastest_ms(side), True)
 
 
 def _work(traces: Path | Sequence[Path], step_ms: float, settings: Settings, steps: int | None = None

@@ -46,9 +46,8 @@ def _settings(folder: Path) -> Settings:
 
 
 def _imported(path: Path | list[Path], folder: Path, **given: object) -> Imported:
-    settings = _settings(folder)
-    session = pipeline.import_captures(path if isinstance(path, list) else [path], settings, **given).session
-    return Imported(pipeline.explain(session, settings), session.folder)
+    run = pipeline.import_captures(path if isinstance(path, list) else [path], _settings(folder), **given)
+    return Imported(run.explanation, run.session.folder)
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])

@@ -113,7 +113,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.written = folder, set[str]()
-        shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.pyc.*"))  # what is compiled, too
 
     def write(self, name: str, text: str) -> None:
         (self.folder / "src/aaco" / name).parent.mkdir(exist_ok=True)

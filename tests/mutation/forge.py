@@ -3,8 +3,8 @@
 To start Python and import them took four fifths of a mutant's time. Of the package it imports, from the copy at the
 front of PYTHONPATH, what it is told to: modules that import nothing of what is still to be mutated. Each child imports
 the mutant and the rest, as the programs do that its tests start. Each line of standard input is JSON: `import` lists
-modules, `mutant` names the module that must not be there, `arguments` are pytest's. The answer is one line, JSON too:
-the exit status as of waitstatus_to_exitcode, and what pytest printed.
+modules, `mutant` names the module that must not be there, `arguments` are pytest's, `environment` is added to the
+child's. The answer is one line, JSON too: the exit status as of waitstatus_to_exitcode, and what pytest printed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import _hypothesis_pytestplugin
 import pytest
+import pytest_timeout
 
 LIBRARIES = ("hypothesis.extra.numpy", "numpy", "scipy.stats", "pyarrow.compute", "pyarrow.parquet", "duckdb", "onnx",
-             "pydantic", "click", "rich.console", "jinja2", "msgspec", "unittest.mock")
+             "pydantic", "click", "rich.console", "jinja2", "msgspec", "unittest.mock", "pyarrow.dataset", "rapidfuzz",
+             "onnxruntime", "fastapi.testclient")
+# To look for plugins among all packages, and to show a failure that was expected, took half of a child's time.
+PLUGINS = (_hypothesis_pytestplugin, pytest_timeout)
+QUICK = ("--disable-plugin-autoload", "--tb=no", "--disable-warnings", "-p", "no:cacheprovider")
 
 
 class OneFile:
@@ -44,13 +50,14 @@ class OneFile:
         return collected
 
 
-def child(arguments: list[str], printed: BinaryIO) -> None:
+def child(arguments: list[str], environment: dict[str, str], printed: BinaryIO) -> None:
     """Runs pytest, and leaves with its status. The last argument is the path of a file, or of a test in it."""
     for stream in (1, 2):
         os.dup2(printed.fileno(), stream)
+    os.environ.update(environment)
     status = 3
     try:
-        status = int(pytest.main(arguments, [OneFile(Path(arguments[-1].partition("::")[0]))]))
+        status = int(pytest.main([*QUICK, *arguments], [OneFile(Path(arguments[-1].partition("::")[0])), *PLUGINS]))
         sys.stdout.flush()
     finally:
         os._exit(status)
@@ -68,7 +75,7 @@ def main() -> None:
         gc.freeze()  # a child's collector then leaves alone what is shared with this process
         with tempfile.TemporaryFile() as printed:
             if (process := os.fork()) == 0:
-                child(asked["arguments"], printed)
+                child(asked["arguments"], asked["environment"], printed)
             _, status = os.waitpid(process, 0)
             printed.seek(0)
             print(json.dumps([os.waitstatus_to_exitcode(status), printed.read().decode(errors="replace")]), flush=True)

@@ -914,6 +914,14 @@ MUTATIONS = [
      "tests/unit/test_expected.py::test_calls_that_are_gone_take_nothing_of_the_hosts_own_work_along"),
     ("analytics/advice/track_record.py", "change.step_ns - change.changed.paused_ns", "change.step_ns",
      "tests/unit/test_expected.py::test_habits_are_of_the_hosts_path_without_its_own_work"),
+    ("analytics/advice/mechanisms/host_work.py", "replace(unchanged(work), hands_over=True)", "unchanged(work)",
+     "tests/unit/test_expected.py::test_the_hosts_own_work_that_leaves_the_step_is_no_part_of_its_path"),
+    ("analytics/advice/achieved.py", "handed_ns + max(response.waits_ns", "max(response.waits_ns",
+     "tests/unit/test_expected.py::test_the_hosts_own_work_that_leaves_the_step_is_no_part_of_its_path"),
+    ("analytics/advice/mechanisms/host_work.py", "at_most=_not_allocating),", "),",
+     "tests/unit/test_recommend.py::test_no_more_is_expected_of_the_hosts_own_work_than_its_part_of_the_time"),
+    ("analytics/advice/mechanisms/host_work.py", ", at_most=_allocating))", "))",
+     "tests/unit/test_recommend.py::test_no_more_is_expected_of_the_hosts_own_work_than_its_part_of_the_time"),
     ("analytics/advice/achieved.py", "work.paused * max(0.0, step.ns - busy_ns)", "0.0",
      "tests/unit/test_expected.py::test_calls_that_are_gone_take_nothing_of_the_hosts_own_work_along"),
     ("steps/findings/step_work.py", ", paused=windows.paused", "",
@@ -1484,12 +1492,16 @@ MUTATIONS = [
      "tests/unit/test_expected.py::test_a_chance_is_that_of_a_normal_law"),
     ("analytics/advice/recommend.py", " or advice.expected.chance < LEAST_CHANCE", "",
      "tests/unit/test_recommend.py::test_what_gains_nothing_in_more_than_a_third_of_cases_is_not_offered"),
-    ("analytics/advice/floor.py", "mechanism.fewer_bytes and filled.any()", "False",
+    ("analytics/advice/floor.py", "return not filled.any()", "return True",
      "tests/unit/test_floor.py::test_with_fewer_bytes_the_host_fills_pageable_buffers_sooner"),
+    ("analytics/advice/floor.py", "lost += LAUNCH_NS *", "lost += 0 *",
+     "tests/unit/test_floor.py::test_a_product_in_another_type_may_need_one_kernel_where_it_needed_more"),
     ("analytics/advice/floor.py", "(work.copied > SMALL_COPY_BYTES)", "(work.copied > 0)",
      "tests/unit/test_floor.py::test_with_fewer_bytes_the_host_fills_pageable_buffers_sooner"),
     ("analytics/advice/track_record.py", "if changed.whole_calls:", "if False:",
      "tests/unit/test_expected.py::test_turns_that_are_gone_take_all_that_the_host_did_for_them"),
+    ("analytics/advice/mechanisms/fused_optimizer.py", "np.where(walks_lists, 1.0, response.left)", "response.left",
+     "tests/unit/test_expected.py::test_a_fused_optimizer_saves_the_device_alone_where_calls_took_lists"),
     ("analytics/advice/mechanisms/checkpointing_off.py", "whole_calls=True", "whole_calls=False",
      "tests/unit/test_expected.py::test_turns_that_are_gone_take_all_that_the_host_did_for_them"),
     ("analytics/advice/floors.py", "min(mechanism.most_samples, most_samples)", "mechanism.most_samples",
@@ -2250,6 +2262,8 @@ MUTATIONS = [
     ("analytics/advice/mechanisms/larger_batch.py", ", with_bytes=False",
      "",
      "tests/unit/test_floor.py::test_a_larger_batch_leaves_arithmetic_and_bytes_of_each_sample"),
+    ("analytics/advice/mechanisms/fused_optimizer.py", "np.where(walks_lists, 1.0, response.left)", "response.left",
+     "tests/unit/test_expected.py::test_a_fused_optimizer_saves_the_device_alone_where_calls_took_lists"),
     ("analytics/advice/mechanisms/checkpointing_off.py", "\"recompute\"",
      "\"backward\"",
      "tests/unit/test_floor.py::test_without_checkpointing_nothing_is_computed_again"),
@@ -3033,16 +3047,18 @@ def copy(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tried(copy):
+def tried(copy, tmp_path_factory):
     """Runs the tests that are named on the copy with this module mutated: exit status, what was printed."""
+    kept = tmp_path_factory.mktemp("fleets")
     mutant_first = {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen([sys.executable, ROOT / "tests" / "mutation" / "forge.py"], cwd=ROOT, text=True,
                           env=os.environ | mutant_first, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forge:
         def run(mutant, tests):
             needed = [name for name in NEEDS[module_of_tests(tests)] if name.partition(".")[0] == "aaco"]
+            alike = mutant not in NEEDS["benchmarks.fleet._bundles"]  # the mutant takes no part in making fleets
             asked = {"import": import_graph.unaffected(needed, ORDER[PLACES.get(mutant, 0):], NEEDS), "mutant": mutant,
-                     "arguments": ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "mutant",
-                                   str(ROOT / tests)]}
+                     "environment": {"TESTS_KEPT_FLEETS": str(kept)} if alike else {},
+                     "arguments": ["-x", "-q", "--hypothesis-profile", "mutant", str(ROOT / tests)]}
             print(json.dumps(asked), file=forge.stdin, flush=True)
             return json.loads(forge.stdout.readline())
 

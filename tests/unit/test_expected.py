@@ -92,6 +92,15 @@ def test_calls_that_are_gone_take_nothing_of_the_hosts_own_work_along():
     assert changed(work, "fused_optimizer").paused_ns == 450_000 and changed(work, "graph").replayed
 
 
+def test_the_hosts_own_work_that_leaves_the_step_is_no_part_of_its_path():
+    """Half of the 900 us in which the device is idle."""
+    after = changed(step(kernel(100), paused=0.5), "host_work")
+    assert after.waits_ns == 450_000 and HABITS.after_ns(after, 1_000_000) == 550_000
+    assert changed(step(kernel(100)), "host_work").waits_ns == 0
+    both = changed(step(kernel(100), copy(400, "h2d", 500_000, False), paused=0.5), "host_work", "inputs_on_device")
+    assert both.waits_ns == 400_000 + 0.5 * 890_000
+
+
 def test_habits_are_of_the_hosts_path_without_its_own_work():
     """600 of 1000 us are the host's own. Half of the calls gone saved 120 us of the other 400: .6 of their share."""
     after = replace(recorded(1, 880_000), changed=ChangedStep(1_000, 1_000_000, 50, 0.5, paused_ns=600_000))
@@ -123,6 +132,12 @@ def test_inputs_on_the_device_need_neither_copy_nor_call():
 def test_a_fused_optimizer_saves_its_calls():
     after = changed(step(product(50, 1e10), optimizer(10), optimizer(10), optimizer(10)), "fused_optimizer")
     assert after.calls_left == 0.25 and after.device_ns == 50_000
+
+
+def test_a_fused_optimizer_saves_the_device_alone_where_calls_took_lists():
+    lists = kernel(10, operator=StepOperator("aten::_foreach_mul_", phase="optimizer"))
+    after = changed(step(product(50, 1e10), lists, lists), "fused_optimizer")
+    assert after.calls_left == 1 and after.device_ns == 50_000
 
 
 def test_what_follows_each_other_is_fused_into_one_pass_the_longest():

@@ -231,6 +231,16 @@ def test_no_more_is_expected_of_waits_than_the_time_that_the_device_is_idle_for_
     assert recommend.bounded(recommend.gaining(idle), known)[0] == ()
 
 
+def test_no_more_is_expected_of_the_hosts_own_work_than_its_part_of_the_time():
+    """Of 60 % in which the host does something else 20 % are calls that allocate: 1.25 x, and 1.67 x of the others."""
+    own = {**dict.fromkeys(USED), "host_pause_pct": 60.0, "allocation_call_pct": 20.0}
+    known = replace(floors(), floors=(MechanismFloor("host_work", 100_000.0),),
+                    expected={"host_work": Expected(3.0, 2.0, 4.0, 9, 9, True)})
+    found = recommend.bounded(recommend.gaining(readings(own), NO_BATCH, known), known)[0]
+    factors = {one.name: round(one.expected.factor, 9) for one in found if one.mechanism == "host_work"}
+    assert factors == {"move_host_work": round(1 / 0.6, 9), "keep_memory": 1.25}
+
+
 def test_a_graph_of_a_training_step_needs_an_adam_that_can_be_captured():
     training = {**NO_BATCH, "optimizer": frozenset({"loop"})}
     assert "capturable=True" in recommend.gaining(LAUNCHING, training)[0].attempt

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ from aaco.core.readings import Absent, Estimate, Reading
 from aaco.tracelake.document_schemas.answers import Estimated, InferenceSummary, PhaseLatencies
 from aaco.tracelake.document_schemas.evidence import DerivedMetrics, StoredReading
 
+T = TypeVar("T")
 NOT_MEASURED = "outside the measured inferences (warm-up of the profiled pass)"
 NOT_TIMED = "the capture has no time for them"
 STATISTICS = ("mean", "std", "p50", "p90", "p95", "p99", "min", "max", "iqr", "mad")
@@ -64,6 +66,7 @@ class Explanation:
     capsule: Mapping[str, Any] = field(default_factory=dict)  # capsule.json: the laboratory that it was measured in
     examined: Mapping[str, Any] = field(default_factory=dict)  # by slot what findings say
     trace: DeviceTrace | None = None  # what the devices did; None where none did anything that was recorded
+    computed: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # `once`: by function
 
     @property
     def trust(self) -> Trust:
@@ -88,6 +91,18 @@ class Explanation:
         """The same session with a verdict, whose `files` are no longer absent."""
         absent = {name: why for name, why in self.absent.items() if name not in files}
         return replace(self, verdict=verdict, absent=absent)
+
+
+def once(compute: Callable[[Explanation], T]) -> Callable[[Explanation], T]:
+    """Compute it for each explanation once, however many sections ask; they share the result and leave it as it is."""
+    @wraps(compute)
+    def kept(explanation: Explanation) -> T:
+        if compute not in explanation.computed:
+            explanation.computed[compute] = compute(explanation)
+        made: T = explanation.computed[compute]
+        return made
+
+    return kept
 
 
 def cover(kernels: pa.Table | None, op_to_kernel_map: pa.Table | None) -> Coverage | None:

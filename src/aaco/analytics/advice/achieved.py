@@ -27,10 +27,11 @@ class ChangedStep:
     """A step after a change, per sample of a step before it. Times in ns.
 
     host_ns: the host's path before the change, None where the device hides it. calls: of operators, per step before.
-    calls_left: the share of them that is left. waits_ns: waits of the host that are gone. samples: times as many in a
-    step as before. replayed: the host launches once for all between two of its copies, in replays calls with the copies
-    themselves. saved_ns: of the device's work, per step before. paused_ns: of the host's path what is its own work,
-    which no call that is gone shortens. whole_calls: with the calls that are gone all goes that the host did for them.
+    calls_left: the share of them that is left. waits_ns: waits and work of the host that are gone. samples: times as
+    many in a step as before. replayed: the host launches once for all between two of its copies, in replays calls with
+    the copies themselves. saved_ns: of the device's work, per step before. paused_ns: of the host's path what is its
+    own work, which no call that is gone shortens. whole_calls: with the calls that are gone all goes that the host did
+    for them.
     """
 
     device_ns: float
@@ -61,15 +62,16 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     busy_ns = _busy_ns(work, step)
     streams, chain_ns = _streams_in_turn(work, busy_ns), device_chain_ns(work, device)
     added_ns = max(response.added_ns for response in responses)
+    paused_ns = work.paused * max(0.0, step.ns - busy_ns)
+    handed_ns = paused_ns if any(response.hands_over for response in responses) else 0.0
     return ChangedStep(chain_ns * streams + added_ns,
                        step.ns if busy_ns < HOST_BOUND * step.ns else None, work.calls / work.steps,
                        float((work.call_shares * left).sum() / work.calls) if work.calls else 1.0,
-                       max(response.waits_ns for response in responses), samples,
+                       handed_ns + max(response.waits_ns for response in responses), samples,
                        any(response.replayed for response in responses),
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
-                       work.paused * max(0.0, step.ns - busy_ns),
-                       any(response.whole_calls for response in responses))
+                       paused_ns, any(response.whole_calls for response in responses))
 
 
 def _replays(work: StepWork, reads: bool) -> float:

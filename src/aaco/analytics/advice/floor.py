@@ -28,6 +28,7 @@ from functools import reduce
 
 import numpy as np
 
+from aaco.analytics.advice.least import product_names
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.work import COPY, StepWork, WorkName
 from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
@@ -37,6 +38,7 @@ from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
 WAKE_UP_NS = 50_000.0  # of a host that waited: more than any of those that were timed
+LAUNCH_NS = 10_000.0  # of a kernel by the host: PyTorch's smallest operator took 6 us whole (H200)
 UNPROFILED, PROFILED = "the step without a profiler", "the profiled step"
 DEVICE_WORK = "the device's work in the profiled step"
 
@@ -143,7 +145,7 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
                    least < work.sure_ns)
     return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)),
                           shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms),
-                          most_ns=_most_ns(work, least, apart) if host_stays else None,
+                          most_ns=_most_ns(work, least, apart, mechanisms) if host_stays else None,
                           waits_ns=_waits_ns(work, least, mechanisms))
 
 
@@ -161,10 +163,18 @@ def _as_many(work: StepWork, least: Reals) -> Reals:
     return np.where(work.of_families(COPY), least, np.maximum(least, shortest))
 
 
-def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints]) -> float:
-    """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least."""
+def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Sequence[Mechanism]) -> float:
+    """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least; and
+    the launches that products in other kernels may need no more.
+    """
     beside = reduce(np.logical_or, apart, np.zeros(len(least), bool))
-    return float(np.where(beside, work.sure_ns, work.sure_ns - least).sum()) / work.steps
+    lost = np.where(beside, work.sure_ns, work.sure_ns - least).sum()
+    if any(mechanism.other_kernels for mechanism in mechanisms):
+        multiplies = np.zeros(len(work.operators) + 1, bool)
+        multiplies[list(product_names(work))] = True
+        rows = multiplies[work.operator]
+        lost += LAUNCH_NS * float(rows.sum() - work.call_shares[rows].sum())  # all but one of each call
+    return float(lost) / work.steps
 
 
 def _waits_ns(work: StepWork, least: Reals, mechanisms: Sequence[Mechanism]) -> float | None:

@@ -14,7 +14,8 @@ class Response:
     """What a change usually does to the rows of a step's work. device_ns: the time of each row after it. left: the part
     of each row's launch that is left, 0 to 1. waits_ns: how long the host waited for the device in a step, and no
     longer does. replayed: whether the host launches once for all. added_ns: of kernels that a step did not have.
-    whole_calls: whether all that the host did for a call goes with it, as where turns of a loop go.
+    whole_calls: whether all that the host did for a call goes with it, as where turns of a loop go. hands_over: whether
+    the host's own work between its launches leaves the step.
     """
 
     device_ns: Reals
@@ -23,6 +24,7 @@ class Response:
     replayed: bool = False
     added_ns: float = 0.0
     whole_calls: bool = False
+    hands_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,9 @@ class Mechanism:
     show that. most_samples: times as many in a step as before at most, where it is advised. shown: whether the work
     shows that there is something to change; without it the change is not advised. host_stays: whether the host calls
     and waits as before, so that a step loses no more than the time of the rows that the change acts on. fewer_bytes:
-    whether the host's tensors shrink, too, and with them its work on what it copies from pageable memory. waits: the
-    rows that the host no longer waits for, where its calls stay and all other waits, too.
+    whether the host's tensors shrink, too, and with them its work on what it copies from pageable memory.
+    other_kernels: whether products run in other kernels, of which a call may need fewer. waits: the rows that the host
+    no longer waits for, where its calls stay and all other waits, too.
     """
 
     name: str
@@ -50,4 +53,5 @@ class Mechanism:
     shown: Callable[[StepWork], bool] | None = None
     host_stays: bool = False
     fewer_bytes: bool = False
+    other_kernels: bool = False
     waits: Callable[[StepWork], Flags] | None = None

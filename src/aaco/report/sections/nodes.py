@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.explanation import Explanation
+from aaco.analytics.explanation import Explanation, once
 from aaco.analytics.graph.executed_work import executed_work
 from aaco.analytics.roofline.nodes import node_work, roofline
 from aaco.core import inputs
@@ -47,6 +47,7 @@ class Node:
     why_no_roof: str = ""
 
 
+@once
 def executed(explanation: Explanation) -> list[Node]:
     """Every executed node that took time, slowest first; empty where the capture does not name its nodes."""
     kernels = None if explanation.captures else explanation.tables.get("kernels")
@@ -75,7 +76,7 @@ def roofs_by_node(explanation: Explanation) -> dict[str, Roof]:
 
 
 def roof_notes(explanation: Explanation) -> list[str]:
-    """What is to be known about the nodes' shares of the roof: doubts about it, and why some have none."""
+    """What is to be known about the nodes' shares of the roof: its caveat, and why some have none."""
     found = explanation.readings.get("hardware_envelope_utilization")
     lost: dict[str, list[Node]] = defaultdict(list)
     for node in executed(explanation):
@@ -111,13 +112,24 @@ def _why_no_cost(explanation: Explanation) -> dict[str, str]:
 
 def placed(explanation: Explanation) -> list[dict[str, Any]]:
     """Rows of the roofline view. Raises Absent with the reason there is none."""
+    if isinstance(rows := _placed(explanation), str):
+        raise Absent(rows)
+    return rows
+
+
+@once
+def _placed(explanation: Explanation) -> list[dict[str, Any]] | str:
+    """Rows of the roofline view, or the reason there is none."""
     needed = ("kernels", "api_calls", "executed_nodes", "graph_nodes", "graph_edges")
     for name in needed:
         if name not in explanation.tables:
-            raise Absent(f"needs the {name} table: {explanation.why_no(name)}")
+            return f"needs the {name} table: {explanation.why_no(name)}"
     kernels, calls, run, nodes, edges = (explanation.tables[name] for name in needed)
-    view = roofline(node_work(inputs.window(kernels, calls), run, nodes, executed_work(run, nodes, edges)),
-                    ceilings(explanation))
+    try:
+        view = roofline(node_work(inputs.window(kernels, calls), run, nodes, executed_work(run, nodes, edges)),
+                        ceilings(explanation))
+    except Absent as reason:
+        return str(reason)
     rows: list[dict[str, Any]] = view.to_pylist()
     return rows
 

@@ -49,7 +49,7 @@ def _quantized(work: StepWork, least: Reals) -> Response:
 
 EIGHT_BIT_TYPES = Mechanism("eight_bit_types", "Compute in eight bits",
                             "FLOPs of products / peak of eight bits + a quarter to half of the rest", _least_ns,
-                            respond=_quantized, host_stays=True, fewer_bytes=True)
+                            respond=_quantized, host_stays=True, fewer_bytes=True, other_kernels=True)
 ACTIONS = (Action(
     "eight_bit_types", "Compute in eight bits", of_targets("eight_bit_types", "compute_limited_pct"),
     "kernels compute or move 16 bits", "high", (

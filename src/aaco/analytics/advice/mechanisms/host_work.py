@@ -5,12 +5,16 @@ Work that moves to the device makes the step's device work longer, never shorter
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aaco.analytics.advice.action import ACTS_ON, NO_FRAMEWORK, NOT_SERVING, NVIDIA, PYTORCH, Action, Values
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.responses import unchanged
 from aaco.core.advice import Step, fact_is
 
-HOST_WORK = Mechanism("host_work", "Take the host's own work out of the step", "D", own_time)
+HOST_WORK = Mechanism("host_work", "Take the host's own work out of the step", "D", own_time,
+                      respond=lambda work, least: replace(unchanged(work), hands_over=True))
 
 
 def _allocating(values: Values) -> float:
@@ -32,10 +36,11 @@ ACTIONS = (
                     (fact_is("data_loader", "workers"), NOT_SERVING)),
                Step("py-spy record -p PID finds it in a Python program", (
                    fact_is("framework", "pytorch", "jax", "tensorflow", "vllm", "sglang", "onnxruntime"),)),
-               Step("perf record -g -p PID finds it", (NO_FRAMEWORK,))), "host_pause_pct", mechanism="host_work"),
+               Step("perf record -g -p PID finds it", (NO_FRAMEWORK,))), "host_pause_pct", mechanism="host_work",
+           at_most=_not_allocating),
     Action("keep_memory", "Keep device memory instead of asking for it in each step", _allocating,
            "the device waits for calls that allocate memory", "low", (
                Step("no torch.cuda.empty_cache() in the loop", (PYTORCH,)),
                Step("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", (PYTORCH, NVIDIA)),
                Step("preallocate, and reuse what was allocated")), "allocation_call_pct",
-           memory="what is kept is not free for other programs", mechanism="host_work"))
+           memory="what is kept is not free for other programs", mechanism="host_work", at_most=_allocating))

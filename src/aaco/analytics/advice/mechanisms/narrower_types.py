@@ -68,7 +68,8 @@ def _least_ns(work: StepWork) -> Reals:
 
 NARROWER_TYPES = Mechanism("narrower_types", "Compute in a narrower type",
                            "FLOPs of products / peak of 16 bits + half of the rest, at the rate of the cache where "
-                           "only the halves fit it", _least_ns, respond=retyped, host_stays=True, fewer_bytes=True)
+                           "only the halves fit it", _least_ns, respond=retyped, host_stays=True, fewer_bytes=True,
+                           other_kernels=True)
 ACTIONS = (Action(
     "narrower_types", "Compute in a narrower type", of_targets("narrower_types", "compute_limited_pct"),
     "kernels compute or move 32 bits and more", "medium", (

@@ -36,7 +36,7 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 TF32 = Mechanism("tf32", "Let float32 products use TF32", "D with float32 products at their FLOPs / peak of TF32",
-                 _least_ns, respond=retyped, host_stays=True)
+                 _least_ns, respond=retyped, host_stays=True, other_kernels=True)
 ACTIONS = (Action(
     "allow_tf32", "Let fp32 products use TF32", of_targets("tf32", "compute_limited_pct"),
     "kernels compute products in fp32", "low",
