@@ -463,6 +463,21 @@ def test_a_gain_is_the_prediction_with_the_median_residual_and_the_spread_of_all
         19, 19, True)
 
 
+def test_the_hosts_own_work_that_stays_in_a_step_errs_by_nothing():
+    """600 of 1000 us are its own; of the rest a fourth is saved, and that errs by e^-.1 and more. Nothing of it stays
+    where it is handed over, where turns of a loop go, in a graph, and where the step waits for the device.
+    """
+    changed_ = ChangedStep(1_000, 1_000_000, 100, calls_left=0.5, paused_ns=600_000)
+    record = TrackRecord(HABITS, rows("fused_optimizer", [-0.1] + [0.1] * 17 + [0.3], bound=HOST))
+    found = expected(StepTime(1_000_000, True), MechanismFloor("fused_optimizer", 1_000, (), ""), changed_,
+                     ["fused_optimizer"], record)
+    for factor, residual in ((found.factor, 0.1), (found.low, 0.3), (found.high, -0.1)):
+        assert factor == pytest.approx(1000 / (600 + 300 * math.exp(residual)))
+    assert HABITS.kept_ns(replace(changed_, samples=2.0), 1_000_000) == 300_000
+    for other in ({"handed": True}, {"whole_calls": True}, {"replayed": True}, {"device_ns": 2_000_000}):
+        assert HABITS.kept_ns(replace(changed_, **other), 1_000_000) == 0
+
+
 def test_a_chance_is_that_of_a_normal_law():
     for factor, low in ((1.2, 0.9), (1.06, 0.78), (0.9, 0.5), (3.0, 2.9)):
         law = stats.norm(math.log(factor), math.log(factor / low) / stats.norm.ppf(0.95))

@@ -109,13 +109,15 @@ def test_a_change_that_leaves_the_host_as_it_is_takes_no_wait_for_the_host():
 
 
 def test_a_product_in_another_type_may_need_one_kernel_where_it_needed_more():
-    """A call of two kernels may need one: 10 us of a launch. What is no product launches as before."""
+    """A call in two parts may need one: 10 us of a launch. Conversions, and what is no product, stay."""
     split = StepOperator("aten::mm", types=("f32",), flops=5e9, kernels=2)
     work = step(kernel(60, "gemm", split, FP32, types=("f32",)), kernel(4, "reduction", split, "splitKreduce"),
                 kernel(9, operator=StepOperator("aten::add", kernels=1)))
     lost = {name: floor(work, [MECHANISMS[name]]).most_ns for name in ("tf32", "cudnn_benchmark", "throttling")}
     one = floor(step(product(64, 5e9, FP32), kernel(9)), [MECHANISMS["tf32"]]).most_ns
     assert lost["tf32"] == pytest.approx(one + LAUNCH_NS) and not lost["cudnn_benchmark"]
+    converted = step(kernel(60, "gemm", split, FP32, types=("f32",)), kernel(4, "transpose", split))
+    assert floor(converted, [MECHANISMS["tf32"]]).most_ns == one
 
 
 def test_with_fewer_bytes_the_host_fills_pageable_buffers_sooner():

@@ -31,7 +31,7 @@ class ChangedStep:
     many in a step as before. replayed: the host launches once for all between two of its copies, in replays calls with
     the copies themselves. saved_ns: of the device's work, per step before. paused_ns: of the host's path what is its
     own work, which no call that is gone shortens. whole_calls: with the calls that are gone all goes that the host did
-    for them.
+    for them. handed: its own work is gone, too.
     """
 
     device_ns: float
@@ -45,6 +45,7 @@ class ChangedStep:
     replays: float = 0.0
     paused_ns: float = 0.0
     whole_calls: bool = False
+    handed: bool = False
 
 
 def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0,
@@ -63,15 +64,15 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     streams, chain_ns = _streams_in_turn(work, busy_ns), device_chain_ns(work, device)
     added_ns = max(response.added_ns for response in responses)
     paused_ns = work.paused * max(0.0, step.ns - busy_ns)
-    handed_ns = paused_ns if any(response.hands_over for response in responses) else 0.0
+    handed = any(response.hands_over for response in responses)
     return ChangedStep(chain_ns * streams + added_ns,
                        step.ns if busy_ns < HOST_BOUND * step.ns else None, work.calls / work.steps,
                        float((work.call_shares * left).sum() / work.calls) if work.calls else 1.0,
-                       handed_ns + max(response.waits_ns for response in responses), samples,
+                       handed * paused_ns + max(response.waits_ns for response in responses), samples,
                        any(response.replayed for response in responses),
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
-                       paused_ns, any(response.whole_calls for response in responses))
+                       paused_ns, any(response.whole_calls for response in responses), handed)
 
 
 def _replays(work: StepWork, reads: bool) -> float:

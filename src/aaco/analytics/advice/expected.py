@@ -2,7 +2,8 @@
 
 The time after a change is the longer of the device's chain and the host's path, each as such changes leave them
 (achieved.py), times a residual. Residuals are those of recorded pairs (track_record.py); their median makes the
-expected gain, and the ends of 90 % of them its interval. Nothing exceeds the ceiling.
+expected gain, and the ends of 90 % of them its interval. The host's own work between its launches, which a change of
+the device leaves, is as long as before and errs by nothing. Nothing exceeds the ceiling.
 """
 
 from __future__ import annotations
@@ -86,12 +87,14 @@ def expected(step: StepTime, floor: MechanismFloor, changed: ChangedStep, mechan
         raise Absent(floor.why_absent)
     spread = record.spread(mechanisms, record.habits.bound(changed, step.ns))
     predicted = predicted_ns(changed, step.ns, floor.floor_ns, record.habits)
-    return replace(_within(ceiling(step, floor), step.ns / predicted, spread), samples=changed.samples)
+    kept = min(predicted, record.habits.kept_ns(changed, step.ns))
+    return replace(_within(ceiling(step, floor), step.ns, kept, predicted - kept, spread), samples=changed.samples)
 
 
-def _within(most: float | None, factor: float, spread: GainSpread) -> Expected:
-    """Return a predicted factor with the residuals' spread, cut at the ceiling."""
-    usual, low, high = (min(most or math.inf, factor * math.exp(-residual))
+def _within(most: float | None, step_ns: float, kept_ns: float, changed_ns: float, spread: GainSpread) -> Expected:
+    """Return what a step gains of which one part stays and the other errs by the residuals' spread, cut at the ceiling.
+    """
+    usual, low, high = (min(most or math.inf, step_ns / (kept_ns + changed_ns * math.exp(residual)))
                         for residual in (spread.middle, spread.high, spread.low))
     return Expected(usual, min(low, usual), max(high, usual), spread.pairs, spread.workloads, spread.own)
 

@@ -30,6 +30,7 @@ import numpy as np
 
 from aaco.analytics.advice.least import product_names
 from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.responses import CONVERSIONS
 from aaco.analytics.advice.work import COPY, StepWork, WorkName
 from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
 from aaco.core import distinct
@@ -165,15 +166,14 @@ def _as_many(work: StepWork, least: Reals) -> Reals:
 
 def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Sequence[Mechanism]) -> float:
     """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least; and
-    the launches that products in other kernels may need no more.
+    the launches of products in several parts, which may need one in other kernels.
     """
     beside = reduce(np.logical_or, apart, np.zeros(len(least), bool))
     lost = np.where(beside, work.sure_ns, work.sure_ns - least).sum()
     if any(mechanism.other_kernels for mechanism in mechanisms):
-        multiplies = np.zeros(len(work.operators) + 1, bool)
-        multiplies[list(product_names(work))] = True
-        rows = multiplies[work.operator]
-        lost += LAUNCH_NS * float(rows.sum() - work.call_shares[rows].sum())  # all but one of each call
+        products = list(product_names(work))
+        parts = work.by_operator(~work.of_families(*CONVERSIONS))[products]
+        lost += LAUNCH_NS * float(np.maximum(0.0, parts - work.operator_calls[products]).sum())
     return float(lost) / work.steps
 
 

@@ -52,6 +52,12 @@ class HostHabits:
         saved = self.saved_share * (1 - changed.calls_left)
         return (working_ns - saved * max(0.0, working_ns - changed.paused_ns)) / changed.samples
 
+    def kept_ns(self, changed: ChangedStep, step_ns: float) -> float:
+        """Return the host's own work that stays in its path, per sample; 0 where the step waits for the device then."""
+        if changed.replayed or changed.whole_calls or changed.handed or self.bound(changed, step_ns) == DEVICE:
+            return 0.0
+        return min(self.host_ns(changed, step_ns), changed.paused_ns / changed.samples)
+
     def after_ns(self, changed: ChangedStep, step_ns: float) -> float:
         """Return the step after a change: the longer of the device's chain and the host's path."""
         return max(changed.device_ns, self.host_ns(changed, step_ns), SHORTEST_NS)
