@@ -1551,6 +1551,8 @@ MUTATIONS = [
      "tests/unit/test_floor.py::test_with_fewer_bytes_the_host_fills_pageable_buffers_sooner"),
     ("analytics/advice/track_record.py", "if changed.whole_calls:", "if False:",
      "tests/unit/test_expected.py::test_turns_that_are_gone_take_all_that_the_host_did_for_them"),
+    ("analytics/advice/mechanisms/fused_optimizer.py", "rows = work.operator == longest", "rows = work.operator == -9",
+     "tests/unit/test_floor.py::test_a_fused_optimizer_passes_over_its_longest_list_once"),
     ("analytics/advice/mechanisms/fused_optimizer.py", "np.where(walks_lists, 1.0, response.left)", "response.left",
      "tests/unit/test_expected.py::test_a_fused_optimizer_saves_the_device_alone_where_calls_took_lists"),
     ("analytics/advice/mechanisms/checkpointing_off.py", "whole_calls=True", "whole_calls=False",

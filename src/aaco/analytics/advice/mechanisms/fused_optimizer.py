@@ -1,4 +1,4 @@
-"""One kernel for the update of all parameters: at best nothing of the optimizer's is left on the device.
+"""One kernel for the update of all parameters: at best it reads each with its gradient and writes it, once.
 
 The host saves the calls of a loop over parameters. Calls for lists of them it saves for another that walks the same
 lists.
@@ -6,6 +6,7 @@ lists.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,15 +15,32 @@ from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import without_phase
-from aaco.analytics.advice.work import OPTIMIZER, StepWork
+from aaco.analytics.advice.work import OPTIMIZER, StepOperator, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
 
 FOR_LISTS = "_foreach_"
+LEAST_BYTES = 3 * 2  # of an element that is read with its gradient and written, of 16 bits: the profiler names no type
 
 
 def _least_ns(work: StepWork) -> Reals:
-    return without(work, work.operated(lambda operator: operator.phase == OPTIMIZER))
+    """Return the step with one pass over the longest list of parameters; loops do not say how many there are in all."""
+    left = without(work, work.operated(lambda operator: operator.phase == OPTIMIZER))
+    elements = [_elements(operator) for operator in work.operators]
+    longest = max(range(len(elements)), key=elements.__getitem__, default=0)
+    if elements and elements[longest]:
+        rows = work.operator == longest
+        left[rows] = work.limits.memory_ns(LEAST_BYTES * elements[longest]) * work.steps / rows.sum()
+    return left
+
+
+def _elements(operator: StepOperator) -> int:
+    """Return how many elements the list has that an operator of the optimizer updates; 0 where it says nothing of it.
+    """
+    taken = operator.arguments
+    if operator.phase != OPTIMIZER or taken is None or taken.types[:1] != ["TensorList"]:
+        return 0
+    return sum(math.prod(shape) for shape in taken.shapes[0] if isinstance(shape, list))
 
 
 def _fused(work: StepWork, least: Reals) -> Response:
@@ -31,8 +49,8 @@ def _fused(work: StepWork, least: Reals) -> Response:
     return replace(response, left=np.where(walks_lists, 1.0, response.left))
 
 
-FUSED_OPTIMIZER = Mechanism("fused_optimizer", "Update all parameters in one kernel", "D - kernels of the optimizer",
-                            _least_ns, respond=_fused)
+FUSED_OPTIMIZER = Mechanism("fused_optimizer", "Update all parameters in one kernel",
+                            "D - kernels of the optimizer + a pass over its longest list", _least_ns, respond=_fused)
 ACTIONS = (Action(
     "fuse_optimizer", "Update all weights in one kernel", of_targets("fused_optimizer", "memory_limited_pct"),
     "kernels of the optimizer run", "low", (Step("fused=True for the optimizer", (PYTORCH, OWN_CODE)),),
