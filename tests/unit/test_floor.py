@@ -348,14 +348,16 @@ def test_a_fused_optimizer_leaves_the_way_there_and_back():
 
 
 def test_a_fused_optimizer_passes_over_its_longest_list_once():
-    """40 million elements of 6 bytes are 240 MB: 190 MB beyond the cache at 2 TB/s are 95 us. No more than it took."""
+    """40 million elements of 6 bytes are 240 MB: 100 MB may be cached, the rest takes 70 us at 2 TB/s. No more than it
+    took.
+    """
     def updates(us, *shapes):
         taken = OperatorArguments([[list(shape) for shape in shapes], []], ["TensorList", "Scalar"], ["", "1"])
         called = StepOperator("aten::_foreach_add_", phase="optimizer", arguments=taken)
         return [kernel(us, operator=called), kernel(us, operator=called)]
 
     lists = [*updates(300, (4000, 5000), (20_000_000,)), *updates(50, (10,))]
-    assert floor_us(step(product(100, 1e10), *lists), "fused_optimizer") == pytest.approx(195)
+    assert floor_us(step(product(100, 1e10), *lists), "fused_optimizer") == pytest.approx(170)
     assert floor_us(step(product(100, 1e10), *updates(20, (40_000_000,))), "fused_optimizer") == pytest.approx(140)
 
 

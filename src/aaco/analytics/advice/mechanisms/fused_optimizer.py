@@ -26,7 +26,8 @@ LEAST_BYTES = 3 * 2  # of an element that is read with its gradient and written,
 def _least_ns(work: StepWork) -> Reals:
     """Return the step with one pass over the longest list of parameters; loops do not say how many there are in all."""
     left = without(work, work.operated(lambda operator: operator.phase == OPTIMIZER))
-    elements = [_elements(operator) for operator in work.operators]
+    elements = [_elements(operator) if called else 0
+                for operator, called in zip(work.operators, work.operator_calls.tolist(), strict=False)]
     longest = max(range(len(elements)), key=elements.__getitem__, default=0)
     if elements and elements[longest]:
         rows = work.operator == longest
