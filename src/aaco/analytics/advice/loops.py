@@ -51,8 +51,9 @@ def stacked_turns(work: StepWork) -> Reals:
 
 def _turn_length(calls: Ints) -> int:
     """Return how many operators a turn of the loop has that these calls end in; 0 if they end in no loop."""
-    lengths = range(2, LONGEST_TURN + 1)
-    return next((length for length in lengths if _periodic(calls[-TURNS * length:], length) == TURNS * length), 0)
+    lengths = 1 + np.flatnonzero(calls[-2:-LONGEST_TURN - 2:-1] == calls[-1:])  # back to a call like the last one
+    return next((length for length in lengths.tolist()
+                 if length > 1 and _periodic(calls[-TURNS * length:], length) == TURNS * length), 0)
 
 
 def _periodic(calls: Ints, length: int) -> int:
