@@ -368,7 +368,7 @@ MUTATIONS = [
      "tests/unit/test_fleet_labels.py::test_verbs_take_the_sessions_of_a_label_alone"),
     ("core/labels.py", "        if environ.get(sign):", "        if True:",
      "tests/unit/test_fleet_labels.py::test_variables_of_somebody_else_are_no_labels"),
-    ("core/labels.py", " and value.isprintable()", "",
+    ("core/labels.py", " and label.isprintable()", "",
      "tests/unit/test_fleet_labels.py::test_what_is_no_line_of_text_is_no_label"),
     ("collectors/inventory/environment.py", "\"load\", \"labels\",", "\"load\",",
      "tests/unit/test_fleet_labels.py::test_the_environment_has_labels_that_do_not_make_runs_differ"),

@@ -299,7 +299,7 @@ def _print_scaling(document: dict[str, Any]) -> None:
 @fleet.command()
 @counting
 def health(asked: Asked) -> None:
-    """Devices that were too hot, or held down for heat or by the hardware, while a session ran, by node.
+    """Devices that were too hot, or had their clock lowered for heat or by the hardware, in a session, by node.
 
     Of each its worst state, with the evidence, from the telemetry of its sessions (`aaco run --telemetry`).
     """
@@ -379,13 +379,13 @@ def _lake(lake: Path | None, config_file: Path | None) -> Path:
 
 
 def _filter(model: str | None, device: str | None, labels: tuple[str, ...]) -> FleetFilter:
-    """Return which sessions are asked for. Raise UsageError for what is no label: it would select nothing."""
+    """Return which sessions these options choose. Raise UsageError for what is no label: it would select nothing."""
     from aaco.core.labels import LONGEST, NAMES, is_value
     from aaco.fleet.scan import FleetFilter
 
-    pairs = tuple((name, value) for name, _, value in (label.partition("=") for label in labels))
-    for (name, value), label in zip(pairs, labels, strict=True):
-        if name not in NAMES or not is_value(value):
+    pairs = tuple((name, text) for name, _, text in (label.partition("=") for label in labels))
+    for (name, text), label in zip(pairs, labels, strict=True):
+        if name not in NAMES or not is_value(text):
             raise UsageError(f"no label of a session: {label[:80]!r}",
                              f"NAME=VALUE, of {', '.join(NAMES)}; one line of at most {LONGEST} letters")
     return FleetFilter(model, device, pairs)
@@ -480,7 +480,7 @@ def _card_row(row: dict[str, Any]) -> str:
 
 
 def _card_described(row: dict[str, Any]) -> str:
-    labels = "".join(f" {name}={value}" for name, value in row["labels"].items())
+    labels = "".join(f" {name}={text}" for name, text in row["labels"].items())
     state = "" if row["health"] is None else f"; {row['health']}: {row['health_evidence']}"
     return state + (f";{labels}" if labels else "")
 

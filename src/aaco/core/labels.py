@@ -31,8 +31,8 @@ def of_environment(environ: Mapping[str, str]) -> dict[str, str]:
         if environ.get(sign):
             labels |= {label: redact(redact_home(environ[name])) for label, names in variables.items()
                        for name in reversed(names) if name in environ}
-    if found := kept(labels):
-        return found
+    if usable := kept(labels):
+        return usable
     raise Absent("no job of Slurm and no pod of Kubernetes that names itself: see the guide to fleets")
 
 
@@ -43,6 +43,6 @@ def kept(labels: Any) -> dict[str, str]:
     return {name: labels[name] for name in NAMES if is_value(labels.get(name))}
 
 
-def is_value(value: Any) -> bool:
+def is_value(label: Any) -> bool:
     """Return whether this can be the value of a label."""
-    return isinstance(value, str) and 0 < len(value) <= LONGEST and value.isprintable()
+    return isinstance(label, str) and 0 < len(label) <= LONGEST and label.isprintable()

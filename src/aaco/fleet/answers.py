@@ -114,7 +114,7 @@ def scaling_of(table: pa.Table) -> dict[str, Any]:
 
 
 def health(lake: Place, choice: FleetFilter | None = None, engine: Engine = LOCAL) -> dict[str, Any]:
-    """Return the devices of each node that were too hot or held down in a session, the worst first."""
+    """Return the devices of each node that were too hot, or had their clock lowered, in a session, the worst first."""
     return health_of(ask(lake, lambda scan: scan.run("device_health"), choice or FleetFilter(), engine=engine))
 
 
@@ -330,8 +330,9 @@ def _courses(levels: Sequence[Any]) -> list[tuple[tuple[Change, ...], str]]:
             changes.checked(values)
         except Absent as reason:
             reasons[number] = str(reason)
-    found = iter(changes.courses([values for number, values in enumerate(levels) if number not in reasons]))
-    return [((), reasons[number]) if number in reasons else (next(found).changes, "") for number in range(len(levels))]
+    courses = iter(changes.courses([values for number, values in enumerate(levels) if number not in reasons]))
+    return [((), reasons[number]) if number in reasons else (next(courses).changes, "")
+            for number in range(len(levels))]
 
 
 def _changed(change: Change, rows: pa.Table, q: float) -> dict[str, Any]:

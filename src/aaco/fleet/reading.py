@@ -124,10 +124,10 @@ def _row(session: Session, record: Record) -> dict[str, Any]:
 
 def _labels(env: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a scheduler called the work; else why that is not known."""
-    found = labels.kept(env.get("labels"))
+    named = labels.kept(env.get("labels"))
     why = NO_LABELS if "labels" in env else "recorded by an earlier version of aaco, which kept no labels"
-    return {"labels": [{"name": name, "value": value} for name, value in found.items()],
-            "why_no_labels": None if found else why}
+    return {"labels": [{"name": name, "value": value} for name, value in named.items()],
+            "why_no_labels": None if named else why}
 
 
 def _health(session: Session, why: str) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class Maps(Protocol):
         """Make the table of queries/map/NAME.sql there, if it is not."""
 
     def read_once(self) -> None:
-        """Keep what several maps are made of. Of one map alone fewer columns are read."""
+        """Keep what several maps are made of. For one map fewer columns are read."""
 
 
 class Engine(Protocol):
@@ -200,7 +200,7 @@ def _ask(lake: Store, state: LakeState, question: Callable[[Scan], Answer], choi
 
 def shard_of(state: LakeState, manifest: LakeManifest, choice: FleetFilter, metric: str) -> Shard:
     """Return the files that may hold matching sessions. What was summed over files holds where all of a file's sessions
-    are asked for, and none is retired."""
+    match, and none is retired."""
     matching = [file for file in manifest.files
                 if all(getattr(file, name) == value for name, value in choice.terms.items())]
     held = {file.path: file.rows for file in matching} | {landing_file(sha256): 1 for _, sha256 in state.pending}

@@ -34,9 +34,9 @@ def text(name: str) -> str:
     return resources("aaco.fleet").joinpath("queries", f"{name}.sql").read_text()
 
 
-def quoted(value: str) -> str:
+def quoted(content: str) -> str:
     """Return a text as a literal of SQL."""
-    return "'" + value.replace("'", "''") + "'"
+    return "'" + content.replace("'", "''") + "'"
 
 
 def listed(values: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """The health of a device while a session ran, in one word with its evidence, from what its telemetry recorded.
 
-critical: at TEMPERATURE_LIMITS' highest, or the hardware itself held the clock down. degraded: too hot, or its clock
-was held down for heat. A clock that is held down by the power limit is healthy. Errors of memory or links are not
+critical: at TEMPERATURE_LIMITS' highest, or the hardware itself lowered the clock. degraded: too hot, or its clock
+was lowered for heat. A clock that the power limit lowers is healthy. Errors of memory or links are not
 recorded in telemetry: no state counts them.
 """
 
@@ -35,18 +35,18 @@ class DeviceHealth:
 
 def of_samples(device_id: int, temperatures_c: Sequence[float], reasons: Sequence[Iterable[str]]) -> DeviceHealth:
     """Return a device's health. temperatures_c: of the samples that have one. reasons: for the samples that know them,
-    why the clock was held down. Raise Absent where there is neither."""
+    why the clock was lowered. Raise Absent where there is neither."""
     if not temperatures_c and not reasons:
         raise Absent("no temperature and no reason of a clock was recorded")
     held = Counter(reason for sample in reasons for reason in set(throttling(sample)) if REASON.fullmatch(reason))
     hottest = max(temperatures_c, default=None)
-    named = [(_by_reason(reason), f"{reason} held the clock down in {count} of {len(reasons)} samples")
-             for reason, count in sorted(held.items(), key=lambda item: (-item[1], item[0]))]
-    found = [*([(_by_heat(hottest), f"at most {hottest:.0f} degC")] if hottest is not None else []), *named]
+    signs = [(_by_heat(hottest), f"at most {hottest:.0f} degC")] if hottest is not None else []
+    signs += [(_by_reason(reason), f"{reason} held the clock down in {held[reason]} of {len(reasons)} samples")
+              for reason in sorted(held, key=lambda reason: (-held[reason], reason))]
     if not held:
-        found.append((HEALTHY, "no clock was held down" if reasons else "reasons of clocks were not recorded"))
-    state = max((state for state, _ in found), key=STATES.index)
-    return DeviceHealth(device_id, state, "; ".join(text for of, text in found if of == state))
+        signs.append((HEALTHY, "no clock was held down" if reasons else "reasons of clocks were not recorded"))
+    state = max((state for state, _ in signs), key=STATES.index)
+    return DeviceHealth(device_id, state, "; ".join(text for of, text in signs if of == state))
 
 
 def _by_heat(hottest_c: float) -> str:

@@ -68,7 +68,7 @@ def drift(series: Reals) -> tuple[float, float]:
 
 @lru_cache(maxsize=2)  # a fleet's groups, and the parts of long series, are often of one length
 def _pairs(count: int) -> tuple[Ints, Ints, Ints]:
-    """Return the later and the earlier place of every pair, and how far they are apart."""
+    """Return the later and the earlier place of every pair, and the distance between them."""
     later, earlier = np.tril_indices(count, -1)
     return later, earlier, later - earlier
 

@@ -34,13 +34,13 @@ def candidates(values: Reals, bandwidth: float, penalty: float = PENALTY) -> Int
 
 def candidates_of(series: Sequence[tuple[Reals, float]], penalty: float = PENALTY) -> list[Ints]:
     """Return the same of several series with their bandwidths: windows of one width are segmented together."""
-    found = [[np.array([len(values) - LEAST] if len(values) >= 2 * LEAST else [], np.int64)] for values, _ in series]
+    cuts_of = [[np.array([len(values) - LEAST] if len(values) >= 2 * LEAST else [], np.int64)] for values, _ in series]
     coarser = [(number, step, means, width) for number, (values, bandwidth) in enumerate(series)
                for step, means, width in _coarser(values, bandwidth)]
     cut = windowed([(means, width) for _, _, means, width in coarser], penalty)
     for (number, step, _, _), cuts in zip(coarser, cut, strict=True):
-        found[number].append(step * cuts)
-    return [np.unique(np.concatenate(cuts)) for cuts in found]
+        cuts_of[number].append(step * cuts)
+    return [np.unique(np.concatenate(cuts)) for cuts in cuts_of]
 
 
 def _coarser(values: Reals, bandwidth: float) -> Iterator[tuple[int, Reals, float]]:
@@ -55,7 +55,7 @@ def _coarser(values: Reals, bandwidth: float) -> Iterator[tuple[int, Reals, floa
 def windowed(series: Sequence[tuple[Reals, float]], penalty: float = PENALTY) -> list[Ints]:
     """Return the cuts of every window of each series with its bandwidth, windows overlapping by half, ascending and
     each once."""
-    found: list[list[int]] = [[] for _ in series]
+    cuts_of: list[list[int]] = [[] for _ in series]
     by_width: dict[int, list[tuple[int, Ints]]] = defaultdict(list)
     for number, (values, _) in enumerate(series):
         by_width[min(WINDOW, len(values))].append((number, _starts(len(values))))
@@ -68,8 +68,8 @@ def windowed(series: Sequence[tuple[Reals, float]], penalty: float = PENALTY) ->
             windows = np.stack([series[owner][0][start:start + width] for owner, start in part])
             bandwidths = np.array([series[owner][1] for owner, _ in part])
             for (owner, start), origins in zip(part, _optimal(_sums(windows, bandwidths), penalty), strict=True):
-                found[owner] += [start + cut for cut in _traced(origins)]
-    return [np.unique(np.array(cuts, np.int64)) for cuts in found]
+                cuts_of[owner] += [start + cut for cut in _traced(origins)]
+    return [np.unique(np.array(cuts, np.int64)) for cuts in cuts_of]
 
 
 def _starts(count: int) -> Ints:

@@ -80,7 +80,7 @@ def _health(row: Document) -> Cell:
 def _labels(row: Document) -> Cell:
     if not row["labels"]:
         return Cell(f"{format.NA}: {row['why_no_labels']}", "absent")
-    return Cell(", ".join(f"{name} {format.cut(value, 40)}" for name, value in row["labels"].items()))
+    return Cell(", ".join(f"{name} {format.cut(text, 40)}" for name, text in row["labels"].items()))
 
 
 def _slowest_device(row: Document) -> Cell:
