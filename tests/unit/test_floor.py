@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from aaco.analytics.advice.floor import (
+    CALL_NS,
     DEVICE_WORK,
     LAUNCH_NS,
     PROFILED,
@@ -118,6 +119,15 @@ def test_a_product_in_another_type_may_need_one_kernel_where_it_needed_more():
     assert lost["tf32"] == pytest.approx(one + LAUNCH_NS) and not lost["cudnn_benchmark"]
     converted = step(kernel(60, "gemm", split, FP32, types=("f32",)), kernel(4, "transpose", split))
     assert floor(converted, [MECHANISMS["tf32"]]).most_ns == one
+
+
+def test_conversions_that_go_take_their_calls_along():
+    """5 us of a convolution above its roof, 8 us of a conversion and 30 us of its call; no shortest kernel of it stays."""
+    conv = product(15, 4e10, CONV, "aten::cudnn_convolution")
+    work = step(conv, kernel(8, "transpose", StepOperator("aten::clone")),
+                limits=replace(LIMITS, shortest_ns=1000.0))
+    found = floor(work, [MECHANISMS["channels_last"]])
+    assert found.most_ns == pytest.approx(5_000 + 8_000 + CALL_NS) and found.floor_ns == pytest.approx(10_000)
 
 
 def test_with_fewer_bytes_the_host_fills_pageable_buffers_sooner():

@@ -39,6 +39,7 @@ from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
 WAKE_UP_NS = 50_000.0  # of a host that waited: more than any of those that were timed
+CALL_NS = 30_000.0  # of an operator by the host, with what a program does between two: 20 us in recorded programs
 LAUNCH_NS = 10_000.0  # of a kernel by the host: PyTorch's smallest operator took 6 us whole (H200)
 UNPROFILED, PROFILED = "the step without a profiler", "the profiled step"
 DEVICE_WORK = "the device's work in the profiled step"
@@ -159,17 +160,18 @@ def _leaves_the_host(work: StepWork, mechanism: Mechanism) -> bool:
 
 
 def _as_many(work: StepWork, least: Reals) -> Reals:
-    """Return the least times of as many kernels as there are: none is shorter than the device's shortest."""
+    """Return the least times of the kernels that stay: none is shorter than the device's shortest."""
     shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0)
-    return np.where(work.of_families(COPY), least, np.maximum(least, shortest))
+    return np.where(work.of_families(COPY) | (least == 0), least, np.maximum(least, shortest))
 
 
 def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Sequence[Mechanism]) -> float:
-    """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least; and
-    the launches of products in several parts, which may need one in other kernels.
+    """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least; the
+    calls of rows that go; and the launches of products in several parts, which may need one in other kernels.
     """
     beside = reduce(np.logical_or, apart, np.zeros(len(least), bool))
     lost = np.where(beside, work.sure_ns, work.sure_ns - least).sum()
+    lost += CALL_NS * float(work.call_shares[(least == 0) & (work.sure_ns > 0) & ~beside].sum())
     if any(mechanism.other_kernels for mechanism in mechanisms):
         products = list(product_names(work))
         parts = work.by_operator(~work.of_families(*CONVERSIONS))[products]

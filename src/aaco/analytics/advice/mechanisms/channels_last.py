@@ -67,7 +67,7 @@ def depthwise_by_library(work: StepWork) -> Reals:
 
 CHANNELS_LAST = Mechanism("channels_last", "Keep images in channels_last order", "D - conversions and copies, with "
                           "convolutions, norms, pooling and pointwise kernels at their roof", _least_ns,
-                          respond=_reordered)
+                          respond=_reordered, host_stays=True, other_kernels=True)
 ACTIONS = (Action(
     "channels_last", "Keep images in channels_last order", of_targets("channels_last"),
     "kernels convert images or read them in NCHW order", "low",

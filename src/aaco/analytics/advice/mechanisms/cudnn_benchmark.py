@@ -19,4 +19,4 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 CUDNN_BENCHMARK = Mechanism("cudnn_benchmark", "Try the algorithms of each convolution",
-                            "D with convolutions at their roof", _least_ns, host_stays=True)
+                            "D with convolutions at their roof", _least_ns, host_stays=True, other_kernels=True)
