@@ -122,7 +122,7 @@ def test_a_product_in_another_type_may_need_one_kernel_where_it_needed_more():
 
 
 def test_conversions_that_go_take_their_calls_along():
-    """5 us of a convolution above its roof, 8 us of a conversion and 30 us of its call; no shortest kernel of it stays."""
+    """5 us of a convolution above its roof, 8 us of a conversion and 30 us of its call; no shortest kernel is left."""
     conv = product(15, 4e10, CONV, "aten::cudnn_convolution")
     work = step(conv, kernel(8, "transpose", StepOperator("aten::clone")),
                 limits=replace(LIMITS, shortest_ns=1000.0))
