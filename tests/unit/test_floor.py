@@ -128,6 +128,10 @@ def test_conversions_that_go_take_their_calls_along():
                 limits=replace(LIMITS, shortest_ns=1000.0))
     found = floor(work, [MECHANISMS["channels_last"]])
     assert found.most_ns == pytest.approx(5_000 + 8_000 + CALL_NS) and found.floor_ns == pytest.approx(10_000)
+    both = StepOperator("aten::cudnn_convolution", types=("bf16",), flops=4e10, kernels=2)
+    inside = step(kernel(8, "transpose", both), kernel(15, "conv", both, CONV))
+    lost = 8_000 + 15_000 * (1 - 10 / 23) + LAUNCH_NS  # the call is held as a whole: 10 of 23 us
+    assert floor(inside, [MECHANISMS["channels_last"]]).most_ns == pytest.approx(lost)
 
 
 def test_with_fewer_bytes_the_host_fills_pageable_buffers_sooner():

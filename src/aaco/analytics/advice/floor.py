@@ -34,7 +34,7 @@ from aaco.analytics.advice.responses import CONVERSIONS
 from aaco.analytics.advice.work import COPY, StepWork, WorkName
 from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
 from aaco.core import distinct
-from aaco.core.arrays import Ints, Reals
+from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
@@ -167,16 +167,27 @@ def _as_many(work: StepWork, least: Reals) -> Reals:
 
 def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Sequence[Mechanism]) -> float:
     """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least; the
-    calls of rows that go; and the launches of products in several parts, which may need one in other kernels.
+    host's calls for rows that go; and launches of products in several parts, which may need one in other kernels.
     """
     beside = reduce(np.logical_or, apart, np.zeros(len(least), bool))
     lost = np.where(beside, work.sure_ns, work.sure_ns - least).sum()
-    lost += CALL_NS * float(work.call_shares[(least == 0) & (work.sure_ns > 0) & ~beside].sum())
+    lost += _gone_calls_ns(work, (least == 0) & (work.sure_ns > 0) & ~beside)
     if any(mechanism.other_kernels for mechanism in mechanisms):
         products = list(product_names(work))
         parts = work.by_operator(~work.of_families(*CONVERSIONS))[products]
         lost += LAUNCH_NS * float(np.maximum(0.0, parts - work.operator_calls[products]).sum())
     return float(lost) / work.steps
+
+
+def _gone_calls_ns(work: StepWork, gone: Flags) -> float:
+    """Return what the host saves by rows that go: whole calls of which nothing is left, else launches."""
+    if not gone.any():
+        return 0.0
+    rows = work.by_operator(gone)
+    whole = rows == work.by_operator()
+    whole[-1] = True  # rows of no known operator are calls of their own
+    calls = np.where(rows > 0, work.operator_calls, 0.0)
+    return float(np.where(whole, CALL_NS * calls, LAUNCH_NS * rows).sum())
 
 
 def _waits_ns(work: StepWork, least: Reals, mechanisms: Sequence[Mechanism]) -> float | None:
