@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def test_a_value_that_is_no_number_has_no_point():
     reading = sample.readings["latency_p50_ms"]
     for wrong in (math.nan, math.inf, None):
         changed = type(reading)(reading.metric, reading.unit, wrong, low=1.0, high=2.0)
-        found = points.of_session(type(sample)(**{**vars(sample), "readings": {"latency_p50_ms": changed}}))
+        found = points.of_session(replace(sample, readings={"latency_p50_ms": changed}))
         assert not [point for point in found if point.name == "aaco.latency_p50"]
 
 
