@@ -284,7 +284,7 @@ def test_turns_that_are_gone_take_all_that_the_host_did_for_them():
 
 
 def test_batch_norm_by_stored_means_is_fused_as_any_pass():
-    passes = step(kernel(30, "norm", name="cudnn::bn_fw_inf_1C11_kernel_NCHW"), kernel(20))
+    passes = step(kernel(20, "norm", name="cudnn::bn_fw_inf_1C11_kernel_NCHW"), kernel(30))
     assert device_us(passes, "compile") == 30
     assert device_us(step(kernel(30, "norm", name="cudnn::bn_fw_tr_1C11"), kernel(20, "norm")), "compile") == 50
 
