@@ -87,7 +87,7 @@ def test_whatever_goes_under_the_name_of_a_credential_is_redacted(form, name, va
     if form.startswith("json"):
         found = json.loads(left)
         assert (json.loads(found["body"]) if "body" in found else found)[name] == REDACTED
-    assert ("other" in whole) <= ("other" in left)
+    assert ("other" in whole.replace(secret, "")) <= ("other" in left)
 
 
 @given(value=plain_values, user=st.sampled_from(["me", "root", "a.b", "x9"]), host=text(string.ascii_lowercase, 3, 9))
