@@ -141,12 +141,12 @@ def test_advice(small: Callable[..., Ran], tmp_path: Path):
 
 
 def test_advice_expected(small: Callable[..., Ran], tmp_path: Path):
-    """Of three programs and their changes; each is judged by what the other two taught."""
+    """Of four programs and their changes; each is judged by what the others taught."""
     from benchmarks import advice_expected
 
     every, changes = advice_expected.all_tried, advice_expected.RECORDED
     listed = json.loads((changes / "pairs.json").read_text())["befores"]
-    names = ("expert_masks", "recommender_training", "deep_mlp_training")
+    names = ("expert_masks", "recommender_training", "deep_mlp_training", "vit_training")
     chosen = [before for before in listed if before["name"] in names]
     (tmp_path / "pairs").mkdir()
     (tmp_path / "pairs" / "pairs.json").write_text(json.dumps({"pairs": [], "befores": chosen}))
