@@ -312,8 +312,9 @@ def test_a_session_expects_of_its_advice_what_that_gained_on_this_machine(record
         key = Key(model, outcomes.OF_ADVICE + name, session.record.machine_id, "c")
         with History.open(tmp_path) as history:
             history.append([Sample(key, model, 0, 0.5, "ratio", "lower_is_better", 1, 1, source="try")])
-    here, report, _ = expected()
-    assert here is True and "2.00 x faster expected (2.00 to 2.00 in 9 of 10, by 3 models tried on this machine)" in (
+    here, report, told = expected()
+    assert here is True, (name, session.record.machine_id, told)
+    assert "2.00 x faster expected (2.00 to 2.00 in 9 of 10, by 3 models tried on this machine)" in (
         " ".join(report.split()))
     (tmp_path / "history.db").write_text("no database")
     here, _, told = expected()
