@@ -48,6 +48,7 @@ from aaco.core.statistics import exact_share
 from aaco.steps import readings
 from aaco.steps.findings import step_work
 from aaco.tracelake import documents, layout
+from benchmarks.advice import HOLDS
 from benchmarks.claims import Claim
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +56,6 @@ TABLE = ROOT / "src/aaco/analytics/advice/residuals.json"
 RECORDED = ROOT / "tests/captures/torch_changes"
 NO_GAIN = 1.02  # times as fast
 NEAR_BEST = 0.9  # of the best gain
-FLOOR_HOLDS = 0.98  # of a floor: a shorter time after a change breaks it
 MOST_ERROR = 0.25  # of the log of a gain, in the median
 FIRST = 3
 # Programs of one kind of model, by the first name here that a workload's begins with; others are their own family.
@@ -128,7 +128,7 @@ class JudgedChange:
         """Whether the interval holds what was measured. An end at the ceiling holds what the floor allows."""
         if not self.expected:
             return None
-        end = self.expected.high / (FLOOR_HOLDS if self.expected.high == self.ceiling else 1.0)
+        end = self.expected.high / (HOLDS if self.expected.high == self.ceiling else 1.0)
         return self.expected.low <= self.tried.gain <= end
 
 

@@ -1569,7 +1569,7 @@ MUTATIONS = [
      "tests/unit/test_floor.py::test_tf32_holds_float32_products_against_its_peak"),
     ("analytics/advice/mechanisms/tf32.py", " or VECTOR_KERNEL in name.name", "",
      "tests/unit/test_floor.py::test_tf32_holds_float32_products_against_its_peak"),
-    ("analytics/advice/mechanisms/loop_to_batched_op.py", "np.clip(_room(work), 1.0, turns)", "1.0",
+    ("analytics/advice/mechanisms/loop_to_batched_op.py", "np.minimum(room_for_blocks(work), turns)", "1.0",
      "tests/unit/test_expected.py::test_turns_of_a_loop_run_beside_each_other_where_their_kernels_leave_room"),
     ("analytics/advice/mechanisms/loop_to_batched_op.py", "np.where(vectors,", "np.where(False & vectors,",
      "tests/unit/test_expected.py::test_turns_of_a_loop_run_beside_each_other_where_their_kernels_leave_room"),

@@ -16,7 +16,7 @@ from aaco.analytics.advice.action import HOST_BOUND
 from aaco.analytics.advice.floor import LeastTimes, StepTime, device_chain_ns
 from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.mechanism import Mechanism, Response
-from aaco.analytics.advice.responses import FIXED_NS
+from aaco.analytics.advice.responses import FIXED_NS, room_for_blocks
 from aaco.analytics.advice.work import HOST_COPIES, OPTIMIZER, StepWork
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
@@ -114,11 +114,10 @@ def _per_sample(work: StepWork, device: Reals, samples: float) -> Reals:
 
 
 def room_for_more(work: StepWork) -> Reals:
-    """Return how many times as many blocks as each product has run at once, by one for each compute unit: more samples
-    are more tiles of its result. 1 of products that fill the device, of other kernels, and where that is not known.
+    """Return how many times as many blocks as each product has run at once: more samples are more tiles of its result.
+    1 of other kernels.
     """
-    fitting = (work.limits.compute_units or 0) / np.maximum(1, work.blocks)
-    return np.where((work.blocks > 0) & work.of_families(*PRODUCTS), np.maximum(1.0, fitting), 1.0)
+    return np.where(work.of_families(*PRODUCTS), room_for_blocks(work), 1.0)
 
 
 def _response(times: LeastTimes, mechanism: Mechanism) -> Response:

@@ -36,11 +36,9 @@ def stacked_turns(work: StepWork) -> Reals:
     stacks = np.array([*(operator.outermost in STACKS for operator in work.operators), False])
     if not stacks.any():
         return turns
-    numbers = {name: number for number, name in enumerate({operator.name for operator in work.operators})}
-    names = np.array([numbers[operator.name] for operator in work.operators])
     rows = np.flatnonzero(work.operator >= 0)
-    starts = rows[np.diff(names[work.operator[rows]], prepend=-1) != 0]  # one for kernels of a name one after another
-    calls = names[work.operator[starts]]
+    starts = rows[np.diff(work.operator_name[rows], prepend=-1) != 0]  # one for kernels of a name one after another
+    calls = work.operator_name[starts]
     for end in np.flatnonzero(stacks[work.operator[starts]])[:MOST_STACKS].tolist():
         length = _turn_length(calls[:end])
         if length and not _usually_needs_the_one_before(work, work.operator[starts[end - length:end]]):

@@ -85,6 +85,14 @@ def fusible_runs(work: StepWork, fusible: Flags) -> tuple[Ints, Ints]:
     return order[flags], (np.cumsum(starts) - 1)[flags]
 
 
+def room_for_blocks(work: StepWork) -> Reals:
+    """Return how many times as many blocks as each kernel has run at once, by one for each compute unit. 1 of kernels
+    that fill the device, and where that is not known.
+    """
+    fitting = (work.limits.compute_units or 0) / np.maximum(1, work.blocks)
+    return np.where(work.blocks > 0, np.maximum(1.0, fitting), 1.0)
+
+
 def roofs_now(work: StepWork) -> Reals:
     """Return the products at the roof of their own type; their own time where most are not known."""
     try:

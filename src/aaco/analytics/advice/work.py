@@ -189,6 +189,13 @@ class StepWork:
         return np.array([*(1 / max(1.0, operator.kernels) for operator in self.operators), 1.0])[self.operator]
 
     @cached_property
+    def operator_name(self) -> Ints:
+        """A number for the name of each row's operator, -1 if that is not known."""
+        names = [operator.name for operator in self.operators]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        return np.array([*map(numbers.__getitem__, names), -1])[self.operator]
+
+    @cached_property
     def calls(self) -> float:
         """How many calls of operators all steps have."""
         return float(self.call_shares.sum())

@@ -25,7 +25,7 @@ from aaco.analytics.advice.least import (
 )
 from aaco.analytics.advice.loops import stacked_turns
 from aaco.analytics.advice.mechanism import Mechanism, Response
-from aaco.analytics.advice.responses import FIXED_NS, REACH
+from aaco.analytics.advice.responses import FIXED_NS, REACH, room_for_blocks
 from aaco.analytics.advice.work import StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
@@ -76,7 +76,7 @@ def _batched(work: StepWork, least: Reals) -> Response:
     stacking = ~looped & (work.of_families(*STACKING) | work.copies(*LOCAL_COPIES))
     left = np.where(stacking, 0.0, 1 / turns)
     fixed = np.minimum(own, FIXED_NS)
-    at_once = (own - fixed) / np.clip(_room(work), 1.0, turns) + fixed / turns
+    at_once = (own - fixed) / np.minimum(room_for_blocks(work), turns) + fixed / turns
     vectors = work.operated(lambda operator: operator.name in WITH_A_VECTOR)
     at_once = np.where(vectors, np.minimum(at_once, np.maximum(own / turns, least / REACH)), at_once)
     return Response(np.where(looped, at_once, own * left), left, whole_calls=whole_calls)
@@ -93,12 +93,6 @@ def _calls_of_name(work: StepWork) -> Reals:
     return np.where(per_step >= LOOP, per_step, 1.0)
 
 
-def _room(work: StepWork) -> Reals:
-    """Return how many times as many blocks as each kernel has run at once, by one for each compute unit; 1 if unknown.
-    """
-    return np.where(work.blocks > 0, (work.limits.compute_units or 0) / np.maximum(1, work.blocks), 1.0)
-
-
 def _is_loop(work: StepWork) -> bool:
     """Return whether a program loops over tables or groups, not over the layers of a model: one operator is called LOOP
     times in a row, products with weights of one shape take LOOP different numbers of rows in a step, or the results of
@@ -112,8 +106,7 @@ def _rows_of_calls(work: StepWork) -> Reals:
     """Return of each row how often its operator is called in a row there, with kernels of its own alone; 1 if less than
     LOOP times.
     """
-    names = {name: number for number, name in enumerate({operator.name for operator in work.operators})}
-    named = np.array([*(names[operator.name] for operator in work.operators), -1])[work.operator]
+    named = work.operator_name
     starts = np.flatnonzero(np.diff(named, prepend=-2))
     calls = np.round(np.add.reduceat(work.call_shares, starts)) if len(starts) else np.zeros(0)
     calls = np.where((calls >= LOOP) & (named[starts] >= 0), calls, 1.0)
