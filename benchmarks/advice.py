@@ -30,7 +30,9 @@ from typing import Any
 
 from aaco import pipeline
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, device_chain_ns, floor, kept_ns
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.mechanisms.larger_batch import LARGER_BATCH, larger_batch
 from aaco.analytics.advice.work import StepWork
 from aaco.analytics.bottleneck.budget import Unprofiled
 from aaco.core.config import Settings, resolve
@@ -97,8 +99,8 @@ def pair_floor(pair: dict[str, Any], folder: Path, settings: Settings) -> PairFl
     """Return the floor of a pair's change by its trace before, and D of both sides. Raise Absent if no steps show."""
     (work, step), (later, _) = (_work(folder / pair["pair"] / f"{side}.trace.json.gz", pair[side]["step_ms"], settings)
                                 for side in ("before", "after"))
-    found = _floor(work, pair["mechanisms"])
     per_sample = pair["before"]["samples_per_step"] / pair["after"]["samples_per_step"]
+    found = floor_of(work, pair["mechanisms"], 1 / per_sample)
     chains = tuple(device_chain_ns(of_side) / 1e6 / fastest_ms(pair[side])
                    for side, of_side in (("before", work), ("after", later)))
     return PairFloor(pair["pair"], tuple(pair["mechanisms"]), pair["pure"], pair["timed_without_profiler"],
@@ -124,8 +126,8 @@ def change_pairs(before: dict[str, Any], folder: Path, settings: Settings) -> It
 
 def _change(name: str, before: dict[str, Any], after: dict[str, Any], work: StepWork, step: StepTime,
             chains: tuple[float, ...]) -> PairFloor:
-    found = _floor(work, after["mechanisms"])
     per_sample = before["samples_per_step"] / after["samples_per_step"]
+    found = floor_of(work, after["mechanisms"], 1 / per_sample)
     return PairFloor(f"{name}__{after['name']}", tuple(after["mechanisms"]), after["pure"], True, before["step_ms"],
                      _kept_ms(_fastest(before), found), ceiling(step, found), after["speedup"],
                      fastest_ms(after) * per_sample, found.why_absent,
@@ -149,7 +151,7 @@ def circumstances(captures: Path, settings: Settings) -> Iterator[PairFloor]:
 
 
 def _other(name: str, mechanism: str, work: StepWork, step: StepTime, after_ms: float, least_ms: float) -> PairFloor:
-    found, step_ms = _floor(work, [mechanism]), step.ns / 1e6
+    found, step_ms = floor_of(work, [mechanism]), step.ns / 1e6
     return PairFloor(name, (mechanism,), True, True, step_ms,
                      _kept_ms(step, found), ceiling(step, found), step_ms / after_ms,
                      least_ms, found.why_absent, tuple(asdict(target) for target in found.targets))
@@ -191,10 +193,19 @@ def _kept_ms(step: StepTime, found: MechanismFloor) -> float | None:
     return None if kept is None else kept / 1e6
 
 
-def _floor(work: StepWork, mechanisms: Sequence[str]) -> MechanismFloor:
+def floor_of(work: StepWork, mechanisms: Sequence[str], samples: float = 1.0) -> MechanismFloor:
+    """Return the floor of these kinds of changes. samples: times as many in a step as before, of a larger batch; 1
+    where a step's samples are put into fewer calls, then in as many times fewer at most as advice looks at.
+    """
     if unknown := [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]:
         return MechanismFloor(" + ".join(mechanisms), None, (), f"no floor is declared for {', '.join(unknown)}")
-    return floor(work, [MECHANISMS[mechanism] for mechanism in mechanisms])
+    return floor(work, meant(mechanisms, samples))
+
+
+def meant(mechanisms: Sequence[str], samples: float) -> list[Mechanism]:
+    """Return these kinds of changes, a larger batch of so many samples."""
+    batch = {LARGER_BATCH.name: larger_batch(samples)} if samples > 1 else {}
+    return [batch.get(mechanism, MECHANISMS[mechanism]) for mechanism in mechanisms]
 
 
 def claims(pairs: Sequence[PairFloor], others: Sequence[PairFloor] = ()) -> Iterator[Claim]:

@@ -48,7 +48,7 @@ from aaco.core.statistics import exact_share
 from aaco.steps import readings
 from aaco.steps.findings import step_work
 from aaco.tracelake import documents, layout
-from benchmarks.advice import HOLDS
+from benchmarks.advice import HOLDS, meant
 from benchmarks.claims import Claim
 
 ROOT = Path(__file__).parents[1]
@@ -156,11 +156,11 @@ def _recorded(workload: str, before: str, name: str, mechanisms: tuple[str, ...]
     """Return the floor of a change and what the track record keeps of it. Raise Absent where there is none."""
     if unknown := [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]:
         raise Absent(f"no floor is declared for {', '.join(unknown)}")
-    meant = [MECHANISMS[mechanism] for mechanism in mechanisms]
-    least = floor(work, meant)
+    changes = meant(mechanisms, samples)
+    least = floor(work, changes)
     if least.floor_ns is None:
         raise Absent(least.why_absent)
-    changed = changed_step(work, step, meant, samples)
+    changed = changed_step(work, step, changes, samples)
     return least, RecordedChange(family(workload), before, name, mechanisms, step.ns, step.ns / gain, least.floor_ns,
                                  changed)
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from aaco.core.session import Session
+from aaco.steps.findings import step_work
 from tests.third_party import captures
+
+CHANGES = Path(__file__).parents[1] / "captures/torch_changes"
 
 # Changes of the recorded pairs, and the action that advises them.
 PAIRS = {"rnn__cell_loop_to_graph": "device_graph", "dlrm__pageable_to_pinned": "pin_memory",
          "diffusion__fp32_to_bf16": "narrower_types", "unet_train__checkpointing_off": "keep_activations",
          "gpt_prefill__all_logits_to_last": "last_logits", "unet_train__tf32_to_bf16_autocast": "narrower_types",
-         "unet_train__bf16_nchw_to_channels_last": "channels_last", "unet_train__loop_to_fused_adamw": "fuse_optimizer",
+         "dlrm__table_loop_to_stacked": "batch_the_loop", "unet_train__loop_to_fused_adamw": "fuse_optimizer",
          "gpt_prefill__manual_attention_to_sdpa": "fuse_attention"}
 
 
@@ -37,6 +42,24 @@ def test_a_ceiling_is_above_what_was_measured_and_the_same_everywhere(aaco, pair
     assert words in " ".join(aaco.inside("report").stdout.split())
     asked = json.loads(aaco.inside("critical-path", "--what-if", action["mechanism"], "--json").stdout)["ceiling"]
     assert asked["speedup_at_most"] == pytest.approx(ceiling) and asked["floor_ms"] == pytest.approx(action["floor_ms"])
+
+
+def test_the_ceiling_of_a_larger_batch_is_of_as_many_samples_everywhere(aaco):
+    """Mutation: a what-if takes the most samples that advice looks at."""
+    capture = captures() / "pairs/diffusion__b1_eager_to_graph/before.trace.json.gz"
+    aaco.inside("import", capture, "--latency", "3.311", "--quiet")
+    answer = json.loads((aaco.latest / "metrics/bottleneck.json").read_text())
+    (action,) = [entry for entry in answer["optimization_priority"] if entry["action"] == "larger_device_batch"]
+    asked = json.loads(aaco.inside("critical-path", "--what-if", "larger_batch", "--json").stdout)["ceiling"]
+    assert action["expected"]["samples"] < 16
+    assert asked["speedup_at_most"] == pytest.approx(action["speedup_at_most"])
+
+
+def test_waits_of_the_host_are_counted_in_the_judged_steps(aaco):
+    """Sixteen experts read their rows in each of three steps."""
+    aaco.inside("import", CHANGES / "expert_masks/before.trace.json.gz", "--quiet")
+    work, _ = step_work.find(Session(aaco.latest))
+    assert (work.steps, work.syncs) == (3, 48)
 
 
 def test_on_amd_nothing_is_expected_yet_and_the_reason_is_told(aaco):

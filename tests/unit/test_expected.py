@@ -271,6 +271,46 @@ def test_turns_of_a_loop_run_beside_each_other_where_their_kernels_leave_room():
         assert device_us(calls, "loop_to_batched_op", step_us=9000) == max(left, 100)
 
 
+def _turns_of(name, us, count=8, **more):
+    called = StepOperator(name, **more)
+    return [kernel(us, operator=called) for _ in range(count)]
+
+
+def test_a_call_costs_the_host_what_it_was_traced_to():
+    """Eight calls of 5 us become one beside one of 60 us: 65 of 100 us are left. Without times all calls are alike."""
+    alone = StepOperator("aten::convolution_backward", host_ns=60_000)
+    turns = _turns_of("aten::mul", 4, host_ns=5_000)
+    assert changed(step(*turns, kernel(9, operator=alone)), "loop_to_batched_op").calls_left == pytest.approx(0.65)
+    unknown = step(*_turns_of("aten::mul", 4), kernel(9, operator=StepOperator("aten::convolution_backward")))
+    assert changed(unknown, "loop_to_batched_op").calls_left == pytest.approx(2 / 9)
+
+
+def test_only_copies_beside_the_turns_of_a_loop_stack_their_results():
+    """Of eight turns of 3 us one is left, with the copy that another kernel parts from them."""
+    work = step(kernel(5, "copy"), kernel(7, "fill"), *_turns_of("aten::mul", 3), kernel(6, "copy"), product(20, 1e6),
+                kernel(9, "copy"))
+    assert device_us(work, "loop_to_batched_op") == 3 + 20 + 9
+
+
+def test_copies_between_the_turns_of_a_loop_are_part_of_them():
+    """A result that is read in each turn is read once: 8 of 2 us become one of 2 us."""
+    turns = [piece for turn in _turns_of("aten::norm", 3) for piece in (turn, copy(2, "d2h", 8, True))]
+    after = changed(step(*turns[:-1], kernel(20, operator=StepOperator("aten::add"))), "loop_to_batched_op")
+    assert after.device_ns == pytest.approx(1000 * (3 + 7 * 2 / 8 + 20))
+
+
+def test_the_way_back_of_a_loop_has_as_many_turns():
+    """Eight calls on the way back become one, of eight turns there; seven others and forty are another matter."""
+    def called(name, count):
+        return _turns_of(name, 3, count, phase="backward")
+
+    turns = zip(called("aten::embedding_dense_backward", 8), [*called("aten::sum", 7), kernel(3)],
+                *[iter(called("aten::div", 40))] * 5, strict=True)
+    alternately = [piece for turn in turns for piece in turn]
+    work = step(*_turns_of("aten::embedding", 3, phase="forward"), *alternately)
+    assert device_us(work, "loop_to_batched_op") == 3 + 3 + 8 * 3 + 40 * 3
+
+
 def test_turns_that_are_gone_take_all_that_the_host_did_for_them():
     """Of eight calls in a row one is left, with an eighth of the host's path; of recomputed operators nothing is."""
     called = StepOperator("aten::mm", types=("bf16",), flops=1e6)
@@ -335,7 +375,7 @@ def test_a_batch_is_doubled_as_long_as_that_is_expected_to_pay():
     assert floors_of(waiting, StepTime(1_000_000, True), record).expected["larger_batch"].samples == 8
     assert floors_of(busy, StepTime(1_000_000, True), record).expected["larger_batch"].samples == 2
     recorded = floors_of(waiting, StepTime(1_000_000, True), record, most_samples=4)
-    assert recorded.expected["larger_batch"].samples == 4
+    assert recorded.expected["larger_batch"].samples == recorded.under("larger_batch").samples == 4
     assert "larger_batch" not in floors_of(waiting, StepTime(1_000_000, True)).saved_ns
 
 
@@ -476,6 +516,20 @@ def test_the_hosts_own_work_that_stays_in_a_step_errs_by_nothing():
     assert HABITS.kept_ns(replace(changed_, samples=2.0), 1_000_000) == 300_000
     for other in ({"handed": True}, {"whole_calls": True}, {"replayed": True}, {"device_ns": 2_000_000}):
         assert HABITS.kept_ns(replace(changed_, **other), 1_000_000) == 0
+
+
+def test_no_more_is_expected_than_the_calls_that_are_gone_took():
+    """Steps became twice as fast as predicted; a fifth of the host's calls leaves four fifths of its path. Where the
+    device hides that path nothing says so.
+    """
+    record = TrackRecord(HABITS, rows("graph", [math.log(0.5)] * 40, bound=HOST) + rows(
+        "graph", [math.log(0.5)] * 40, bound=DEVICE))
+    step_, floor_ = StepTime(1_000_000, True), MechanismFloor("tf32", 1_000, (), "")
+    waiting = ChangedStep(100_000, 1_000_000, 100, calls_left=0.8)
+    found = expected(step_, floor_, waiting, ["tf32"], record)
+    assert found.factor == pytest.approx(1 / 0.8) and found.low <= found.factor < found.high
+    hidden = expected(step_, floor_, ChangedStep(800_000, None, 100, calls_left=0.8), ["tf32"], record)
+    assert hidden.factor == pytest.approx(2 / 0.9)
 
 
 def test_a_chance_is_that_of_a_normal_law():

@@ -25,6 +25,7 @@ from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
 from aaco.analytics.advice.loops import stacked_turns
 from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.mechanisms.larger_batch import larger_batch
 from aaco.analytics.advice.work import (
     COPY_COLUMNS,
     KERNEL_COLUMNS,
@@ -35,6 +36,7 @@ from aaco.analytics.advice.work import (
 )
 from aaco.analytics.costs.torch.arguments import OperatorArguments
 from aaco.analytics.roofline.devices.ceilings import Identity, at_highest_clock, theoretical
+from aaco.analytics.streaming.calls import waits_for_the_device
 from aaco.analytics.streaming.stream_ids import NONE
 from aaco.core import tables
 from aaco.core.readings import Absent
@@ -83,6 +85,14 @@ def test_work_that_overlaps_in_its_stream_counts_once():
     lane, start, end = (np.array(column) for column in ([0, 0, 1, 0], [0, 5, 6, 30], [10, 12, 9, 31]))
     assert advance_ns(lane, start, end).tolist() == [10, 2, 3, 1]
     assert advance_ns(np.zeros(2, int), np.array([0, 2]), np.array([10, 5])).tolist() == [10, 0]
+
+
+def test_calls_of_all_steps_are_whole_ones():
+    """Eight kernels, three a call: three calls in two steps. What a function makes of the work is made once."""
+    called, made = StepOperator("aten::mm", kernels=3), []
+    work = step(*(kernel(5, operator=called) for _ in range(8)), kernel(4), steps=2)
+    assert work.calls_of(lambda operator: operator.name).tolist() == [1.5] * 8 + [0]
+    assert [work.once(made.append) for _ in range(2)] == [None, None] and made == [work]
 
 
 def test_without_steps_there_is_no_floor():
@@ -142,6 +152,23 @@ def test_with_fewer_bytes_the_host_fills_pageable_buffers_sooner():
     assert most_ns(20, "h2d", 100_000, False) is None and most_ns(20, "h2d", 100_000) is None
     for copied in ((20, "h2d", 1000, False), (20, "h2d", 100_000, True), (20, "d2h", 100_000, False)):
         assert most_ns(*copied) is not None
+
+
+def test_without_waits_the_hosts_calls_are_as_long():
+    """Of 1000 us the host waits 100 at most while the device works; it wakes up and asks three times, 80 us each."""
+    work = step(kernel(95), copy(5, "d2h", 8, True), syncs=3)
+    found = floor(work, [MECHANISMS["remove_syncs"]])
+    assert (found.floor_ns, found.most_ns, found.waits_ns) == (100_000, None, 100_000 + 3 * 80_000)
+    assert kept_ns(StepTime(1_000_000, True), found) == 660_000
+    read = step(kernel(95), copy(5, "d2h", 8, True), syncs=0)
+    assert floor(read, [MECHANISMS["remove_syncs"]]).waits_ns == 180_000
+    assert floor(step(kernel(95)), [MECHANISMS["remove_syncs"]]).waits_ns is None
+
+
+def test_the_host_waits_in_synchronising_calls_and_in_copies_that_are_not_asynchronous():
+    waits = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "hipEventSynchronize", "cudaMemcpy", "cuMemcpyDtoH_v2")
+    assert all(map(waits_for_the_device, waits))
+    assert not any(map(waits_for_the_device, ("cudaMemcpyAsync", "cudaLaunchKernel", "cudaStreamWaitEvent")))
 
 
 def test_there_is_no_ceiling_where_nothing_is_left():
@@ -356,6 +383,15 @@ def test_a_compiler_leaves_products_at_their_roof_and_fused_attention():
     assert floor_us(work, "compile") == 10 + 40 + 5
 
 
+def test_a_compiler_leaves_the_optimizer_and_a_kernel_for_each_product():
+    """A product of no FLOPs in two kernels leaves one of 1 us at least."""
+    parts = StepOperator("aten::mm", types=("bf16",), flops=0.0, kernels=2)
+    update = kernel(30, operator=StepOperator("aten::mul_", phase="optimizer"))
+    work = step(*(kernel(20, "gemm", parts, BF16) for _ in range(2)), update, kernel(9),
+                limits=replace(LIMITS, shortest_ns=1000.0))
+    assert floor_us(work, "compile") == 1 + 30
+
+
 def test_a_fused_optimizer_leaves_the_way_there_and_back():
     work = step(product(100, 1e10), kernel(30, operator=StepOperator("aten::mul_", phase="optimizer")))
     assert floor_us(work, "fused_optimizer") == 100
@@ -375,6 +411,22 @@ def test_a_fused_optimizer_passes_over_its_longest_list_once():
     assert floor_us(step(product(100, 1e10), *updates(20, (40_000_000,))), "fused_optimizer") == pytest.approx(140)
 
 
+def test_a_fused_optimizer_leaves_the_hosts_other_calls():
+    """A call in a loop takes 30 us along; one for a list 5 us more for each of three entries, where a longer one stays.
+    How many entries a list has that was not recorded is not known.
+    """
+    def called(name, entries=0):
+        taken = OperatorArguments([[[]] * entries, []], ["TensorList", "Scalar"], ["", "1"]) if entries else None
+        return kernel(8, operator=StepOperator(name, phase="optimizer", arguments=taken))
+
+    def most_us(*updates):
+        found = floor(step(product(100, 1e10), *updates), [MECHANISMS["fused_optimizer"]])
+        return None if found.most_ns is None else pytest.approx(found.most_ns / 1000, abs=0.001)
+
+    assert most_us(called("aten::mul_")) == 8 + 30 and most_us(called("aten::_foreach_add_")) is None
+    assert most_us(called("aten::_foreach_mul_", 4), called("aten::_foreach_add_", 3)) == 8 + 8 + 30 + 3 * 5
+
+
 def test_channels_last_takes_conversions_and_holds_what_reads_images_against_its_roof():
     """A fourth of 4e10 FLOPs at 1e15 are 10 us, 50 MB of a norm at 10 TB/s 5 us; vectorised kernels and products of
     matrices stay."""
@@ -383,6 +435,16 @@ def test_channels_last_takes_conversions_and_holds_what_reads_images_against_its
                 kernel(8, name="void at::native::vectorized_elementwise_kernel<4, x>"), product(20, 1e9))
     assert floor_us(work, "channels_last") == 10 + 5 + 8 + 20
     assert "convolves" in why(step(kernel(30, "transpose")), "channels_last")
+
+
+def test_conversions_between_types_stay_in_any_order_of_images():
+    """Half of 100 MB at 10 TB/s are 5 us."""
+    def left_us(*types):
+        cast = StepOperator("aten::copy_", types=types, bytes=100e6)
+        return floor_us(step(product(100, 4e10, CONV, "aten::cudnn_convolution"), kernel(30, "copy", cast)),
+                        "channels_last")
+
+    assert left_us("f32", "bf16") == 10 + 5 and left_us("f32") == 10
 
 
 def test_pinned_copies_take_their_bytes_over_the_link():
@@ -398,11 +460,40 @@ def test_inputs_on_the_device_need_no_copy():
 
 
 def test_a_larger_batch_leaves_arithmetic_and_bytes_of_each_sample():
-    """10 us of FLOPs whatever weights are read; two thirds of 60 MB at 10 TB/s are 4 us; the update is made once."""
+    """10 us of FLOPs whatever weights are read; two thirds of 60 MB at 10 TB/s are 4 us; of 16 times the samples each
+    has a part of the update, 30 us, and of a copy, 8 us. A conversion may be of weights, too: nothing of it is sure.
+    """
     update = StepOperator("aten::mul_", phase="optimizer", bytes=9e9)
     work = step(product(100, 1e10, bytes=9e9), kernel(40, operator=StepOperator("aten::mul", bytes=60e6)),
-                kernel(30, operator=update))
-    assert floor_us(work, "larger_batch") == 14
+                kernel(30, operator=update), copy(8, "h2d", 9, True), copy(3, "memset"),
+                kernel(7, "copy", StepOperator("aten::copy_", bytes=60e6)))
+    assert floor_us(work, "larger_batch") == 14 + 38 / 16
+    assert floor(work, [larger_batch(4.0)]).floor_ns == pytest.approx(14_000 + 38_000 / 4)
+    lists = kernel(32, operator=StepOperator("aten::_foreach_mul_", bytes=60e6))
+    assert floor_us(step(product(100, 1e10), lists), "larger_batch") == 10 + 2
+
+
+def test_a_larger_batch_has_as_many_calls_of_the_host():
+    """Of 1000 us a step of twice the samples loses 100 us at most but for 2 x 10 us of FLOPs and a kernel of 1 us, the
+    shortest, for each other one; half of the rest is left for each sample. Of a profiled step the kernels are left.
+    """
+    parts = StepOperator("aten::sum", kernels=2)
+    work = step(product(60, 1e10), kernel(20, "reduction", parts), kernel(10, "reduction", parts), kernel(10, "copy"),
+                limits=replace(LIMITS, shortest_ns=1000.0))
+    found = floor(work, [larger_batch(2.0)])
+    assert (found.samples, found.most_ns) == (2, pytest.approx(100_000 - 20_000 - 3 * 1000))
+    assert kept_ns(StepTime(1_000_000, True), found) == pytest.approx((1_000_000 - found.most_ns) / 2)
+    assert kept_ns(StepTime(1_000_000, False), found) == found.floor_ns
+    assert ceiling_of(StepTime(1_000_000, False), found) == PROFILED
+
+
+def test_more_samples_with_another_change_leave_the_part_that_each_leaves():
+    """A narrower type halves an update of 32 us, and of 16 times the samples each has a 16th of that, beside 10 us of
+    FLOPs.
+    """
+    update = StepOperator("aten::mul_", phase="optimizer", types=("f32",))
+    work = step(product(100, 1e10, FP32), kernel(32, operator=update))
+    assert floor_us(work, "larger_batch", "narrower_types") == 10 + 32 / 2 / 16
 
 
 def test_without_checkpointing_nothing_is_computed_again():

@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, ceiling_of, floor, kept_ns, scaled
+from aaco.analytics.advice.floors import NAME as FLOORS
+from aaco.analytics.advice.floors import Floors
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.mechanisms.larger_batch import LARGER_BATCH, larger_batch
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.steps.findings import step_work
 from aaco.steps.readings import unprofiled
+from aaco.tracelake import documents, layout
 
 
 @dataclass(frozen=True)
@@ -39,9 +44,17 @@ class AskedFloor:
 
 def floor_of(session: Session, mechanisms: Sequence[str], factors: Mapping[str, float]) -> AskedFloor:
     """Return the floor of these kinds of changes, and of kernels at these factors. Raise BadBundle."""
-    changes = [*(MECHANISMS[name] for name in mechanisms), *([scaled(factors)] if factors else [])]
+    changes = [*(_as_advised(session, name) for name in mechanisms), *([scaled(factors)] if factors else [])]
     try:
         work, step = step_work.find(session, unprofiled(session))
     except Absent as reason:
         return AskedFloor(None, MechanismFloor(" + ".join(change.name for change in changes), None, (), str(reason)))
     return AskedFloor(step, floor(work, changes))
+
+
+def _as_advised(session: Session, name: str) -> Mechanism:
+    """Return a kind of change, a larger batch of as many samples as advice looked at. Raise BadBundle."""
+    if name != LARGER_BATCH.name or not documents.holds(session, layout.finding(FLOORS)):
+        return MECHANISMS[name]
+    advised = Floors.of(documents.read(session, layout.finding(FLOORS))).under(name)
+    return larger_batch(advised.samples) if advised.samples > 1 else LARGER_BATCH

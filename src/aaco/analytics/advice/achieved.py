@@ -67,7 +67,7 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     handed = any(response.hands_over for response in responses)
     return ChangedStep(chain_ns * streams + added_ns,
                        step.ns if busy_ns < HOST_BOUND * step.ns else None, work.calls / work.steps,
-                       float((work.call_shares * left).sum() / work.calls) if work.calls else 1.0,
+                       float((work.calls_ns * left).sum() / work.calls_ns.sum()) if work.calls else 1.0,
                        handed * paused_ns + max(response.waits_ns for response in responses), samples,
                        any(response.replayed for response in responses),
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),

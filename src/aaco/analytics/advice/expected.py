@@ -88,7 +88,10 @@ def expected(step: StepTime, floor: MechanismFloor, changed: ChangedStep, mechan
     spread = record.spread(mechanisms, record.habits.bound(changed, step.ns))
     predicted = predicted_ns(changed, step.ns, floor.floor_ns, record.habits)
     kept = min(predicted, record.habits.kept_ns(changed, step.ns))
-    return replace(_within(ceiling(step, floor), step.ns, kept, predicted - kept, spread), samples=changed.samples)
+    likely = _within(ceiling(step, floor), step.ns, kept, predicted - kept, spread)
+    most = step.ns / max(1.0, record.habits.untouched_ns(changed))
+    usual = min(likely.factor, most)
+    return replace(likely, factor=usual, low=min(likely.low, usual), samples=changed.samples)
 
 
 def _within(most: float | None, step_ns: float, kept_ns: float, changed_ns: float, spread: GainSpread) -> Expected:

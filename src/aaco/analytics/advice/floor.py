@@ -16,12 +16,17 @@ A change that leaves the host's path as it is removes no wait for the host: a st
 that it acts on. How much of a profiled step such waits are without the profiler is not known, so the ceiling is then
 that of the device's own work.
 
+Where calls go with their rows, what those take the host goes with them, and no more. More samples in a step leave its
+calls, too: of the step's time each sample of before keeps its part.
+
 A change that leaves the host's calls and takes out waits, such as page-locked memory, saves no more than the time in
-which the device works or is fed, for only then the host waits for it: the rest of a step without a profiler stays.
+which the device works or is fed, for only then the host waits for it, and wakes up after each wait: the rest of a step
+without a profiler stays.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -31,16 +36,13 @@ import numpy as np
 from aaco.analytics.advice.least import product_names
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import CONVERSIONS
-from aaco.analytics.advice.work import COPY, StepWork, WorkName
+from aaco.analytics.advice.work import CALL_NS, COPY, ENTRY_NS, LAUNCH_NS, StepWork, WorkName, entries
 from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
 from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
-WAKE_UP_NS = 50_000.0  # of a host that waited: more than any of those that were timed
-CALL_NS = 30_000.0  # of an operator by the host, with what a program does between two: 20 us in recorded programs
-LAUNCH_NS = 10_000.0  # of a kernel by the host: PyTorch's smallest operator took 6 us whole (H200)
 UNPROFILED, PROFILED = "the step without a profiler", "the profiled step"
 DEVICE_WORK = "the device's work in the profiled step"
 
@@ -59,7 +61,9 @@ class MechanismFloor:
     """The floor of a mechanism, or of several at once, ns per step; None for the reason in why_absent. targets: what it
     acts on, the names that gain most first. shown: whether the work shows that there is something to change. most_ns:
     what a step can lose, of changes that leave the host's path as it is; None where the host's waits may go, too.
-    waits_ns: what a step can lose where no more than waits may go, None where calls of the host may go, too.
+    waits_ns: what a step can lose where no more than waits may go, None where calls of the host may go, too. samples:
+    times as many in a step as before, at most; then the floor is per sample of before, and what a step can lose is of
+    the larger step.
     """
 
     mechanism: str
@@ -69,6 +73,7 @@ class MechanismFloor:
     shown: bool = True
     most_ns: float | None = None
     waits_ns: float | None = None
+    samples: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -106,12 +111,12 @@ class LeastTimes:
 
     def __init__(self, work: StepWork) -> None:
         self.work = work
-        self._last: tuple[str, Reals | Absent] | None = None
+        self._last: tuple[Mechanism, Reals | Absent] | None = None
 
     def of(self, mechanism: Mechanism) -> Reals:
         """Return a mechanism's least times, at most what each row took. Raise Absent where they cannot be known."""
-        if self._last is None or self._last[0] != mechanism.name:
-            self._last = mechanism.name, self._least(mechanism)
+        if self._last is None or self._last[0] is not mechanism:
+            self._last = mechanism, self._least(mechanism)
         if isinstance(self._last[1], Absent):
             raise self._last[1]
         return self._last[1]
@@ -133,11 +138,13 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
     times = times or LeastTimes(work)
     try:
         left = _left(times, [mechanism for mechanism in mechanisms if mechanism.first])
-        leasts = [_least(left, mechanism) for mechanism in mechanisms if not mechanism.first]
-        least = reduce(np.minimum, leasts) if leasts else left.work.sure_ns
+        samples = max((mechanism.most_samples for mechanism in mechanisms), default=1.0)
+        least = _least_of_all(left, [mechanism for mechanism in mechanisms if not mechanism.first], samples)
         host_stays = all(_leaves_the_host(work, mechanism) for mechanism in mechanisms)
-        least = _as_many(work, least) if host_stays else least
-        soonest = least if host_stays else np.minimum(least, work.one_behind_another_ns)
+        least = _as_many(work, least, samples) if host_stays else least
+        gone = (least == 0) & (work.sure_ns > 0)
+        late = host_stays and not gone.any()
+        soonest = least if late else np.minimum(least, work.one_behind_another_ns)
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
         chain_ns = device_chain_ns(work, soonest, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
@@ -147,8 +154,18 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
                    least < work.sure_ns)
     return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)),
                           shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms),
-                          most_ns=_most_ns(work, least, apart, mechanisms) if host_stays else None,
-                          waits_ns=_waits_ns(work, least, mechanisms))
+                          most_ns=_most_ns(work, least, apart, mechanisms, samples) if host_stays else None,
+                          waits_ns=_waits_ns(work, least, mechanisms), samples=samples)
+
+
+def _least_of_all(times: LeastTimes, mechanisms: Sequence[Mechanism], samples: float) -> Reals:
+    """Return the least times of each row after all of these changes: the least of any. Of more samples, where the other
+    changes leave as small a part of what is there once for all of them: the product of all parts.
+    """
+    leasts, sure = [_least(times, mechanism) for mechanism in mechanisms], times.work.sure_ns
+    if samples == 1.0:
+        return reduce(np.minimum, leasts, sure)
+    return reduce(np.multiply, (least / np.maximum(sure, 1.0) for least in leasts), sure)
 
 
 def _leaves_the_host(work: StepWork, mechanism: Mechanism) -> bool:
@@ -159,24 +176,26 @@ def _leaves_the_host(work: StepWork, mechanism: Mechanism) -> bool:
     return not filled.any()
 
 
-def _as_many(work: StepWork, least: Reals) -> Reals:
-    """Return the least times of the kernels that stay: none is shorter than the device's shortest."""
-    shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0)
+def _as_many(work: StepWork, least: Reals, samples: float) -> Reals:
+    """Return the least times of the kernels that stay: none is shorter than the device's shortest, for all samples."""
+    shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0) / samples
     return np.where(work.of_families(COPY) | (least == 0), least, np.maximum(least, shortest))
 
 
-def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Sequence[Mechanism]) -> float:
-    """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least; the
-    host's calls for rows that go; and launches of products in several parts, which may need one in other kernels.
+def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Sequence[Mechanism], samples: float
+             ) -> float | None:
+    """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least of
+    all samples; the host's calls for rows that go; and launches of products in several parts, which may need one in
+    other kernels. None where calls go that take lists of unknown length.
     """
     beside = reduce(np.logical_or, apart, np.zeros(len(least), bool))
-    lost = np.where(beside, work.sure_ns, work.sure_ns - least).sum()
+    lost = np.where(beside, work.sure_ns, np.maximum(0.0, work.sure_ns - samples * least)).sum()
     lost += _gone_calls_ns(work, (least == 0) & (work.sure_ns > 0) & ~beside)
     if any(mechanism.other_kernels for mechanism in mechanisms):
         products = list(product_names(work))
         parts = work.by_operator(~work.of_families(*CONVERSIONS))[products]
         lost += LAUNCH_NS * float(np.maximum(0.0, parts - work.operator_calls[products]).sum())
-    return float(lost) / work.steps
+    return float(lost) / work.steps if math.isfinite(lost) else None
 
 
 def _gone_calls_ns(work: StepWork, gone: Flags) -> float:
@@ -186,17 +205,18 @@ def _gone_calls_ns(work: StepWork, gone: Flags) -> float:
     rows = work.by_operator(gone)
     whole = rows == work.by_operator()
     whole[-1] = True  # rows of no known operator are calls of their own
-    calls = np.where(rows > 0, work.operator_calls, 0.0)
-    return float(np.where(whole, CALL_NS * calls, LAUNCH_NS * rows).sum())
+    call_ns = np.array([*(CALL_NS + ENTRY_NS * entries(operator) for operator in work.operators), CALL_NS])
+    some = np.flatnonzero(rows)
+    calls_ns = call_ns[some] * work.operator_calls[some]
+    return float(np.where(whole[some], calls_ns, LAUNCH_NS * rows[some]).sum())
 
 
 def _waits_ns(work: StepWork, least: Reals, mechanisms: Sequence[Mechanism]) -> float | None:
     """Return what a step can lose by changes that leave the host's calls, and of which some take out waits, ns."""
-    if not any(mechanism.waits for mechanism in mechanisms) or not all(
-            mechanism.waits or mechanism.host_stays for mechanism in mechanisms):
+    waits = [mechanism.waits_ns(work) for mechanism in mechanisms if mechanism.waits_ns]
+    if not waits or None in waits or not all(mechanism.waits_ns or mechanism.host_stays for mechanism in mechanisms):
         return None
-    waits = sum(np.count_nonzero(mechanism.waits(work)) for mechanism in mechanisms if mechanism.waits)
-    return float(work.ns.sum() + (work.sure_ns - least).sum() + WAKE_UP_NS * waits) / work.steps
+    return float(work.ns.sum() + (work.sure_ns - least).sum() + sum(filter(None, waits))) / work.steps
 
 
 def scaled(factors: Mapping[str, float]) -> Mechanism:
@@ -215,8 +235,8 @@ def ceiling(step: StepTime, of: MechanismFloor) -> float | None:
 
 
 def ceiling_of(step: StepTime, of: MechanismFloor) -> str:
-    """Return what a ceiling is of, in words."""
-    return step.of if step.unprofiled or of.most_ns is None else DEVICE_WORK
+    """Return what a ceiling is of, in words; of more samples the step, for they share the time of the host."""
+    return step.of if step.unprofiled or of.most_ns is None or of.samples > 1 else DEVICE_WORK
 
 
 def kept_ns(step: StepTime, of: MechanismFloor) -> float | None:
@@ -224,7 +244,7 @@ def kept_ns(step: StepTime, of: MechanismFloor) -> float | None:
     loses_ns = of.waits_ns if of.most_ns is None else of.most_ns
     if of.floor_ns is None or loses_ns is None or not step.unprofiled:
         return of.floor_ns
-    return max(of.floor_ns, step.ns - loses_ns)
+    return max(of.floor_ns, (step.ns - loses_ns) / of.samples)
 
 
 def _left(times: LeastTimes, mechanisms: Sequence[Mechanism]) -> LeastTimes:

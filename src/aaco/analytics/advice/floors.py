@@ -13,6 +13,7 @@ from aaco.analytics.advice.expected import Expected, RankedChange, expected, ran
 from aaco.analytics.advice.floor import LeastTimes, MechanismFloor, StepTime, ceiling, device_chain_ns, floor
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms import ACTIONS, MECHANISMS
+from aaco.analytics.advice.mechanisms.larger_batch import larger_batch
 from aaco.analytics.advice.track_record import HostHabits, TrackRecord
 from aaco.analytics.advice.work import StepWork
 from aaco.core import documents
@@ -126,6 +127,7 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
             if mechanism.most_samples > 1:
                 most = min(mechanism.most_samples, most_samples)
                 changed = _with_more_samples(work, step, mechanism, changed, record.habits, times, most)
+                floors[mechanism.name] = floor(work, [larger_batch(changed.samples)], times)
             likely[mechanism.name] = expected(step, floors[mechanism.name], changed, [mechanism.name], record)
         except Absent as reason:
             why[mechanism.name] = why_no_record if record is None else str(reason)

@@ -32,12 +32,13 @@ class Mechanism:
     """One kind of change. formula: its floor in words. least_ns: the least time of each row of the work after it, never
     more than it took, of shape (rows,); it raises Absent where that cannot be known, or the change has nothing to do.
     respond: what such changes usually leave, by the work and its least times; None where the device's work does not
-    show that. most_samples: times as many in a step as before at most, where it is advised. shown: whether the work
-    shows that there is something to change; without it the change is not advised. host_stays: whether the host calls
-    and waits as before, so that a step loses no more than the time of the rows that the change acts on. fewer_bytes:
-    whether the host's tensors shrink, too, and with them its work on what it copies from pageable memory.
-    other_kernels: whether products run in other kernels, of which a call may need fewer. waits: the rows that the host
-    no longer waits for, where its calls stay and all other waits, too.
+    show that. most_samples: times as many in a step as before at most; then least times are per sample of before.
+    shown: whether the work shows that there is something to change; without it the change is not advised. host_stays:
+    whether the host calls and waits as before, so that a step loses no more than the time of the rows that the change
+    acts on. fewer_bytes: whether the host's tensors shrink, too, and with them its work on what it copies from pageable
+    memory. other_kernels: whether products run in other kernels, of which a call may need fewer. waits_ns: what the
+    host takes in all steps to wake up and to ask where it then waits no longer, if its other calls and waits stay; None
+    if that is not known.
     """
 
     name: str
@@ -54,4 +55,4 @@ class Mechanism:
     host_stays: bool = False
     fewer_bytes: bool = False
     other_kernels: bool = False
-    waits: Callable[[StepWork], Flags] | None = None
+    waits_ns: Callable[[StepWork], float | None] | None = None

@@ -58,6 +58,14 @@ class HostHabits:
             return 0.0
         return min(self.host_ns(changed, step_ns), changed.paused_ns / changed.samples)
 
+    def untouched_ns(self, changed: ChangedStep) -> float:
+        """Return the part of the host's path that no call which is gone takes along, per sample: what other calls take.
+        0 where the device hides that path.
+        """
+        if changed.replayed or changed.host_ns is None:
+            return 0.0
+        return max(0.0, changed.host_ns - changed.waits_ns) * changed.calls_left / changed.samples
+
     def after_ns(self, changed: ChangedStep, step_ns: float) -> float:
         """Return the step after a change: the longer of the device's chain and the host's path."""
         return max(changed.device_ns, self.host_ns(changed, step_ns), SHORTEST_NS)

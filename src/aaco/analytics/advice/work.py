@@ -7,9 +7,11 @@ than its own time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +30,20 @@ KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", 
                   "t_end_ns", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 COPY_COLUMNS = ("kind", "bytes", "pinned", "capture", "device_id", "stream_id", "queue_id", "t_start_ns", "t_end_ns")
 OPERATOR_COLUMNS = ("operator_id", "operator", "outermost", "phase", "shapes", "dtypes", "inputs", "calls", "kernels",
-                    "flops", "bytes")
+                    "flops", "bytes", "host_ns")
 HOST_COPIES = ("h2d", "d2h")
 COLLECTIVE = "collective"  # the family of communication between ranks
+BACKWARD = "backward"  # the phase of the way back
 OPTIMIZER = "optimizer"  # the phase of the operators that update the weights
+FOR_LISTS = "_foreach_"  # of the names of operators that work on all parameters at once
 COPY = "memory copy"  # the family of copies by the device's copy engines, and of fills
+
+
+Computed = TypeVar("Computed")
+ENTRY_NS = 5_000.0  # of each entry of a list by the host, in a call that takes one: 2 us in recorded programs
+LAUNCH_NS = 10_000.0  # of a kernel by the host: PyTorch's smallest operator took 6 us whole (H200)
+WAKE_UP_NS = 50_000.0  # of a host that waited: more than any of those that were timed
+CALL_NS = 30_000.0  # of an operator by the host, with what a program does between two: 20 us in recorded programs
 
 
 @dataclass(frozen=True)
@@ -58,7 +69,8 @@ class StepOperator:
     """A framework's operator with one signature. flops, bytes: of one call, None where they are not known.
 
     types: the arithmetic types of its inputs, as rates name them (bf16); integers: whether it has inputs and none of
-    them is a floating-point tensor. kernels: how many one call launches, in the mean.
+    them is a floating-point tensor. kernels: how many one call launches, in the mean. host_ns: the
+    traced time of one call on the host, without operators inside it; 0 if not known.
     """
 
     name: str
@@ -70,6 +82,7 @@ class StepOperator:
     flops: float | None = None
     bytes: float | None = None
     arguments: OperatorArguments | None = None
+    host_ns: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,8 @@ class StepWork:
     another process had the device. others_ns: by row of `names` how long the kernels of that name take per
     step in the rank where they take least; None unless this rank is the one that the others wait for. clock: the lowest
     clock of the device in these steps, in its highest; None if no clocks were recorded. paused: the part of the
-    device's idle time in which the host did something else than launch.
+    device's idle time in which the host did something else than launch. syncs: calls in which the host waits for the
+    device, None if its calls were not recorded.
     """
 
     ns: Ints
@@ -101,6 +115,7 @@ class StepWork:
     others_ns: Reals | None = None
     clock: float | None = None
     paused: float = 0.0
+    syncs: int | None = None
 
     @cached_property
     def sure_ns(self) -> Reals:
@@ -189,6 +204,15 @@ class StepWork:
         return np.array([*(1 / max(1.0, operator.kernels) for operator in self.operators), 1.0])[self.operator]
 
     @cached_property
+    def calls_ns(self) -> Reals:
+        """The traced time of each row's part of its call, on the host: what calls cost beside each other.
+
+        Calls of unknown length, such as copies that no operator is known of, count as launches.
+        """
+        took = np.array([*(operator.host_ns or LAUNCH_NS for operator in self.operators), LAUNCH_NS])[self.operator]
+        return took * self.call_shares
+
+    @cached_property
     def operator_name(self) -> Ints:
         """A number for the name of each row's operator, -1 if that is not known."""
         names = [operator.name for operator in self.operators]
@@ -199,6 +223,25 @@ class StepWork:
     def calls(self) -> float:
         """How many calls of operators all steps have."""
         return float(self.call_shares.sum())
+
+    def calls_of(self, kind: Callable[[StepOperator], Hashable]) -> Reals:
+        """Return of each row how often operators of its kind are called in a step; 0 of rows of no known operator.
+
+        kind: what operators have in common, as their name. Calls of all steps are whole ones.
+        """
+        kinds = [kind(operator) for operator in self.operators]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(kinds))}
+        of_operator = np.array([numbers[key] for key in kinds], np.int64)
+        calls = np.rint(np.bincount(of_operator, weights=self.operator_calls[:-1], minlength=1))
+        per_step: Reals = np.append(calls[of_operator], 0.0)[self.operator] / self.steps
+        return per_step
+
+    def once(self, compute: Callable[[StepWork], Computed]) -> Computed:
+        """Return what a function makes of this work; it is called once."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        made: Computed = self._computed[compute]
+        return made
 
     @cached_property
     def lane_order(self) -> Ints:
@@ -231,12 +274,24 @@ class StepWork:
         return {operator: tuple(self.names[label] for label in mine) for operator, mine in labels.items()}
 
     @cached_property
+    def _computed(self) -> dict[Callable[[StepWork], Any], Any]:
+        return {}
+
+    @cached_property
     def _copies(self) -> dict[tuple[str, ...], Flags]:
         return {}
 
     @cached_property
     def _families(self) -> dict[tuple[str, ...], Flags]:
         return {}
+
+
+def entries(operator: StepOperator) -> float:
+    """Return how many entries the lists have that an operator takes; inf of a list that was not recorded."""
+    taken = operator.arguments
+    if FOR_LISTS not in operator.name:
+        return 0
+    return len(taken.shapes[0]) if taken and taken.types[:1] == ["TensorList"] and taken.shapes[0] else math.inf
 
 
 def advance_ns(lane: Ints, start: Ints, end: Ints) -> Ints:
@@ -256,17 +311,19 @@ def advance_ns(lane: Ints, start: Ints, end: Ints) -> Ints:
 def step_operators(table: pa.Table) -> dict[int, StepOperator]:
     """Return the operators by operator_id; rows without an operator have none. Needs OPERATOR_COLUMNS."""
     columns = (table[name].to_pylist() for name in OPERATOR_COLUMNS)
-    return {key: _operator(name, outermost, phase, arguments(*signature), calls, kernels, flops, moved)
-            for key, name, outermost, phase, *signature, calls, kernels, flops, moved in zip(*columns, strict=True)
+    return {key: _operator(name, outermost, phase, arguments(*signature), calls, kernels, flops, moved, host_ns)
+            for key, name, outermost, phase, *signature, calls, kernels, flops, moved, host_ns
+            in zip(*columns, strict=True)
             if name is not None and calls}
 
 
 def _operator(name: str, outermost: str | None, phase: str | None, taken: OperatorArguments | None, calls: int,
-              kernels: int, flops: int | None, moved: int | None) -> StepOperator:
+              kernels: int, flops: int | None, moved: int | None, host_ns: int | None) -> StepOperator:
     listed = [TYPES[spelt] for spelt in taken.types if spelt in TYPES] if taken else []
     types = tuple(dict.fromkeys(KIND[spelt] for spelt in listed if spelt in KIND and KIND[spelt] != "i8"))
     return StepOperator(name, outermost or "", phase or "", types, bool(listed) and not types, max(1, kernels) / calls,
-                        None if flops is None else flops / calls, None if moved is None else moved / calls, taken)
+                        None if flops is None else flops / calls, None if moved is None else moved / calls, taken,
+                        (host_ns or 0) / calls)
 
 
 def step_work(kernels: pa.Table, copies: pa.Table, operators: pa.Table, operator_of_kernel: Ints,

@@ -73,3 +73,9 @@ def call_kind(name: str) -> CallKind:
 def call_kinds(names: Sequence[str]) -> NDArray[np.int8]:
     """Return the kind of each name of a dictionary; index it with the column's codes."""
     return np.array([call_kind(name) for name in names], np.int8)
+
+
+def waits_for_the_device(name: str) -> bool:
+    """Return whether the host waits for the device in a call of this name, as in a copy that is not asynchronous."""
+    kind = call_kind(name)
+    return kind in (CallKind.SYNC, CallKind.WAIT) or (kind is CallKind.COPY and "async" not in name.lower())

@@ -21,7 +21,7 @@ from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import CONVERSIONS, REACH_CONVOLUTION, roofs_now
 from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step, fact_is
-from aaco.core.arrays import Reals
+from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
 READERS = ("norm", "pooling", "elementwise", "reduction", "softmax")
@@ -37,10 +37,17 @@ DEPTHWISE = "conv_depthwise"
 def _least_ns(work: StepWork) -> Reals:
     if not any(is_convolution(work.operators[number], names) for number, names in work.names_by_operator.items()):
         raise Absent("nothing convolves")
-    gone = work.of_families(*CONVERSIONS) | work.copies(*LOCAL_COPIES)
-    reads = work.of_families(*READERS) & ~work.named(lambda name: VECTORISED in name.name)
+    gone = _of_order(work)
+    reads = (work.of_families(*READERS) & ~work.named(lambda name: VECTORISED in name.name)
+             | work.of_families(*CONVERSIONS) & ~gone)
     roofs = np.minimum(product_roofs(work, own_rate(work), is_meant=is_convolution), memory_roofs(work, reads))
     return np.where(gone, 0.0, np.minimum(roofs, own_time(work)))
+
+
+def _of_order(work: StepWork) -> Flags:
+    """Return which rows may only change the order of images: copies, but for those from one type to another."""
+    between_types = work.operated(lambda operator: len(operator.types) > 1)
+    return work.of_families(*CONVERSIONS) & ~between_types | work.copies(*LOCAL_COPIES)
 
 
 def _reordered(work: StepWork, least: Reals) -> Response:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from aaco.analytics.advice.action import NVIDIA, ORT, OWN_CODE, PYTORCH, Action, of_metric
-from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, fusible, own_rate, product_roofs
+from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, fusible, own_rate, own_time, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.channels_last import depthwise_by_library
 from aaco.analytics.advice.responses import in_one_pass
@@ -26,8 +26,12 @@ def _is_compiled(operator: StepOperator, names: tuple[WorkName, ...]) -> bool:
 
 
 def _least_ns(work: StepWork) -> Reals:
+    """Return the times of what a compiler calls libraries for, a kernel for each call, and of what it leaves alone."""
     kept = work.of_families(*KEPT) & ~work.copies(*LOCAL_COPIES)
-    return np.where(kept, product_roofs(work, own_rate(work), is_meant=_is_compiled), 0.0)
+    shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0) * work.call_shares
+    products = np.maximum(product_roofs(work, own_rate(work), is_meant=_is_compiled), shortest)
+    optimizer = work.operated(lambda operator: operator.phase == OPTIMIZER)
+    return np.where(optimizer, own_time(work), np.where(kept, products, 0.0))
 
 
 def _compiled(work: StepWork, least: Reals) -> Response:

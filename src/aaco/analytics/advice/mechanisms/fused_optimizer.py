@@ -15,11 +15,10 @@ from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import without_phase
-from aaco.analytics.advice.work import OPTIMIZER, StepOperator, StepWork
+from aaco.analytics.advice.work import FOR_LISTS, OPTIMIZER, StepOperator, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
 
-FOR_LISTS = "_foreach_"
 LEAST_BYTES = 3 * 2  # of an element that is read with its gradient and written, of 16 bits: the profiler names no type
 
 
@@ -51,7 +50,8 @@ def _fused(work: StepWork, least: Reals) -> Response:
 
 
 FUSED_OPTIMIZER = Mechanism("fused_optimizer", "Update all parameters in one kernel",
-                            "D - kernels of the optimizer + a pass over its longest list", _least_ns, respond=_fused)
+                            "D - kernels of the optimizer + a pass over its longest list", _least_ns, respond=_fused,
+                            host_stays=True)
 ACTIONS = (Action(
     "fuse_optimizer", "Update all weights in one kernel", of_targets("fused_optimizer", "memory_limited_pct"),
     "kernels of the optimizer run", "low", (Step("fused=True for the optimizer", (PYTORCH, OWN_CODE)),),

@@ -1,34 +1,49 @@
-"""More samples at once, the same samples in all: weights are read and updated once, kernels are few and full.
+"""More samples at once, the same samples in all: weights are read and updated once, and the host calls as often.
 
-Nothing of D is sure to stay but arithmetic and bytes of each sample.
+Each call of an operator leaves a kernel of the larger step, however few its samples are, and copies between host and
+device move as many bytes at least. Of each sample nothing is sure to stay but arithmetic and bytes.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
 from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, OWN_CODE, PYTORCH, Action, Values, of_launches
 from aaco.analytics.advice.least import PRODUCTS, memory_roofs, own_rate, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism
-from aaco.analytics.advice.responses import unchanged
-from aaco.analytics.advice.work import COPY, OPTIMIZER, StepWork
+from aaco.analytics.advice.responses import CONVERSIONS, unchanged
+from aaco.analytics.advice.work import COPY, FOR_LISTS, HOST_COPIES, OPTIMIZER, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
 
 MOST_SAMPLES = 16.0  # times as many as before: more were never recorded
 
 
-def _least_ns(work: StepWork) -> Reals:
-    products = work.of_families(*PRODUCTS)
-    once = work.operated(lambda operator: operator.phase == OPTIMIZER)
+def _least_ns(work: StepWork, samples: float) -> Reals:
+    """Return the least times per sample. Conversions may be of weights, and lists are of all parameters."""
+    copies, products = work.of_families(COPY), work.of_families(*PRODUCTS)
+    once = work.operated(lambda operator: operator.phase == OPTIMIZER or FOR_LISTS in operator.name)
+    conversions = work.of_families(*CONVERSIONS)
     roofs = np.where(products, product_roofs(work, own_rate(work), with_bytes=False),
-                     memory_roofs(work, ~products & ~work.of_families(COPY)))
-    return np.where(once | work.of_families(COPY), 0.0, roofs)
+                     memory_roofs(work, ~products & ~copies & ~conversions))
+    shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0) * work.call_shares / samples
+    each = np.where(conversions, shortest, np.maximum(roofs, shortest))
+    between = np.where(work.copies(*HOST_COPIES), work.sure_ns, 0.0) / samples
+    updates = np.minimum(work.sure_ns, work.one_behind_another_ns) / samples
+    return np.where(copies, between, np.where(once, updates, each))
 
 
-LARGER_BATCH = Mechanism("larger_batch", "Raise the batch",
-                         "per sample: FLOPs of products / peak + bytes of the rest / bandwidth", _least_ns,
-                         respond=lambda work, least: unchanged(work), most_samples=MOST_SAMPLES)
+def larger_batch(samples: float) -> Mechanism:
+    """Return the change that puts so many times as many samples into a step."""
+    return Mechanism("larger_batch", "Raise the batch", "per sample: FLOPs of products / peak + bytes of the rest / "
+                     "bandwidth, at least the shortest kernel for each call, updates and copies once for all samples",
+                     partial(_least_ns, samples=samples), respond=lambda work, least: unchanged(work),
+                     most_samples=samples, host_stays=True, other_kernels=True)
+
+
+LARGER_BATCH = larger_batch(MOST_SAMPLES)
 
 
 def _waiting(values: Values) -> float:

@@ -7,7 +7,7 @@ A loop over time is another matter: each call needs the one before, and no rate 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,8 +25,8 @@ from aaco.analytics.advice.least import (
 )
 from aaco.analytics.advice.loops import stacked_turns
 from aaco.analytics.advice.mechanism import Mechanism, Response
-from aaco.analytics.advice.responses import FIXED_NS, REACH, room_for_blocks
-from aaco.analytics.advice.work import StepWork
+from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
+from aaco.analytics.advice.work import BACKWARD, COPY, StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
 from aaco.core.advice import Step
@@ -34,21 +34,31 @@ from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
 LOOP = 8  # calls of one operator in a step
+MOST_BACK = 4  # calls of an operator on the way back for each turn
 SELDOM = 2  # times in a step that a group has one number of rows
 STACKING = ("copy", "fill", "transpose")
 WITH_A_VECTOR = ("aten::mv", "aten::addmv", "aten::addmv_")
 
 
-def _looped(work: StepWork) -> Flags:
-    """Return which rows are of operators that are called often in a step, by their names."""
-    calls: Counter[str] = Counter()
-    for operator, called in zip(work.operators, work.operator_calls.tolist(), strict=False):
-        calls[operator.name] += called
-    return work.operated(lambda operator: calls[operator.name] >= LOOP * max(1, work.steps))
+@dataclass(frozen=True)
+class Loops:
+    """The loops of a step. turns: of each row those of the loop that it is in, by what follows what; 1 of other rows.
+    groups: how many numbers of rows the products with weights of one shape take at most, each seldom in a step.
+    """
+
+    turns: Reals
+    groups: int
+
+
+def _calls_of_name(work: StepWork) -> Reals:
+    """Return of each row how often operators of its name are called in a step: how many turns a loop has whose turns
+    are unlike each other, such as groups of many sizes.
+    """
+    return work.calls_of(lambda operator: operator.name)
 
 
 def _least_ns(work: StepWork) -> Reals:
-    looped = _looped(work)
+    looped = _calls_of_name(work) >= LOOP
     if not looped.any():
         raise Absent(f"no operator is called {LOOP} times in a step")
     recurrent = looped & (work.of_families("recurrent") | work.operated(lambda operator: "_cell" in operator.outermost))
@@ -69,11 +79,12 @@ def _batched(work: StepWork, least: Reals) -> Response:
     Kernels that leave compute units idle run side by side then. Products of a matrix with one vector after another
     become one product, which reads the matrix once. What stacks their results is gone.
     """
-    own, seen = own_time(work), np.maximum(_rows_of_calls(work), stacked_turns(work))
-    whole_calls = bool((seen > 1).any()) and _most_groups(work) < LOOP
-    turns = seen if whole_calls else np.maximum(seen, _calls_of_name(work))
+    own, loops = own_time(work), work.once(_loops)
+    whole_calls = bool((loops.turns > 1).any()) and loops.groups < LOOP
+    often = np.where((calls := _calls_of_name(work)) >= LOOP, calls, 1.0)
+    turns = loops.turns if whole_calls else np.maximum(loops.turns, often)
     looped = turns > 1
-    stacking = ~looped & (work.of_families(*STACKING) | work.copies(*LOCAL_COPIES))
+    stacking = _beside(work, looped)
     left = np.where(stacking, 0.0, 1 / turns)
     fixed = np.minimum(own, FIXED_NS)
     at_once = (own - fixed) / np.minimum(room_for_blocks(work), turns) + fixed / turns
@@ -82,35 +93,52 @@ def _batched(work: StepWork, least: Reals) -> Response:
     return Response(np.where(looped, at_once, own * left), left, whole_calls=whole_calls)
 
 
-def _calls_of_name(work: StepWork) -> Reals:
-    """Return of each row how often operators of its name are called in a step: how many turns a loop has whose turns
-    are unlike each other, such as groups of many sizes. 1 where that is less than LOOP times.
+def _beside(work: StepWork, looped: Flags) -> Flags:
+    """Return which copies and fills may stack results: only others of their kind part them from rows of a loop."""
+    stacking = ~looped & (work.of_families(*STACKING) | work.copies(*LOCAL_COPIES))
+    rows, run = fusible_runs(work, looped | stacking)
+    stacking[rows] &= (np.bincount(run, looped[rows]) > 0)[run]
+    return stacking
+
+
+def _loops(work: StepWork) -> Loops:
+    """Return the loops over tables or groups, not over the layers of a model: one operator is called LOOP times in a
+    row, products with weights of one shape take LOOP different numbers of rows in a step, or the results of turns are
+    stacked.
     """
-    calls = Counter[str]()
-    for operator, called in zip(work.operators, work.operator_calls.tolist(), strict=False):
-        calls[operator.name] += round(called)
-    per_step = np.array([*(calls[operator.name] / work.steps for operator in work.operators), 1.0])[work.operator]
-    return np.where(per_step >= LOOP, per_step, 1.0)
+    ahead = np.maximum(_rows_of_calls(work), stacked_turns(work))
+    return Loops(np.maximum(ahead, _turns_back(work, ahead)), _most_groups(work))
 
 
 def _is_loop(work: StepWork) -> bool:
-    """Return whether a program loops over tables or groups, not over the layers of a model: one operator is called LOOP
-    times in a row, products with weights of one shape take LOOP different numbers of rows in a step, or the results of
-    turns are stacked.
+    loops = work.once(_loops)
+    return bool((loops.turns > 1).any()) or loops.groups >= LOOP
+
+
+def _turns_back(work: StepWork, ahead: Reals) -> Reals:
+    """Return of each row of the way back how many turns the loop has whose turns it belongs to, 1 of other rows: each
+    turn has its own operators there, so they are called once for each, or a few times.
     """
-    return (bool((_rows_of_calls(work) > 1).any()) or _most_groups(work) >= LOOP
-            or bool((stacked_turns(work) > 1).any()))
+    calls = np.where(work.operated(lambda operator: operator.phase == BACKWARD),
+                     work.calls_of(lambda operator: (operator.name, operator.phase)), 0.0)
+    turns = np.ones(len(calls))
+    for count in np.unique(ahead[ahead > 1]).tolist():
+        turns[(calls > 0) & (calls % count == 0) & (calls <= MOST_BACK * count)] = count
+    return turns
 
 
 def _rows_of_calls(work: StepWork) -> Reals:
     """Return of each row how often its operator is called in a row there, with kernels of its own alone; 1 if less than
-    LOOP times.
+    LOOP times. Copies between two of these calls, as of each result to the host, are part of the turns.
     """
-    named = work.operator_name
+    kernels = np.flatnonzero(~work.of_families(COPY))
+    named = work.operator_name[kernels]
     starts = np.flatnonzero(np.diff(named, prepend=-2))
-    calls = np.round(np.add.reduceat(work.call_shares, starts)) if len(starts) else np.zeros(0)
-    calls = np.where((calls >= LOOP) & (named[starts] >= 0), calls, 1.0)
-    return np.repeat(calls, np.diff(np.r_[starts, len(named)]))
+    calls = np.round(np.add.reduceat(work.call_shares[kernels], starts)) if len(starts) else np.zeros(0)
+    ends, turns = np.r_[starts[1:], len(named)] - 1, np.ones(len(work.ns))
+    for loop in np.flatnonzero((calls >= LOOP) & (named[starts] >= 0)).tolist():
+        turns[kernels[starts[loop]]:kernels[ends[loop]] + 1] = calls[loop]
+    return turns
 
 
 def _most_groups(work: StepWork) -> int:

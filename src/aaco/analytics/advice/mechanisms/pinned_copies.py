@@ -5,11 +5,13 @@ Of those copies D has no more in it than that, for the host feeds them: what is 
 
 from __future__ import annotations
 
+import numpy as np
+
 from aaco.analytics.advice.action import AMD, NO_FRAMEWORK, NVIDIA, ORT, PYTORCH, Action, Values
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import unchanged
-from aaco.analytics.advice.work import HOST_COPIES, StepWork
+from aaco.analytics.advice.work import HOST_COPIES, WAKE_UP_NS, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
@@ -33,7 +35,8 @@ def _pinned(work: StepWork, least: Reals) -> Response:
 
 
 PINNED_COPIES = Mechanism("pinned_copies", "Page-lock the host's memory", "D: pageable copies at their bytes / link",
-                          _least_ns, _pageable, respond=_pinned, waits=_pageable)
+                          _least_ns, _pageable, respond=_pinned,
+                          waits_ns=lambda work: WAKE_UP_NS * float(np.count_nonzero(_pageable(work))))
 
 
 def _pageable_share(values: Values) -> float:

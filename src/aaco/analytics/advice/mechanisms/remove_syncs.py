@@ -5,12 +5,14 @@ A change that also regroups the kernels (a loop over experts that becomes one pr
 
 from __future__ import annotations
 
+import numpy as np
+
 from aaco.analytics.advice.action import AMD, NO_FRAMEWORK, NVIDIA, ORT, PYTORCH, Action, of_metric
 from aaco.analytics.advice.floor import device_chain_ns
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import unchanged
-from aaco.analytics.advice.work import StepWork
+from aaco.analytics.advice.work import CALL_NS, WAKE_UP_NS, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
 
@@ -20,8 +22,16 @@ def _unwatched(work: StepWork, least: Reals) -> Response:
     return unchanged(work, device_chain_ns(work))
 
 
-REMOVE_SYNCS = Mechanism("remove_syncs", "Take the host's waits out of the step", "D", own_time,
-                         respond=_unwatched)
+def _waits_ns(work: StepWork) -> float | None:
+    """Return what waking up takes, with the call that asks for a value. Each copy from the device waits at least once.
+    """
+    if work.syncs is None:
+        return None
+    return (WAKE_UP_NS + CALL_NS) * max(work.syncs, float(np.count_nonzero(work.copies("d2h"))))
+
+
+REMOVE_SYNCS = Mechanism("remove_syncs", "Take the host's waits out of the step", "D, and of the rest what is no wait",
+                         own_time, respond=_unwatched, waits_ns=_waits_ns)
 ACTIONS = (Action(
     "remove_waits", "Take the host's waits out of the loop", of_metric("removable_wait_pct"),
     "the device is idle because the host waited for it", "medium", (
