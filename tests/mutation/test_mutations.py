@@ -1628,6 +1628,8 @@ MUTATIONS = [
      "tests/unit/test_expected.py::test_the_way_back_of_a_loop_has_as_many_turns"),
     ("analytics/advice/mechanisms/loop_to_batched_op.py", "(calls % count == 0) & ", "",
      "tests/unit/test_expected.py::test_the_way_back_of_a_loop_has_as_many_turns"),
+    ("analytics/advice/mechanisms/loop_to_batched_op.py", "ahead[forward & (ahead > 1)]", "ahead[ahead > 1]",
+     "tests/unit/test_expected.py::test_the_way_back_of_a_loop_has_as_many_turns"),
     ("analytics/advice/mechanisms/loop_to_batched_op.py", " & (calls <= MOST_BACK * count)", "",
      "tests/unit/test_expected.py::test_the_way_back_of_a_loop_has_as_many_turns"),
     ("analytics/advice/expected.py", "usual = min(likely.factor, most)", "usual = likely.factor",

@@ -309,6 +309,8 @@ def test_the_way_back_of_a_loop_has_as_many_turns():
     alternately = [piece for turn in turns for piece in turn]
     work = step(*_turns_of("aten::embedding", 3, phase="forward"), *alternately)
     assert device_us(work, "loop_to_batched_op") == 3 + 3 + 8 * 3 + 40 * 3
+    updates = step(*_turns_of("aten::mul_", 3, phase="optimizer"), *alternately)
+    assert device_us(updates, "loop_to_batched_op") == 3 + 8 * 3 + 8 * 3 + 40 * 3
 
 
 def test_turns_that_are_gone_take_all_that_the_host_did_for_them():

@@ -33,7 +33,7 @@ OPERATOR_COLUMNS = ("operator_id", "operator", "outermost", "phase", "shapes", "
                     "flops", "bytes", "host_ns")
 HOST_COPIES = ("h2d", "d2h")
 COLLECTIVE = "collective"  # the family of communication between ranks
-BACKWARD = "backward"  # the phase of the way back
+FORWARD, BACKWARD = "forward", "backward"  # the phases of a training step before the update
 OPTIMIZER = "optimizer"  # the phase of the operators that update the weights
 FOR_LISTS = "_foreach_"  # of the names of operators that work on all parameters at once
 COPY = "memory copy"  # the family of copies by the device's copy engines, and of fills

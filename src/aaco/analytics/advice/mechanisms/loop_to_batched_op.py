@@ -26,7 +26,7 @@ from aaco.analytics.advice.least import (
 from aaco.analytics.advice.loops import stacked_turns
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
-from aaco.analytics.advice.work import BACKWARD, COPY, StepWork
+from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
 from aaco.core.advice import Step
@@ -121,8 +121,8 @@ def _turns_back(work: StepWork, ahead: Reals) -> Reals:
     """
     calls = np.where(work.operated(lambda operator: operator.phase == BACKWARD),
                      work.calls_of(lambda operator: (operator.name, operator.phase)), 0.0)
-    turns = np.ones(len(calls))
-    for count in np.unique(ahead[ahead > 1]).tolist():
+    turns, forward = np.ones(len(calls)), work.operated(lambda operator: operator.phase == FORWARD)
+    for count in np.unique(ahead[forward & (ahead > 1)]).tolist():
         turns[(calls > 0) & (calls % count == 0) & (calls <= MOST_BACK * count)] = count
     return turns
 

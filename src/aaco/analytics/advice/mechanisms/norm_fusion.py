@@ -12,7 +12,7 @@ from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import fusible, without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import fusible_runs, in_one_pass
-from aaco.analytics.advice.work import StepWork
+from aaco.analytics.advice.work import BACKWARD, StepWork
 from aaco.analytics.workload.program import NORM_OPERATORS
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
@@ -21,7 +21,7 @@ from aaco.core.arrays import Flags, Reals
 def _of_norms(work: StepWork) -> Flags:
     """Return which rows written-out norms may take."""
     passes = fusible(work)
-    if work.operated(lambda operator: operator.phase == "backward").any():
+    if work.operated(lambda operator: operator.phase == BACKWARD).any():
         return passes
     signs, taken = work.operated(lambda operator: operator.name in NORM_OPERATORS), np.zeros(len(passes), bool)
     rows, run = fusible_runs(work, passes)
