@@ -130,14 +130,17 @@ def test_inputs_on_the_device_need_neither_copy_nor_call():
 
 
 def test_a_fused_optimizer_saves_its_calls():
-    after = changed(step(product(50, 1e10), optimizer(10), optimizer(10), optimizer(10)), "fused_optimizer")
-    assert after.calls_left == 0.25 and after.device_ns == 50_000
+    """The longest of its passes over the parameters is left: 12 us of one operator in two calls."""
+    passes = [kernel(us, operator=StepOperator(name, phase="optimizer")) for name, us in
+              (("aten::mul_", 9), ("aten::addcdiv_", 7), ("aten::addcdiv_", 5))]
+    after = changed(step(product(50, 1e10), *passes), "fused_optimizer")
+    assert after.calls_left == 0.25 and after.device_ns == 62_000
 
 
 def test_a_fused_optimizer_saves_the_device_alone_where_calls_took_lists():
     lists = kernel(10, operator=StepOperator("aten::_foreach_mul_", phase="optimizer"))
-    after = changed(step(product(50, 1e10), lists, lists), "fused_optimizer")
-    assert after.calls_left == 1 and after.device_ns == 50_000
+    after = changed(step(product(50, 1e10), lists, optimizer(6)), "fused_optimizer")
+    assert after.calls_left == pytest.approx(2 / 3) and after.device_ns == 60_000
 
 
 def test_what_follows_each_other_is_fused_into_one_pass_the_longest():

@@ -360,6 +360,9 @@ def test_turns_of_a_kind_that_needs_the_one_before_are_left_out():
     assert turns(*updates) == turns(_product_of(32, 32), _reading("aten::tanh", (8, 32))) == 1
     assert turns(_product_of(32, 16), _reading("aten::tanh", (8, 16))) == 8
     assert turns(_reading("aten::embedding", (50, 64), (1,)), *QUERY) == 1
+    lists = OperatorArguments([[[8, 16], [8, 16]], []], ["TensorList", ""], ["", "1"])
+    joined = StepOperator("aten::cat", arguments=lists)
+    assert turns(joined, _product_of(32, 16), _reading("aten::tanh", (8, 16))) == 1
 
 
 def _attention(*middle):
@@ -509,6 +512,8 @@ def test_logits_of_the_last_position_need_the_weights_once():
     work = step(product(50, 1e9), head, kernel(20, "softmax", StepOperator("aten::_softmax", arguments=after)))
     assert floor_us(work, "less_work") == pytest.approx(50 + 64 * 8192 * 2 / 1e13 * 1e6)
     assert "vocabulary" in why(step(product(50, 1e9)), "less_work")
+    trained = step(head, product(20, 1e9, phase="backward"))
+    assert "loss takes the logits" in why(trained, "less_work")
 
 
 def test_a_loop_of_small_operators_is_held_against_its_arithmetic():

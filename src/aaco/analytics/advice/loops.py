@@ -85,7 +85,8 @@ def _result(operator: StepOperator) -> Shape | None:
 
 
 def _shapes_read(operator: StepOperator) -> set[Shape | None]:
-    """Return the shapes of the tensors that an operator reads."""
+    """Return the shapes of the tensors that an operator reads, those of lists too."""
     taken = operator.arguments
-    shapes = [taken.shapes[index] for index in range(len(taken)) if taken.has(index)] if taken else []
-    return {tuple(shape) for shape in shapes if shape}
+    shapes = [shape for shape in taken.shapes if isinstance(shape, list)] if taken else []
+    each = [part for shape in shapes for part in (shape if any(isinstance(size, list) for size in shape) else [shape])]
+    return {tuple(shape) for shape in each if isinstance(shape, list) and shape}

@@ -44,7 +44,13 @@ def _elements(operator: StepOperator) -> int:
 
 
 def _fused(work: StepWork, least: Reals) -> Response:
+    """Return the step with one pass over the parameters in place of several: the longest of them, by names."""
     response = without_phase(OPTIMIZER)(work, least)
+    updates = work.operated(lambda operator: operator.phase == OPTIMIZER)
+    if updates.any():
+        named = work.operator_name[updates]
+        longest = updates & (work.operator_name == np.bincount(named, weights=work.sure_ns[updates]).argmax())
+        response = replace(response, device_ns=np.where(longest, work.sure_ns, response.device_ns))
     walks_lists = work.operated(lambda operator: operator.phase == OPTIMIZER and FOR_LISTS in operator.name)
     return replace(response, left=np.where(walks_lists, 1.0, response.left))
 

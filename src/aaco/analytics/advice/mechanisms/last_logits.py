@@ -10,7 +10,7 @@ import numpy as np
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import kept_at_least
-from aaco.analytics.advice.work import StepOperator, StepWork
+from aaco.analytics.advice.work import BACKWARD, StepOperator, StepWork
 from aaco.analytics.costs.terms import TensorType
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import call, product
@@ -47,6 +47,8 @@ def _weights_ns(work: StepWork, operator: StepOperator, shape: ProductShape) -> 
 
 
 def _least_ns(work: StepWork) -> Reals:
+    if any(operator.phase == BACKWARD for operator in work.operators):
+        raise Absent("a training step's loss takes the logits of every position")
     shapes = {number: shape for number in work.names_by_operator
               if (shape := _of_vocabulary(work.operators[number])) is not None}
     if not shapes:
