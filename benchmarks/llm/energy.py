@@ -136,10 +136,11 @@ def _asked(words: Sequence[str], folder: Path) -> dict[str, Any]:
 def _serving(folder: Path) -> Iterator[Decoding | str]:
     """The decoder behind its interface, or why there is none."""
     python, log = os.environ.get(PYTHON, sys.executable), folder / "tokens"
-    if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode:
+    alone = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}  # it is of this Python
+    if subprocess.run([python, "-c", "import torch"], capture_output=True, env=alone, check=False).returncode:
         yield f"{python} has no torch ({PYTHON})"
         return
-    with subprocess.Popen([python, SERVER, log, *SIZE], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([python, SERVER, log, *SIZE], stdout=subprocess.PIPE, text=True, env=alone) as process:
         stop = threading.Timer(READY_S, process.kill)
         stop.start()
         try:
