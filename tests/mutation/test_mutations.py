@@ -3112,14 +3112,14 @@ def tried(copy, tmp_path_factory):
     """Runs the tests that are named on the copy with this module mutated: exit status, what was printed."""
     kept = tmp_path_factory.mktemp("fleets")
     mutant_first = {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
-    with subprocess.Popen([sys.executable, ROOT / "tests" / "mutation" / "forge.py"], cwd=ROOT, text=True,
-                          env=os.environ | mutant_first, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forge:
+    command = [sys.executable, "tests/mutation/forge.py", "-x", "-q", "--hypothesis-profile", "mutant", "tests"]
+    with subprocess.Popen(command, cwd=ROOT, text=True, env=os.environ | mutant_first, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as forge:
         def run(mutant, tests):
             needed = [name for name in NEEDS[module_of_tests(tests)] if name.partition(".")[0] == "aaco"]
             alike = mutant not in NEEDS["benchmarks.fleet._bundles"]  # the mutant takes no part in making fleets
             asked = {"import": import_graph.unaffected(needed, ORDER[PLACES.get(mutant, 0):], NEEDS), "mutant": mutant,
-                     "environment": {"TESTS_KEPT_FLEETS": str(kept)} if alike else {},
-                     "arguments": ["-x", "-q", "--hypothesis-profile", "mutant", str(ROOT / tests)]}
+                     "environment": {"TESTS_KEPT_FLEETS": str(kept)} if alike else {}, "test": str(ROOT / tests)}
             print(json.dumps(asked), file=forge.stdin, flush=True)
             return json.loads(forge.stdout.readline())
 
