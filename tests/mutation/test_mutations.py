@@ -22,6 +22,8 @@ from tests.mutation import import_graph
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 SAMPLE = 8  # tests that are run without a mutation
+WHOLE_PROGRAMS = ("tests/system/", "tests/contract/test_bundle_documents.py",
+                  "tests/contract/test_redaction_everywhere.py")  # tests that run them
 
 EVERY_FORMAT = "tests/system/test_trace.py::test_counter_passes_of_every_format_stay_out_of_the_totals"
 SPLIT = "tests/system/test_counted_executions.py::"
@@ -3123,14 +3125,14 @@ def tried(copy, tmp_path_factory):
     """Runs the tests that are named on the copy with this module mutated: exit status, what was printed."""
     kept = tmp_path_factory.mktemp("fleets")
     mutant_first = {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
-    with subprocess.Popen([sys.executable, ROOT / "tests" / "mutation" / "forge.py"], cwd=ROOT, text=True,
-                          env=os.environ | mutant_first, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forge:
+    command = [sys.executable, "tests/mutation/forge.py", "-x", "-q", "--hypothesis-profile", "mutant", "tests"]
+    with subprocess.Popen(command, cwd=ROOT, text=True, env=os.environ | mutant_first, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as forge:
         def run(mutant, tests):
             needed = [name for name in NEEDS[module_of_tests(tests)] if name.partition(".")[0] == "aaco"]
             alike = mutant not in NEEDS["benchmarks.fleet._bundles"]  # the mutant takes no part in making fleets
             asked = {"import": import_graph.unaffected(needed, ORDER[PLACES.get(mutant, 0):], NEEDS), "mutant": mutant,
-                     "environment": {"TESTS_KEPT_FLEETS": str(kept)} if alike else {},
-                     "arguments": ["-x", "-q", "--hypothesis-profile", "mutant", str(ROOT / tests)]}
+                     "environment": {"TESTS_KEPT_FLEETS": str(kept)} if alike else {}, "test": str(ROOT / tests)}
             print(json.dumps(asked), file=forge.stdin, flush=True)
             return json.loads(forge.stdout.readline())
 
@@ -3148,7 +3150,7 @@ def test_a_mutation_is_of_what_is_there(row):
 
 
 @pytest.mark.parametrize(("name", "old", "new", "tests"), [
-    pytest.param(*row, marks=pytest.mark.slow if row[3].startswith("tests/system/") else (), id=name)
+    pytest.param(*row, marks=pytest.mark.slow if row[3].startswith(WHOLE_PROGRAMS) else (), id=name)
     for name, row in in_order()])
 def test_the_mutant_is_caught(copy, tried, name, old, new, tests):
     path = copy / "src" / "aaco" / name
@@ -3164,7 +3166,7 @@ def test_the_mutant_is_caught(copy, tried, name, old, new, tests):
 
 def test_without_a_mutation_the_tests_pass(tried):
     """Beside all that was imported for the mutants. Mutation: a module that is imported twice and declares twice."""
-    fast = dict.fromkeys(row[3] for _, row in in_order() if not row[3].startswith("tests/system/"))
+    fast = dict.fromkeys(row[3] for _, row in in_order() if not row[3].startswith(WHOLE_PROGRAMS))
     for tests in list(fast)[::len(fast) // SAMPLE]:
         status, printed = tried("", tests)
         assert status == 0, f"{tests} fails without a mutation:\n{printed[-1500:]}"
