@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
@@ -52,7 +52,9 @@ def counting(function: Command) -> Command:
     def asked(*, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
               labels: tuple[str, ...], engine: str, address: str | None, as_json: bool, fdr: float = 0.0,
               **own: Any) -> None:
-        choice = _filter(model, device, labels)
+        from aaco.fleet.scan import FleetFilter
+
+        choice = FleetFilter.of(model, device, labels)
         function(Asked(_lake(lake, config_file), choice, fdr, _engine(engine, address), as_json), **own)
 
     command: Command = asked
@@ -192,11 +194,14 @@ def _address(variable: str | None) -> str | None:
 
 
 def _alert(address: str, document: dict[str, Any]) -> None:
+    rows = [_shifted(kind, row) for kind in ("worse", "better") for row in document[kind][:MOST_IN_ALERT]]
+    _send(address, [f"aaco fleet: {_counted(document)}", *rows], "fleet", document)
+
+
+def _send(address: str, lines: list[str], name: str, document: dict[str, Any]) -> None:
     from aaco.workflows import alert_webhook as webhook
 
-    rows = [_shifted(kind, row) for kind in ("worse", "better") for row in document[kind][:MOST_IN_ALERT]]
-    text = "\n".join([f"aaco fleet: {_counted(document)}", *rows])
-    delivery = webhook.send(address, {"text": text, "fleet": document})
+    delivery = webhook.send(address, {"text": "\n".join(lines), name: document})
     say.aside(delivery.said, "info" if delivery.arrived else "warning")
 
 
@@ -314,8 +319,94 @@ def _print_health(document: dict[str, Any]) -> None:
                  f"{row['node'] or 'not recorded'} in {row['session_id']}, not healthy in {row['unhealthy']} of "
                  f"{row['sessions']} sessions: {row['evidence']}")
     say.line(f"{_devices(document['devices'])} watched, {len(document['unhealthy'])} of them not always healthy")
-    for row in document["absent"]:
+    _print_unknown(document["absent"])
+
+
+def _print_unknown(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
         say.line(f"not known of {row['sessions']} sessions: {row['why_absent']}")
+
+
+@fleet.command()
+@click.option("--most", type=options.COUNT, default=20, show_default=True, help="Rows of the list.")
+@counting
+def labels(asked: Asked, most: int) -> None:
+    """In how many sessions each label of a scheduler is: what --label can choose."""
+    from aaco.fleet import answers
+
+    _answer(answers.labels(asked.lake, asked.choice, most, asked.engine), asked.as_json, _print_labels)
+
+
+def _print_labels(document: dict[str, Any]) -> None:
+    for row in document["labels"]:
+        say.line(f"{row['name']}={row['value']}: {row['sessions']} session{'s' if row['sessions'] > 1 else ''}")
+    if document["found"] > len(document["labels"]):
+        say.line(f"and {document['found'] - len(document['labels'])} more; --most {document['found']} lists them")
+    _print_unknown(document["absent"])
+
+
+@fleet.command()
+@click.option("--policy", "policy_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="A YAML policy.  [default: that of `aaco sla policy`]")
+@click.option("--newest", type=options.COUNT, help="Only so many sessions of each group, the newest.  [default: all]")
+@click.option("--webhook-env", "variable", metavar="NAME",
+              help="Alert the address in this environment variable where a group fails or warns.  [default: what the "
+                   "policy says]")
+@click.option("--strict", is_flag=True, help="Exit with 4 where a group nearly fails or could not be judged.")
+@counting
+def sla(asked: Asked, policy_file: Path | None, newest: int | None, variable: str | None, strict: bool) -> None:
+    """Hold each group of comparable sessions against a policy of `aaco sla`; exits with 3 where one fails.
+
+    The median of a group's sessions is judged; how many single sessions are beyond the limit is given, too. A metric
+    that the lake does not hold, and every metric of a group of one session, is skipped with the reason. A failed alert gives
+    a warning and changes nothing.
+    """
+    from aaco.cli.sla import address_of
+    from aaco.core import documents
+    from aaco.fleet import objectives
+    from aaco.governance import sla as governance
+
+    policy = documents.load_yaml(policy_file, governance.Policy, "policy") if policy_file else governance.DEFAULT
+    address = _address(variable) if variable else address_of(policy, None)
+    document = objectives.check(asked.lake, policy, asked.choice, newest, asked.engine)
+    _answer(document, asked.as_json, _print_sla)
+    worth = policy.webhook.on if policy.webhook and not variable else ("fail", "warn")
+    alerting = [group for group in document["groups"] if group["status"] in worth]
+    if address and alerting:
+        rows = [line for group in alerting[:MOST_IN_ALERT] for line in _sla_lines(group, document["not_held"])]
+        _send(address, [f"aaco fleet sla: {_sla_counts(document)}", *rows], "sla", document)
+    sys.exit(governance.exit_of([outcome["status"] for group in document["groups"] for outcome in group["objectives"]],
+                                strict))
+
+
+def _print_sla(document: dict[str, Any]) -> None:
+    say.line(_sla_counts(document))
+    for group in document["groups"]:
+        say.lines(_sla_lines(group, document["not_held"]))
+    if document["not_held"]:
+        say.line(f"skipped, as a lake does not hold them: {', '.join(document['not_held'])}")
+
+
+def _sla_counts(document: dict[str, Any]) -> str:
+    counts = ", ".join(f"{count} {status}" for status, count in document["counts"].items() if count)
+    return f"{document['status'].upper()}: groups against policy {document['policy']}: {counts or 'there is none'}"
+
+
+def _sla_lines(group: dict[str, Any], not_held: list[str]) -> Iterator[str]:
+    """Yield a line for a group, and for each of its objectives that did not pass or that some session misses."""
+    from aaco.governance.sla import Outcome
+    from aaco.report.ci.sla import line
+
+    yield f"{group['status']} {_group(group)}, {group['sessions']} session{'s' if group['sessions'] > 1 else ''}"
+    for row in group["objectives"]:
+        if (row["status"] != "pass" or row["beyond"]) and row["metric"] not in not_held:
+            yield f"  {row['status']} {line(Outcome.model_validate(row))}{_beyond(row)}"
+
+
+def _beyond(row: dict[str, Any]) -> str:
+    if not row["beyond"]:
+        return ""
+    return f"; {row['beyond']} of {row['measured']} sessions are beyond it, {row['worst_session']} most"
 
 
 @fleet.command()
@@ -376,19 +467,6 @@ def _write_page(document: dict[str, Any], title: str, output: Path | None) -> No
 
 def _lake(lake: Path | None, config_file: Path | None) -> Path:
     return options.settings(config_file, storage={"fleet_dir": lake}).config.storage.fleet_dir
-
-
-def _filter(model: str | None, device: str | None, labels: tuple[str, ...]) -> FleetFilter:
-    """Return which sessions these options choose. Raise UsageError for what is no label: it would select nothing."""
-    from aaco.core.labels import LONGEST, NAMES, is_value
-    from aaco.fleet.scan import FleetFilter
-
-    pairs = tuple((name, text) for name, _, text in (label.partition("=") for label in labels))
-    for (name, text), label in zip(pairs, labels, strict=True):
-        if name not in NAMES or not is_value(text):
-            raise UsageError(f"no label of a session: {label[:80]!r}",
-                             f"NAME=VALUE, of {', '.join(NAMES)}; one line of at most {LONGEST} letters")
-    return FleetFilter(model, device, pairs)
 
 
 def _engine(name: str, address: str | None) -> Engine:

@@ -41,11 +41,13 @@ def tables(document: Document) -> Iterator[FleetTable]:
     yield _nodes(document["top"])
     yield _stragglers(document["top"])
     yield _device_skews(document["top"])
+    yield _unhealthy(document["health"])
     yield _heat_map(document["heatmap"])
     yield _trends(document["trend"])
     yield _changes(document["trend"])
     yield _scaling(document["scaling"])
     yield _kernels(document["top"])
+    yield _label_counts(document["labels"])
 
 
 def facts(status: Document) -> list[Row]:
@@ -139,6 +141,34 @@ def _device_skews(top: Document) -> FleetTable:
          Cell(f"{device(row['straggler'])}, {format.percent(row['straggler_pct'] / 100)} of the time", "worse")
          if row["straggler"] else Cell(f"{format.NA}: {row['why_no_straggler']}", "absent"),
          Cell(str(row["devices"])), *_where(row)) for row in shown], frozenset({"Skew", "Devices"}))
+
+
+def _unhealthy(asked: Document) -> FleetTable:
+    rows = asked["unhealthy"]
+    lead = (f"{format.plural(asked['devices'], 'device')} watched by telemetry, {len(rows):,} of them not always "
+            f"healthy{_first(rows)}. Of each the worst state, in the latest session with it.")
+    columns = ("Session", "State", "Evidence", "Number", "Not healthy in", "Device", "Node")
+    return FleetTable("health", "Health of devices", lead + _unknown(asked["absent"]), columns, [
+        (Cell(row["session_id"]), Cell(row["state"], "worse"), Cell(format.cut(row["evidence"], 100)),
+         Cell(str(row["device_id"])), Cell(f"{row['unhealthy']:,} of {format.plural(row['sessions'], 'session')}"),
+         *_where(row, ("device", "node"))) for row in rows[:MOST_ROWS]], frozenset({"Number"}))
+
+
+def _label_counts(asked: Document) -> FleetTable:
+    rows = asked["labels"]
+    lead = f"{format.plural(asked['found'], 'label')} of schedulers"
+    lead += f"; the {len(rows):,} of most sessions are shown." if asked["found"] > len(rows) else "."
+    return FleetTable("labels", "Labels", lead + _unknown(asked["absent"]), ("Label", "Sessions"), [
+        (Cell(label(row)), Cell(f"{row['sessions']:,}")) for row in rows], frozenset({"Sessions"}))
+
+
+def label(row: Document) -> str:
+    """Return a label as --label takes it."""
+    return f"{row['name']}={row['value']}"
+
+
+def _unknown(absent: Sequence[Document]) -> str:
+    return "".join(f" Not known: {format.plural(row['sessions'], 'session')}; {row['why_absent']}." for row in absent)
 
 
 def device(row: Document) -> str:
