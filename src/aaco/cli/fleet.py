@@ -358,8 +358,8 @@ def sla(asked: Asked, policy_file: Path | None, newest: int | None, variable: st
     """Hold each group of comparable sessions against a policy of `aaco sla`; exits with 3 where one fails.
 
     The median of a group's sessions is judged; how many single sessions are beyond the limit is given, too. A metric
-    that the lake does not hold, and every metric of a group of one session, is skipped with the reason. A failed alert gives
-    a warning and changes nothing.
+    that the lake does not hold, and every metric of a group of one session, is skipped with the reason. A failed alert
+    gives a warning and changes nothing.
     """
     from aaco.cli.sla import address_of
     from aaco.core import documents
