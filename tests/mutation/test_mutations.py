@@ -258,6 +258,8 @@ MUTATIONS = [
      "tests/unit/test_fleet_sla.py::test_a_group_is_the_median_of_its_sessions_with_its_interval"),
     ("governance/sla.py", "    unsure = not found or ", "    unsure = ",
      "tests/unit/test_fleet_sla.py::test_a_lake_without_such_sessions_keeps_no_promise"),
+    ("fleet/answers.py", "last, first = rows.slice(change.index - 1, 2)", "first, last = rows.slice(change.index - 1, 2)",
+     "tests/unit/test_fleet_changes.py::test_all_screens_have_the_change"),
     ("dashboard/api/fleet.py", "[pair for pair in label if pair]", "[]",
      "tests/unit/test_fleet_labels.py::test_the_page_of_the_dashboard_has_the_health_and_labels_of_the_commands"),
     ("analytics/kernels/candidates.py", "if label not in gates.classes:", "if False:",

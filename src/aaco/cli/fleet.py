@@ -248,7 +248,15 @@ def _print_trend(document: dict[str, Any]) -> None:
         say.line(f"{_group(row)}: {moved}")
         for change in row["changes"]:
             say.line(f"  changed at {change['session_id']}: {change['change_pct']:+.1f} %, {change['before']:.4g} to "
-                     f"{change['after']:.4g} {row['unit']}, {change['verdict']} (q = {change['q_value']:.1g})")
+                     f"{change['after']:.4g} {row['unit']}, {change['verdict']} (q = {change['q_value']:.1g})"
+                     + _commits(change))
+
+
+def _commits(change: dict[str, Any]) -> str:
+    before, after = change["commit_before"], change["commit"]
+    if before is None or after is None or before == after:
+        return ""
+    return f"; commit {before[:10]} before it, {after[:10]} from it on"
 
 
 @fleet.command()

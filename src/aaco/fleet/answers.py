@@ -354,9 +354,10 @@ def _courses(levels: Sequence[Any]) -> list[tuple[tuple[Change, ...], str]]:
 
 
 def _changed(change: Change, rows: pa.Table, q: float) -> dict[str, Any]:
-    first = rows.slice(change.index, 1).to_pylist()[0]
+    last, first = rows.slice(change.index - 1, 2).to_pylist()
     rises_are_worse = first["direction"] == "lower_is_better"
-    return {"session_id": first["session_id"], "time_ns": first["time_ns"], "before": change.before,
+    return {"session_id": first["session_id"], "time_ns": first["time_ns"], "commit": first["git_commit"],
+            "last_before": last["session_id"], "commit_before": last["git_commit"], "before": change.before,
             "after": change.after, "change_pct": change.change_pct, "low_pct": change.low_pct,
             "high_pct": change.high_pct, "q_value": float(q),
             "verdict": "worse" if (change.change_pct > 0) == rises_are_worse else "better"}

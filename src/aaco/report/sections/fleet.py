@@ -237,12 +237,13 @@ def _changes(asked: Document) -> FleetTable:
     judged = sum(not group["why_no_changes"] for group in asked["groups"])
     lead = (f"{format.plural(len(changed), 'change')} of level in {format.plural(judged, 'judged group')} of "
             f"comparable sessions, the newest first{_first(changed)}.")
-    columns = ("First session", "Verdict", "Change", "Before", "After", "q", "Model", "Device", "Backend")
+    columns = ("First session", "Verdict", "Change", "Before", "After", "q", "Commit", "Model", "Device", "Backend")
     return FleetTable("changes", "Changes of level", lead, columns, [
         (Cell(change["session_id"]), Cell(change["verdict"], change["verdict"]), Cell(_change(change["change_pct"])),
          Cell(format.quantity(change["before"], group["unit"])), Cell(format.quantity(change["after"], group["unit"])),
-         Cell(_q(change)), *_where(group, ("model", "device", "backend")))
-        for change, group in changed[:MOST_ROWS]], frozenset({"Change", "Before", "After", "q"}))
+         Cell(_q(change)), Cell(format.cut(change["commit"] or format.NA, 16)),
+         *_where(group, ("model", "device", "backend"))) for change, group in changed[:MOST_ROWS]],
+        frozenset({"Change", "Before", "After", "q"}))
 
 
 def _kernels(top: Document) -> FleetTable:
