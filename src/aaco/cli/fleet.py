@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
@@ -16,6 +16,7 @@ import click
 from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
 from aaco.core.errors import Exit, UsageError
+from aaco.core.words import plural
 
 if TYPE_CHECKING:
     from aaco.fleet.scan import Engine, FleetFilter
@@ -94,8 +95,7 @@ def ingest(paths: tuple[Path, ...], workers: int | None, lake: Path | None, conf
 
     with talk() as show:
         done = ingest_all(_lake(lake, config_file), paths, workers or os.cpu_count() or 1, show)
-    for path, why in done.refused.items():
-        say.aside(f"refused: {path}: {why}", "warning")
+    _warn_of(done.refused)
     _answer({"schema_version": 1, "added": done.added, "present": done.present, "refused": done.refused}, as_json,
             lambda _: say.line(f"{len(done.added)} added, {done.present} already there, {len(done.refused)} refused"))
     sys.exit(Exit.USAGE if done.refused else Exit.FINE)
@@ -111,8 +111,8 @@ def compact(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
 
     done = compaction.compact(_lake(lake, config_file))
     _answer({"schema_version": 1, **vars(done)}, as_json, lambda _: say.line(
-        f"{done.sessions} sessions compacted, {done.dropped} dropped; {done.files} files, {done.written} of them new, "
-        f"{done.removed} old ones removed"))
+        f"{plural(done.sessions, 'session')} compacted, {done.dropped} dropped; {done.files} files, {done.written} of "
+        f"them new, {done.removed} old ones removed"))
 
 
 @fleet.command()
@@ -149,12 +149,13 @@ def status(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
 
 
 def _print_status(document: dict[str, Any]) -> None:
-    say.line(f"{document['sessions']} sessions of {len(document['models'])} models on {len(document['devices'])} "
-             f"devices and {document['nodes']} nodes; {document['retired']} retired")
-    say.line(f"{document['files']} compacted files, {document['landing']} sessions not compacted")
+    say.line(f"{_sessions(document)} of {plural(len(document['models']), 'model')} on "
+             f"{plural(len(document['devices']), 'device')} and {plural(document['nodes'], 'node')}; "
+             f"{document['retired']} retired")
+    say.line(f"{document['files']} compacted files, {plural(document['landing'], 'session')} not compacted")
     for row in document["clocks_ahead"]:
-        say.aside(f"warning: the clock of node {row['node'] or '(not recorded)'} is ahead: {row['sessions']} sessions "
-                  "are newer than their ingest; their place in trends is wrong", "warning")
+        say.aside(f"warning: the clock of node {row['node'] or '(not recorded)'} is ahead: {_sessions(row)} "
+                  "newer than the ingest; the place in trends is wrong", "warning")
     if document["landing"] > SMALL_FILES:
         say.aside("aaco fleet compact  # makes questions faster")
 
@@ -243,7 +244,7 @@ def _print_trend(document: dict[str, Any]) -> None:
     order = {"degrading": 0, "improving": 1, "none": 2, None: 3}
     for row in sorted(document["groups"], key=lambda row: order[row["trend"]]):
         moved = row["why_absent"] if row["trend"] is None else (
-            f"{row['trend'].replace('none', 'no trend')}, {row['moved_pct']:+.1f} % over {row['sessions']} sessions "
+            f"{row['trend'].replace('none', 'no trend')}, {row['moved_pct']:+.1f} % over {_sessions(row)} "
             f"(q = {row['q_value']:.1g})")
         say.line(f"{_group(row)}: {moved}")
         for change in row["changes"]:
@@ -302,11 +303,11 @@ def scaling(asked: Asked) -> None:
 
 def _print_scaling(document: dict[str, Any]) -> None:
     for row in document["groups"]:
-        rate = f"{row['throughput']:.4g} {row['unit']} on {_devices(row['devices_used'])} ({row['sessions']} sessions)"
+        rate = f"{row['throughput']:.4g} {row['unit']} on {plural(row['devices_used'], 'device')} ({_sessions(row)})"
         say.line(f"{_group(row)}: {rate}" + ("" if row["efficiency"] is None else (
-            f", efficiency {100 * row['efficiency']:.1f} % of {_devices(row['base_devices'])}")))
+            f", efficiency {100 * row['efficiency']:.1f} % of {plural(row['base_devices'], 'device')}")))
     for row in document["absent"]:
-        say.line(f"{_group(row)}: no efficiency of {row['sessions']} sessions: {row['why_absent']}")
+        say.line(f"{_group(row)}: no efficiency of {_sessions(row)}: {row['why_absent']}")
 
 
 @fleet.command()
@@ -325,14 +326,15 @@ def _print_health(document: dict[str, Any]) -> None:
     for row in document["unhealthy"]:
         say.line(f"{row['state']}: device {row['device_id']} ({row['device'] or 'n/a'}) of node "
                  f"{row['node'] or 'not recorded'} in {row['session_id']}, not healthy in {row['unhealthy']} of "
-                 f"{row['sessions']} sessions: {row['evidence']}")
-    say.line(f"{_devices(document['devices'])} watched, {len(document['unhealthy'])} of them not always healthy")
+                 f"{_sessions(row)}: {row['evidence']}")
+    say.line(f"{plural(document['devices'], 'device')} watched, {len(document['unhealthy'])} of them not always "
+             "healthy")
     _print_unknown(document["absent"])
 
 
 def _print_unknown(rows: list[dict[str, Any]]) -> None:
     for row in rows:
-        say.line(f"not known of {row['sessions']} sessions: {row['why_absent']}")
+        say.line(f"not known of {_sessions(row)}: {row['why_absent']}")
 
 
 @fleet.command()
@@ -347,7 +349,7 @@ def labels(asked: Asked, most: int) -> None:
 
 def _print_labels(document: dict[str, Any]) -> None:
     for row in document["labels"]:
-        say.line(f"{row['name']}={row['value']}: {row['sessions']} session{'s' if row['sessions'] > 1 else ''}")
+        say.line(f"{row['name']}={row['value']}: {_sessions(row)}")
     if document["found"] > len(document["labels"]):
         say.line(f"and {document['found'] - len(document['labels'])} more; --most {document['found']} lists them")
     _print_unknown(document["absent"])
@@ -405,7 +407,7 @@ def _sla_lines(group: dict[str, Any], not_held: list[str]) -> Iterator[str]:
     from aaco.governance.sla import Outcome
     from aaco.report.ci.sla import line
 
-    yield f"{group['status']} {_group(group)}, {group['sessions']} session{'s' if group['sessions'] > 1 else ''}"
+    yield f"{group['status']} {_group(group)}, {_sessions(group)}"
     for row in group["objectives"]:
         if (row["status"] != "pass" or row["beyond"]) and row["metric"] not in not_held:
             yield f"  {row['status']} {line(Outcome.model_validate(row))}{_beyond(row)}"
@@ -447,11 +449,15 @@ def card(paths: tuple[Path, ...], fdr: float, most: int, output: Path | None, as
 
     with talk() as show:
         document = overview.card(paths, fdr, most, show)
-    for path, why in document["refused"].items():
-        say.aside(f"refused: {path}: {why}", "warning")
+    _warn_of(document["refused"])
     _answer(document, as_json, lambda _: _print_card(document, most) if output is None
             else _write_page(document, "Report card", output))
     sys.exit(Exit.USAGE if document["refused"] else Exit.FINE)
+
+
+def _warn_of(refused: Mapping[str, str]) -> None:
+    for path, why in refused.items():
+        say.aside(f"refused: {path}: {why.removeprefix(f'{path}: ')}", "warning")
 
 
 def _answer(document: dict[str, Any], as_json: bool, print_it: Callable[[dict[str, Any]], None]) -> None:
@@ -493,14 +499,14 @@ def _engine(name: str, address: str | None) -> Engine:
     return RayEngine(address)
 
 
+def _sessions(row: dict[str, Any]) -> str:
+    return plural(row["sessions"], "session")
+
+
 def _group(row: dict[str, Any]) -> str:
     several = f"{row['several_devices']} x " if row.get("several_devices") else ""
     return (f"{row['model'] or 'n/a'} on {several}{row['device'] or 'n/a'} ({row['backend'] or 'n/a'}, "
             f"{row['fingerprint']})")
-
-
-def _devices(count: int) -> str:
-    return f"{count} device{'s' if count > 1 else ''}"
 
 
 def _device(row: dict[str, Any]) -> str:
@@ -523,12 +529,12 @@ def _shifted(kind: str, row: dict[str, Any]) -> str:
 def _absent(rows: list[dict[str, Any]]) -> None:
     if rows:
         count = sum(row["sessions"] for row in rows)
-        say.line(f"not judged: {count} sessions in {len(rows)} groups; {rows[0]['why_absent']}")
+        say.line(f"not judged: {plural(count, 'session')} in {plural(len(rows), 'group')}; {rows[0]['why_absent']}")
 
 
 def _print_top(document: dict[str, Any]) -> None:
     for row in document["slow_nodes"]:
-        say.line(f"slow node {row['node']}: {row['shift_pct']:+.1f} % over {row['sessions']} sessions "
+        say.line(f"slow node {row['node']}: {row['shift_pct']:+.1f} % over {_sessions(row)} "
                  f"(q = {row['q_value']:.1g})")
     for row in document["stragglers"]:
         say.line(f"straggler {row['session_id']} process {row['process']}: {row['behind_pct']:+.1f} % behind the "
@@ -537,16 +543,16 @@ def _print_top(document: dict[str, Any]) -> None:
         say.line(_skewed(row))
     for row in document["kernels"]:
         say.line(f"kernel {row['kernel_name']}: {100 * row['share']:.1f} % of kernel time on {row['device'] or 'n/a'}, "
-                 f"{row['total_ns'] / 1e6:.6g} ms, {row['calls']} calls, {row['sessions']} sessions")
+                 f"{row['total_ns'] / 1e6:.6g} ms, {row['calls']} calls, {_sessions(row)}")
     if document["nodes_not_judged"]:
-        say.line(f"not judged: {len(document['nodes_not_judged'])} nodes; "
+        say.line(f"not judged: {plural(len(document['nodes_not_judged']), 'node')}; "
                  f"{document['nodes_not_judged'][0]['why_absent']}")
 
 
 def _print_card(document: dict[str, Any], most: int) -> None:
     counts = document["regressions"]
-    say.line(f"{len(document['listed'])} sessions: {len(counts['worse'])} worse, {len(counts['better'])} better of "
-             f"{counts['judged']} judged by {document['metric']} (false discovery rate {document['fdr']:g})")
+    say.line(f"{plural(len(document['listed']), 'session')}: {len(counts['worse'])} worse, {len(counts['better'])} "
+             f"better of {counts['judged']} judged by {document['metric']} (false discovery rate {document['fdr']:g})")
     for row in document["listed"][:most]:
         say.line(_card_row(row))
     if len(document["listed"]) > most:
