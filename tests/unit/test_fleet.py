@@ -489,7 +489,7 @@ def test_every_verb_has_json_and_its_exit_code(folder: Path, tmp_path: Path) -> 
 
 def test_answers_for_people(compacted: Path) -> None:
     for verb, text, code in (("regressions", "2 worse, 0 better of 60 judged sessions", 3), ("top", "straggler ", 0),
-                             ("status", "60 sessions of 2 models on 1 devices and 4 nodes", 0),
+                             ("status", "60 sessions of 2 models on 1 device and 4 nodes", 0),
                              ("trend", "resnet50 on MI300X", 0), ("heatmap", "of 30 worse", 0)):
         result = run(verb, "--lake", str(compacted))
         assert text in result.stdout

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import duckdb
 import pyarrow as pa
 
-from aaco.core.errors import BadBundle, StorageError
+from aaco.core.errors import BadBundle, StorageError, UsageError
+from aaco.core.labels import LONGEST, NAMES, is_value
 from aaco.fleet import facts, sql
 from aaco.fleet.catalog import Catalog, LakeState, landing_file
 from aaco.fleet.compaction import LakeManifest, read_manifest, read_sums
@@ -35,9 +36,11 @@ JUDGES = "scipy.special"  # all answers need it: 0.15 s of import, in which Duck
 # What each question reduces, and what a map is made of itself.
 REDUCES = {"residuals": "levels", "processes": "process_lags", "kernels": "kernel_sums", "metrics": "metric_names",
            "unmeasured": "unmeasured_sessions", "scaling": "throughputs", "per_ceiling": "throughputs",
-           "device_skews": "device_times", "device_health": "device_health", "descriptions": "descriptions"}
+           "device_skews": "device_times", "device_health": "device_health", "descriptions": "descriptions",
+           "metric_levels": "metric_levels", "label_counts": "label_counts"}
 MADE_OF = {"levels": "measured", **dict.fromkeys(("measured", "process_lags", "unmeasured_sessions", "throughputs",
-                                                  "device_times"), SHARED)}
+                                                  "device_times", "device_health", "descriptions", "label_counts"),
+                                                 SHARED)}
 UNREADABLE = (duckdb.IOException, duckdb.InvalidInputException, duckdb.BinderException, duckdb.ConversionException)
 Answer = TypeVar("Answer")
 
@@ -49,6 +52,17 @@ class FleetFilter:
     model: str | None = None
     device: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, model: str | None, device: str | None, labels: Sequence[str]) -> FleetFilter:
+        """Return the sessions of this model, this device, with these labels, each NAME=VALUE. Raise UsageError for
+        what is no label: it would select nothing."""
+        pairs = tuple((name, text) for name, _, text in (label.partition("=") for label in labels))
+        for (name, text), label in zip(pairs, labels, strict=True):
+            if name not in NAMES or not is_value(text):
+                raise UsageError(f"no label of a session: {label[:80]!r}",
+                                 f"NAME=VALUE, of {', '.join(NAMES)}; one line of at most {LONGEST} letters")
+        return cls(model, device, pairs)
 
     @property
     def terms(self) -> dict[str, str]:
