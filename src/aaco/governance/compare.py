@@ -114,7 +114,7 @@ class Comparison:
     sigma_session is the relative standard deviation of one unit. p_value is two-sided, for no change at all;
     p_tolerance one-sided, for a slowdown of the tolerance or less; p_regression and p_improvement the probabilities
     that the true change lies beyond the tolerance (calibrate.probability). mde80_pct is exact at `level` for these
-    degrees of freedom, mde80_normal_pct METHODS' approximation. history: sessions beside the sides that the spread
+    degrees of freedom, mde80_normal_pct METHODS' approximation. history: sessions besides the sides that the spread
     is known from.
     """
 
