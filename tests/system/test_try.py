@@ -30,13 +30,13 @@ from aaco.runner.registry import BackendEntry
 from aaco.steps import explain
 from aaco.steps.findings.trials import of_ledger
 from aaco.tracelake import documents, layout, store
+from aaco.tracelake.document_schemas.evidence import DuetCost
 from aaco.tracelake.document_schemas.ledger import FirstLook, OutputsChecked, SearchDecided, TurnsMeasured
 from aaco.tracelake.history.history import History, Key, Sample
 from aaco.tracelake.outputs import Output, digest
 from aaco.workflows import keep_choice, try_advice
 from aaco.workflows.duet import compare
 from aaco.workflows.duet.compare import Compared
-from aaco.workflows.duet.costs import ProcessCost
 from benchmarks.try_advice import _models, _searches, killed, live
 from tests import models
 
@@ -108,7 +108,8 @@ class Fake:
     def costs(self, request):
         """Return a second a process; the changed side takes so many times the energy."""
         kinds = ["change"] * request.processes + ["baseline control", "current control"] * request.controls * 2
-        return tuple(ProcessCost(at, kind, 1.0, 10.0 * (self.energy if kind == "current control" else 1))
+        return tuple(DuetCost(process=at, kind=kind, took_s=1.0,
+                              energy_j=10.0 * (self.energy if kind == "current control" else 1))
                      for at, kind in enumerate(kinds))
 
     def search(self, change=FASTER):
