@@ -68,6 +68,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -1957,6 +1958,546 @@ def pictures_as_floats(at: Place) -> list[Side]:
              {"inputs": "on the device"}),
         Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
         Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions had it"}, useless=True, tf32=True),
+    ]
+
+
+class NoiseBlock(nn.Module):
+    """Two convolutions with group norms and a way around them; the time is added between them."""
+
+    def __init__(self, inputs: int, outputs: int, times: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.GroupNorm(8, inputs), nn.GroupNorm(8, outputs)
+        self.conv1, self.conv2 = nn.Conv2d(inputs, outputs, 3, padding=1), nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.time, self.around = nn.Linear(times, outputs), nn.Conv2d(inputs, outputs, 1)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        """Convolve twice and add the input."""
+        y = self.conv1(F.silu(self.norm1(x))) + self.time(time)[:, :, None, None]
+        return self.around(x) + self.conv2(F.silu(self.norm2(y)))
+
+
+class NoiseUNet(nn.Module):
+    """A U-Net of three levels that predicts the noise in a picture; its lowest level attends to a text."""
+
+    def __init__(self, width: int, text_width: int) -> None:
+        super().__init__()
+        times = 4 * width
+        self.time = nn.Sequential(nn.Linear(width, times), nn.SiLU(), nn.Linear(times, times), nn.SiLU())
+        self.stem, self.head = nn.Conv2d(4, width, 3, padding=1), nn.Conv2d(width, 4, 3, padding=1)
+        self.down = nn.ModuleList([NoiseBlock(inputs * width, outputs * width, times)
+                                   for inputs, outputs in ((1, 1), (1, 2), (2, 4))])
+        self.middle = NoiseBlock(4 * width, 4 * width, times)
+        self.up = nn.ModuleList([NoiseBlock(inputs * width, outputs * width, times)
+                                 for inputs, outputs in ((8, 2), (4, 1), (2, 1))])
+        self.asked, self.answered = nn.Linear(4 * width, 4 * width), nn.Linear(4 * width, 4 * width)
+        self.text = nn.Linear(text_width, 8 * width)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """Return the noise; text holds keys and values of each word, as self.text makes them."""
+        time, x = self.time(time), self.stem(x)
+        levels: list[torch.Tensor] = []
+        for level, block in enumerate(self.down):
+            x = block(x if level == 0 else F.avg_pool2d(x, 2), time)
+            levels.append(x)
+        x = self.middle(x + self.attend(x, text), time)
+        for level, block in enumerate(self.up):
+            x = block(torch.cat([x, levels.pop()], 1), time)
+            x = F.interpolate(x, scale_factor=2.0) if level < 2 else x
+        return self.head(F.silu(x))
+
+    def attend(self, x: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """Return what each place of x reads in the text, by four heads."""
+        batch, channels, height, width = x.shape
+
+        def heads(rows: torch.Tensor) -> torch.Tensor:
+            return rows.unflatten(-1, (4, channels // 4)).transpose(1, 2)
+        keys, values = text.chunk(2, -1)
+        read = full_attention(heads(self.asked(x.flatten(2).transpose(1, 2))), heads(keys), heads(values))
+        read = self.answered(read.transpose(1, 2).flatten(2))
+        return read.transpose(1, 2).reshape(batch, channels, height, width)
+
+
+@before("diffusion_sampling")
+def guided_diffusion(at: Place) -> list[Side]:
+    """Four denoising steps of 4 latent pictures; each runs a U-Net with and without the text, TF32 convolutions."""
+    batch, width, side, text_width = at.pick(4, 2), at.pick(128, 8), at.pick(64, 8), at.pick(512, 16)
+
+    def make(dtype: torch.dtype = FP32, layout: torch.memory_format = torch.contiguous_format,
+             at_once: bool = False, text_once: bool = False, wrap: Wrap = as_is) -> Step:
+        model = at.build(NoiseUNet, width, text_width, dtype=dtype).eval().to(memory_format=layout)
+        noise = at.randn(batch, 4, side, side, dtype=dtype).to(memory_format=layout)
+        given, empty = (at.randn(batch, at.pick(77, 3), text_width, dtype=dtype) for _ in range(2))
+        times = at.randn(4, batch, width, dtype=dtype)
+        ready = (model.text(given), model.text(empty)) if text_once else None
+
+        def predict(x: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+            if at_once:
+                with_text, without = model(torch.cat([x, x]), torch.cat([moment, moment]),
+                                           model.text(torch.cat([given, empty]))).chunk(2)
+            else:
+                texts = ready if ready is not None else (model.text(given), model.text(empty))
+                with_text, without = model(x, moment, texts[0]), model(x, moment, texts[1])
+            return without + 3.0 * (with_text - without)
+
+        def step() -> torch.Tensor:
+            x = noise
+            for moment in times:
+                x = x - 0.1 * predict(x, moment)
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "guidance": "two passes"}),
+        Side("passes_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"guidance": "one pass"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("text_projected_once", partial(make, text_once=True), ("less_work",), {"text": "projected once"},
+             useless=True),
+    ]
+
+
+@before("accumulated_training", training=True)
+def accumulated_gradients(at: Place) -> list[Side]:
+    """A causal transformer adds the gradients of 4 micro batches of 4 x 256 rows, bf16 autocast; each loss is read."""
+    micros, rows, length, width = 4, at.pick(4, 2), at.pick(256, 8), at.pick(512, 32)
+
+    def make(parts: int = micros, read: bool = True, inputs: str = "pageable", graph: bool = False) -> Step:
+        model = at.build(Stack, at.pick(6, 2), width, at.pick(8, 2), causal_attention)
+        host = torch.randn(micros * rows, length, width).chunk(parts)
+        if inputs == "pinned":
+            host = tuple(part.pin_memory() for part in host)
+        kept = [part.to(at.device) for part in host] if inputs == "on device" else host
+        targets = at.randn(micros * rows, length, width).chunk(parts)
+
+        def loss_of_part(number: int) -> torch.Tensor:
+            x = kept[number].to(at.device, non_blocking=inputs == "pinned")
+            with at.autocast(True):
+                loss = F.mse_loss(model(x).float(), targets[number]) / parts
+            if read:
+                loss.item()
+            return loss
+
+        def loss_of() -> torch.Tensor:
+            total = torch.zeros((), device=at.device)
+            for number in range(parts - 1):
+                loss = loss_of_part(number)
+                loss.backward()
+                total += loss.detach()
+            return total + loss_of_part(parts - 1)  # whose gradients the step adds to the others
+        return trained(model, adam(model, FOREACH, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "micro_batches": micros, "reads": "each loss"}),
+        Side("losses_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}),
+        Side("one_batch", partial(make, parts=1), ("larger_batch",), {"micro_batches": 1}),
+        Side("to_graph", partial(make, read=False, inputs="on device", graph=True),
+             ("graph", "remove_syncs", "inputs_on_device"), {"reads": "none", "graph": True}, gpu_only=True),
+        Side("pinned_rows", partial(make, inputs="pinned"), ("pinned_copies",), {"inputs": "pinned"}, useless=True,
+             gpu_only=True),
+    ]
+
+
+@before("large_vocabulary_loss", training=True)
+def smoothed_labels(at: Place) -> list[Side]:
+    """Loss and gradients of 2,048 positions over 65,536 words, bf16 products; smoothed labels as a whole matrix."""
+    rows, width, words = at.pick(2048, 8), at.pick(1024, 16), at.pick(65_536, 64)
+
+    def make(how: str = "matrix", dtype: torch.dtype = FP32, compiled: bool = False, wrap: Wrap = as_is) -> Step:
+        head = at.build(nn.Linear, width, words, bias=False, dtype=BF16)
+        hidden, labels = at.randn(rows, width, dtype=BF16).requires_grad_(), at.integers(words, rows)
+
+        def loss_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            if how == "operator":
+                return F.cross_entropy(logits.to(dtype), labels, label_smoothing=0.1)
+            wanted = F.one_hot(labels, words).to(dtype) * 0.9 + 0.1 / words
+            return -(wanted * logits.to(dtype).log_softmax(-1)).sum(-1).float().mean()
+        loss_function = at.compiled(loss_of) if compiled else loss_of
+
+        def step() -> torch.Tensor:
+            head.weight.grad = hidden.grad = None
+            loss = loss_function(head(hidden), labels)
+            loss.backward()
+            return loss.detach()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16, loss fp32", "labels": "a matrix"}),
+        Side("one_operator", partial(make, how="operator"), ("less_work",), {"labels": "numbers"}),
+        Side("loss_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "the loss"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+class Texts(Dataset[torch.Tensor]):
+    """Batches of texts: token numbers as lists, filled up with zeros to one length."""
+
+    def __init__(self, batch: int, longest: int, padded_to: int, words: int, as_lists: bool = True) -> None:
+        chance = random.Random(SEED)
+        lengths = [[chance.randrange(longest // 8, longest) for _ in range(batch)] for _ in range(4)]
+        self.lists = [[[chance.randrange(1, words) for _ in range(length)] for length in row] for row in lengths]
+        self.padded_to, self.as_lists = padded_to, as_lists
+        self.tensors = [[torch.tensor(text) for text in texts] for texts in self.lists]
+
+    def __len__(self) -> int:
+        return 1 << 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        turn = index % len(self.lists)
+        if self.as_lists:
+            texts = self.lists[turn]
+            length = self.padded_to or max(len(text) for text in texts)
+            return torch.tensor([text + [0] * (length - len(text)) for text in texts])
+        padded = torch.zeros(len(self.tensors[turn]), self.padded_to, dtype=torch.long)
+        for row, text in zip(padded, self.tensors[turn], strict=True):
+            row[:len(text)] = text
+        return padded
+
+
+@before("text_classification")
+def collated_texts(at: Place) -> list[Side]:
+    """256 texts, lists of token numbers, are filled up to 512 in Python, copied and classified, fp32: host-bound."""
+    words, width, batch, longest = at.pick(30_000, 50), at.pick(256, 16), at.pick(256, 4), at.pick(160, 16)
+    full_length = at.pick(512, 32)
+
+    def by_turns(texts: Texts) -> Iterator[torch.Tensor]:
+        number = 0
+        while True:
+            yield texts[number]
+            number += 1
+
+    def by_workers(texts: Texts) -> Iterator[torch.Tensor]:
+        yield from DataLoader(texts, batch_size=None, num_workers=at.pick(4, 1))
+
+    def by_thread(texts: Texts) -> Iterator[torch.Tensor]:
+        pool, number = ThreadPoolExecutor(1), 0
+        following = pool.submit(texts.__getitem__, number)
+        while True:
+            number += 1
+            ready, following = following, pool.submit(texts.__getitem__, number)
+            yield ready.result()
+
+    def make(feed: Callable[[Texts], Iterator[torch.Tensor]] = by_turns, padded_to: int = full_length,
+             as_lists: bool = True) -> Step:
+        embedding = at.build(nn.Embedding, words, width)
+        network = nn.Sequential(at.build(nn.Linear, width, width), nn.GELU(), at.build(nn.Linear, width, width))
+        head = at.build(nn.Linear, width, 20)
+        batches = feed(Texts(batch, longest, padded_to, words, as_lists))
+
+        def step() -> torch.Tensor:
+            tokens = next(batches).to(at.device)
+            is_word = (tokens > 0).float()[:, :, None]
+            return head((network(embedding(tokens)) * is_word).sum(1) / is_word.sum(1))
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "texts": "lists", "length": full_length}),
+        Side("kept_as_tensors", partial(make, as_lists=False), ("host_work",), {"texts": "tensors"}),
+        Side("up_to_the_longest", partial(make, padded_to=0), ("less_work",), {"length": "the longest text's"}),
+        Side("loader_workers", partial(make, feed=by_workers), ("prefetching",), {"input": "4 loader processes"}),
+        Side("loader_thread", partial(make, feed=by_thread), ("prefetching",), {"input": "a thread"}, useless=True),
+    ]
+
+
+@before("physics_pairs")
+def pairwise_forces(at: Place) -> list[Side]:
+    """Forces between all pairs of 8,192 bodies, fp32, through tensors of every pair: bound by bandwidth."""
+    bodies = at.pick(8192, 16)
+
+    def make(by_products: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        places, masses = at.randn(bodies, 3, dtype=dtype), at.randn(bodies).abs().to(dtype)
+
+        def step() -> torch.Tensor:
+            if by_products:
+                squares = places.square().sum(-1)
+                apart = (squares[:, None] + squares - 2 * places @ places.T).clamp(min=0)
+                weights = masses * (apart + 0.1) ** -1.5
+                return weights @ places - weights.sum(1, keepdim=True) * places
+            between = places - places[:, None]
+            apart = (between * between).sum(-1)
+            return (between * (masses * (apart + 0.1) ** -1.5)[:, :, None]).sum(1)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "bodies": bodies}, tf32=False),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}, tf32=False),
+        Side("by_products", partial(make, by_products=True), ("less_work",), {"pairs": "matrix products"}, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+@before("word_vectors_training", training=True)
+def word_vectors(at: Place) -> list[Side]:
+    """Word vectors of 500,000 words learn from 8,192 pairs and 5 other words each, fp32; Adam visits every row."""
+    words, width, full = at.pick(500_000, 100), at.pick(128, 8), at.pick(8192, 16)
+
+    def make(batch: int = full, sparse: bool = False, how: Mapping[str, Any] = FOREACH,
+             autocast: bool = False) -> Step:
+        model = nn.ModuleList([at.build(nn.Embedding, words, width, sparse=sparse) for _ in range(2)])
+        seen, near = at.integers(words, batch), at.integers(words, batch, 6)
+        wanted = (torch.arange(6, device=at.device) == 0).float().expand(batch, 6)
+        optimizer = (torch.optim.SparseAdam(model.parameters(), lr=1e-3) if sparse
+                     else torch.optim.Adam(model.parameters(), lr=1e-3, **how))
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                scores = (model[1](near) * model[0](seen)[:, None]).sum(-1) / math.sqrt(width)
+            return F.binary_cross_entropy_with_logits(scores.float(), wanted, reduction="sum")
+        return trained(model, optimizer, loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "gradients": "dense", "optimizer": "Adam"}),
+        Side("sparse_gradients", partial(make, sparse=True), ("less_work",), {"gradients": "sparse"}),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "Adam, fused"}),
+        Side("larger_batch", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",),
+             {"precision": "bf16 autocast, no product"}, useless=True),
+    ]
+
+
+class WindowBlock(nn.Module):
+    """A transformer block that attends within windows of 8 x 8 places, moved by half a window in every second block."""
+
+    def __init__(self, width: int, heads: int, moved: int, fused: bool, bias_once: bool) -> None:
+        super().__init__()
+        self.heads, self.moved, self.fused = heads, moved, fused
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.table = nn.Parameter(torch.randn(15 * 15, heads))
+        rows, columns = torch.arange(64) // 8, torch.arange(64) % 8
+        apart = (rows[:, None] - rows + 7) * 15 + columns[:, None] - columns + 7
+        self.apart = nn.Parameter(apart, requires_grad=False)
+        self.kept = nn.Parameter(self.bias().detach().clone(), requires_grad=False) if bias_once else None
+
+    def bias(self) -> torch.Tensor:
+        """Return what is added to the scores of a window, of shape (heads, 64, 64)."""
+        return self.table[self.apart].permute(2, 0, 1).contiguous()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend within windows, then transform each place; x has the shape (batch, height, width, channels)."""
+        batch, height, width, channels = x.shape
+        y = torch.roll(self.norm1(x), (-self.moved, -self.moved), (1, 2))
+        y = y.view(batch, height // 8, 8, width // 8, 8, channels).transpose(2, 3).reshape(-1, 64, channels)
+        q, k, v = self.qkv(y).view(-1, 64, 3, self.heads, channels // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        bias = self.bias() if self.kept is None else self.kept
+        if self.fused:
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias[None])
+        else:
+            y = (q @ k.transpose(-2, -1) * (channels // self.heads) ** -0.5 + bias).softmax(-1) @ v
+        y = self.out(y.transpose(1, 2).reshape(-1, 64, channels))
+        y = y.view(batch, height // 8, width // 8, 8, 8, channels).transpose(2, 3).reshape(x.shape)
+        x = x + torch.roll(y, (self.moved, self.moved), (1, 2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+@before("window_attention_inference")
+def attention_in_windows(at: Place) -> list[Side]:
+    """Four transformer blocks attend within windows of 8 pictures of 64 x 64 places, fp32 with TF32 off."""
+    batch, side, width, heads = at.pick(8, 1), at.pick(64, 16), at.pick(192, 16), at.pick(6, 2)
+
+    def make(dtype: torch.dtype = FP32, fused: bool = False, bias_once: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(WindowBlock, width, heads, 4 * (number % 2), fused, bias_once, dtype=dtype)
+                  for number in range(at.pick(4, 2))]
+        model = nn.Sequential(*blocks).eval()
+        x = at.randn(batch, side, side, width, dtype=dtype)
+        return wrap(lambda: model(x))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "attention": "written out"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("fused_attention", partial(make, fused=True), ("attention_fusion",), {"attention": "fused"}, tf32=False),
+        Side("bias_kept", partial(make, bias_once=True), ("less_work",), {"bias": "looked up once"}, useless=True,
+             tf32=False),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}, tf32=False),
+    ]
+
+
+@before("int8_weights_decode")
+def weights_of_bytes(at: Place) -> list[Side]:
+    """One row passes 24 layers whose int8 weights become bf16 in each step: bound by passes over the weights."""
+    layers, width = at.pick(24, 3), at.pick(4096, 32)
+
+    def make(how: str = "each step", wrap: Wrap = as_is) -> Step:
+        whole = [at.integers(255, width, width).sub(127).to(torch.int8) for _ in range(layers)]
+        scale = (at.randn(layers, width, 1).abs() * 0.01 / math.sqrt(width)).to(BF16)
+        x = at.randn(1, width, dtype=BF16)
+        wide = [weight.to(BF16) * scale[layer] for layer, weight in enumerate(whole)] if how == "once" else []
+
+        def apply(layer: int, y: torch.Tensor) -> torch.Tensor:
+            if how == "once":
+                return F.linear(y, wide[layer])
+            if how == "scale last":
+                return F.linear(y, whole[layer].to(BF16)) * scale[layer].T
+            return F.linear(y, whole[layer].to(BF16) * scale[layer])
+
+        def step() -> torch.Tensor:
+            y = x
+            for layer in range(layers):
+                y = y + F.silu(apply(layer, y))
+            return y
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "weights": "int8, widened each step"}),
+        Side("widened_once", partial(make, how="once"), ("less_work",), {"weights": "bf16"}),
+        Side("scale_last", partial(make, how="scale last"), ("less_work",), {"scale": "after the product"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+@before("token_sampling")
+def nucleus_sampling(at: Place) -> list[Side]:
+    """The next tokens of 64 texts are drawn from the likeliest words of 131,072, which a whole sort finds, fp32."""
+    width, words, likeliest = at.pick(1024, 16), at.pick(131_072, 64), at.pick(1024, 64)
+
+    def make(texts: int = at.pick(64, 2), top_first: bool = False, read: bool = True, wrap: Wrap = as_is) -> Step:
+        head = at.build(nn.Linear, width, words, bias=False, dtype=BF16)
+        hidden, penalties = at.randn(texts, width, dtype=BF16), at.randn(texts, words) * 0.1
+        luck = -torch.log(-torch.log(torch.rand(texts, words, device=at.device).clamp(1e-6, 1 - 1e-6)))
+
+        def draw() -> torch.Tensor:
+            logits = 14 * head(hidden).float() + penalties
+            total = logits.logsumexp(-1, keepdim=True)
+            ordered = logits.topk(likeliest, -1) if top_first else logits.sort(-1, descending=True)
+            chances = (ordered.values - total).exp()
+            unlikely = chances.cumsum(-1) - chances > 0.9
+            scores = ordered.values.masked_fill(unlikely, float("-inf")) + luck[:, :chances.shape[1]]
+            return ordered.indices.gather(1, scores.argmax(-1, keepdim=True)).float()
+        drawn = wrap(draw)
+
+        def step() -> torch.Tensor:
+            tokens = drawn()
+            if read:
+                tokens.tolist()
+            return tokens
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16 product, fp32", "texts": 64, "order": "all words"}),
+        Side("top_words_first", partial(make, top_first=True), ("less_work",), {"order": f"{likeliest} words"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("larger_batch", partial(make, texts=at.pick(256, 8)), ("larger_batch",), {"texts": 256}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tokens_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("distillation_training", training=True)
+def distilled_pictures(at: Place) -> list[Side]:
+    """A small network learns what a larger one answers on 64 pictures, TF32 convolutions; gradients reach both."""
+    batch, side = at.pick(64, 4), at.pick(64, 16)
+
+    def make(teaching: str = "with gradients", autocast: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        teacher, student = at.build(ResNet, at.pick(64, 8)).eval(), at.build(ResNet, at.pick(16, 4))
+        pictures = at.randn(batch, 3, side, side)
+
+        def teach() -> torch.Tensor:
+            with torch.set_grad_enabled(teaching == "with gradients"):
+                return teacher(pictures).float()
+        kept = teach() if teaching == "kept" else None
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                wanted = teach() if kept is None else kept
+                learned = student(pictures).float()
+            return F.mse_loss(learned, wanted)
+        return trained(student, adam(student, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "teacher": "with gradients"}),
+        Side("teacher_without_gradients", partial(make, teaching="without"), ("less_work",),
+             {"teacher": "without gradients"}),
+        Side("answers_kept", partial(make, teaching="kept"), ("less_work",), {"teacher": "asked once"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("video_forecast")
+def recurrent_convolutions(at: Place) -> list[Side]:
+    """Two layers of a convolution LSTM read 16 frames of 8 videos, 64 x 64, one by one, TF32 convolutions."""
+    frames, batch, width, side = at.pick(16, 3), at.pick(8, 2), at.pick(64, 4), at.pick(64, 8)
+
+    def advance(mixed: torch.Tensor, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        written, kept, shown, new = mixed.chunk(4, 1)
+        memory = torch.sigmoid(kept) * memory + torch.sigmoid(written) * torch.tanh(new)
+        return torch.sigmoid(shown) * torch.tanh(memory), memory
+
+    def make(inputs_at_once: bool = False, dtype: torch.dtype = FP32, compiled: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        layers = [at.build(nn.Conv2d, 2 * width, 4 * width, 3, padding=1, dtype=dtype) for _ in range(2)]
+        video = at.randn(frames, batch, width, side, side, dtype=dtype)
+        move = at.compiled(advance) if compiled else advance
+        halves = [layer.weight.detach().split(width, 1) for layer in layers]
+        halves = [(of_input.contiguous(), of_state.contiguous()) for of_input, of_state in halves]
+
+        def run_layer(number: int, x: torch.Tensor) -> torch.Tensor:
+            state = memory = torch.zeros_like(x[0])
+            layer, (of_input, of_state), states = layers[number], halves[number], []
+            if inputs_at_once:
+                read = F.conv2d(x.flatten(0, 1), of_input, layer.bias, padding=1).unflatten(0, (frames, batch))
+            for frame in range(frames):
+                if inputs_at_once:
+                    mixed = read[frame] + F.conv2d(state, of_state, padding=1)
+                else:
+                    mixed = layer(torch.cat([x[frame], state], 1))
+                state, memory = move(mixed, memory)
+                states.append(state)
+            return torch.stack(states)
+        return wrap(lambda: run_layer(1, run_layer(0, video))[-1])
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "frames": "one by one"}),
+        Side("inputs_at_once", partial(make, inputs_at_once=True), ("loop_to_batched_op",), {"inputs": "at once"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "what follows a convolution"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+@before("price_paths")
+def price_paths(at: Place) -> list[Side]:
+    """Prices with changing variance follow 4 million paths for 24 time steps, fp64: bound by bandwidth."""
+    paths, times, hour = at.pick(4_000_000, 64), at.pick(24, 4), 0.01
+
+    def make(dtype: torch.dtype = torch.float64, shared: bool = False, compiled: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        luck = torch.randn(times, 2, paths, device=at.device, dtype=torch.float32).to(dtype)
+
+        def advance(price: torch.Tensor, variance: torch.Tensor, first: torch.Tensor,
+                    second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            both = -0.7 * first + math.sqrt(1 - 0.7 ** 2) * second
+            if shared:
+                bounded = variance.clamp(min=0)
+                spread = (bounded * hour).sqrt()
+                return (price - 0.5 * bounded * hour + spread * first,
+                        variance + 1.5 * (0.04 - bounded) * hour + 0.3 * spread * both)
+            moved = price - 0.5 * variance.clamp(min=0) * hour + (variance.clamp(min=0) * hour).sqrt() * first
+            return moved, (variance + 1.5 * (0.04 - variance.clamp(min=0)) * hour
+                           + 0.3 * (variance.clamp(min=0) * hour).sqrt() * both)
+        move = at.compiled(advance) if compiled else advance
+
+        def step() -> torch.Tensor:
+            price = torch.zeros(paths, device=at.device, dtype=dtype)
+            variance = torch.full_like(price, 0.04)
+            for first, second in luck:
+                price, variance = move(price, variance, first, second)
+            return (price.exp() - 1).clamp(min=0)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp64", "paths": paths}),
+        Side("to_fp32", partial(make, dtype=FP32), ("narrower_types",), {"precision": "fp32"}),
+        Side("shared_terms", partial(make, shared=True), ("less_work",), {"terms": "computed once"}),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "one time step"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
     ]
 
 
