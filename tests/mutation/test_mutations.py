@@ -450,6 +450,8 @@ MUTATIONS = [
     ("analytics/quality/energy.py", " or joules[-1] == joules[0]:\n        raise Absent(\"the energy counter of the",
      ":\n        raise Absent(\"the energy counter of the",
      "tests/unit/test_llm_energy.py::test_a_counter_that_cannot_carry_an_energy_is_absent"),
+    ("workflows/server_trace.py", "if registry.recognise(path)] or paths", "] or paths",
+     "tests/system/test_llm_server_traces.py::test_a_slow_token_has_the_cause_that_was_planted"),
     *(("report/sections/findings/endpoint.py", old, new,
        "tests/unit/test_llm_summary.py::test_failures_are_counted_and_in_no_latency")
       for old, new in (("{_first_failure(endpoint)}", ""), (" and not endpoint.ok:", " and False:"))),
