@@ -12,7 +12,7 @@ from aaco.collectors.gpu import device_samples, energy_counters
 from aaco.collectors.gpu.device_sampler import DeviceSampler
 from aaco.collectors.gpu.energy_counters import POWERCAP
 from aaco.collectors.recording import RecordFormat
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, or_why
 
 SOURCE = "rapl"
 KIND = "package_energy"
@@ -21,11 +21,7 @@ FORMAT = RecordFormat("package sampler", "aaco llm --telemetry", b"AACORAPL", 1,
 
 def why_not() -> str | None:
     """Return why the counters cannot be read; None if they can."""
-    try:
-        energy_counters.of_packages()
-    except Absent as reason:
-        return str(reason)
-    return None
+    return or_why(energy_counters.of_packages)[1] or None
 
 
 class PackageSampler(DeviceSampler):
