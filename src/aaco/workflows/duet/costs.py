@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from aaco.collectors.gpu import energy_counters
-from aaco.collectors.gpu.energy_counters import EnergyCounter
+from aaco.collectors.host import rapl
+from aaco.collectors.host.rapl import EnergyCounter
 from aaco.core.readings import Absent
 from aaco.runner.duet import ModelSide
 from aaco.runner.job import ON_CUDA
@@ -58,7 +59,7 @@ class Meter:
 def _counter(both: Sequence[PreparedSide]) -> EnergyCounter:
     """Return the counter of the hardware that works for both sides. Raise Absent."""
     if all(side.on_host for side in both):
-        return energy_counters.of_packages()
+        return rapl.of_packages()
     numbers = {_device(side) for side in both}
     if None in numbers or len(numbers) > 1:
         raise Absent("the sides run on other devices than one of NVIDIA's")
