@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -79,12 +79,14 @@ class FleetFilter:
 
 @dataclass(frozen=True)
 class Shard:
-    """Files of a lake, with all that a map over them depends on. files: by path, how many sessions each holds.
+    """Files of a lake, with all that a map over them depends on: by path, how many sessions each holds.
 
+    files: of all facts but kernels. with_kernels: of the same sessions, with kernels, which one map needs.
     sums: the digest of the sums of kernels that hold for the files of `summed`, and maybe for others; None: of no file.
     """
 
     files: Mapping[str, int]
+    with_kernels: Mapping[str, int]
     retired: Sequence[str]
     choice: FleetFilter
     metric: str
@@ -171,7 +173,7 @@ class LocalEngine:
                 connection.execute(f"CREATE TEMP TABLE retired AS {sql.column('session_id', shard.retired)}")
                 connection.execute(f"SET VARIABLE metric = {sql.quoted(shard.metric)}")
                 connection.execute(f"SET VARIABLE before = {sql.quoted(facts.BEFORE)}")
-                _open(connection, lake, shard, "facts")
+                _open(connection, lake, shard, shard.files, "facts")
                 yield LocalMaps(connection, lake, shard)
         except (OSError, pa.ArrowException, *UNREADABLE) as error:
             raise lake.failure(error) from error
@@ -217,22 +219,28 @@ def shard_of(state: LakeState, manifest: LakeManifest, choice: FleetFilter, metr
     match, and none is retired."""
     matching = [file for file in manifest.files
                 if all(getattr(file, name) == value for name, value in choice.terms.items())]
-    held = {file.path: file.rows for file in matching} | {landing_file(sha256): 1 for _, sha256 in state.pending}
+    matching_months = {file.month for file in matching}
+    months = {file.month: file for file in manifest.months if file.month in matching_months}
+    landing = {landing_file(sha256): 1 for _, sha256 in state.pending}
     sums = None if state.retired or choice.labels else manifest.sums
-    return Shard(held, sorted(state.retired), choice, metric, sums,
-                 frozenset(file.path for file in matching if file.summed and sums))
+    return Shard(
+        {file.path: file.rows for file in months.values()}
+        | {file.path: file.rows for file in matching if file.month not in months} | landing,
+        {file.path: file.rows for file in matching} | landing, sorted(state.retired), choice, metric, sums,
+        frozenset(file.path for file in matching if file.summed and sums))
 
 
-def _open(connection: Any, lake: Store, shard: Shard, view: str) -> None:
-    """Make a view of the sessions that a shard asks for. Raise BadBundle where a file is missing rows, or is newer."""
-    direct = lake.direct(list(shard.files))
+def _open(connection: Any, lake: Store, shard: Shard, files: Mapping[str, int], view: str) -> None:
+    """Make a view of the sessions of these files that a shard asks for. Raise BadBundle where a file is missing rows,
+    or is newer."""
+    direct = lake.direct(list(files))
     if direct:
         rows = _open_direct(connection, direct, f"all_{view}")
     else:
-        dataset = lake.dataset(list(shard.files), facts.FACTS.schema)
+        dataset = lake.dataset(list(files), facts.FACTS.schema)
         connection.register(f"all_{view}", dataset)
         rows = sum(each(_rows, dataset.get_fragments()))
-    expected = sum(shard.files.values())
+    expected = sum(files.values())
     if rows != expected:
         raise BadBundle(f"{lake.name}: {rows:,} sessions in files that were written with {expected:,}", FIX)
     connection.execute(f"CREATE VIEW {view} AS SELECT * FROM all_{view} WHERE session_id NOT IN "
@@ -242,19 +250,16 @@ def _open(connection: Any, lake: Store, shard: Shard, view: str) -> None:
 def _open_sums(connection: Any, lake: Store, shard: Shard) -> None:
     """Make the sums of the shard's files the view `sums`, and the sessions of files without sums the view `unsummed`.
     Raise AacoError."""
-    summed = sorted(shard.summed.intersection(shard.files))
-    if not summed:
-        connection.register("sums", read_sums(lake, None))
-        connection.execute("CREATE VIEW unsummed AS SELECT * FROM facts")
-        return
-    connection.register("all_sums", read_sums(lake, shard.sums))
+    summed = sorted(shard.summed.intersection(shard.with_kernels))
+    connection.register("all_sums", read_sums(lake, shard.sums if summed else None))
     connection.execute(f"CREATE TEMP TABLE summed AS {sql.column('file', summed)}")
     connection.execute("CREATE VIEW sums AS SELECT * FROM all_sums WHERE file IN (SELECT file FROM summed)")
-    unsummed = {path: rows for path, rows in shard.files.items() if path not in shard.summed}
+    unsummed = {path: rows for path, rows in shard.with_kernels.items() if path not in shard.summed}
     if unsummed:
-        _open(connection, lake, replace(shard, files=unsummed), "unsummed")
+        _open(connection, lake, shard, unsummed, "unsummed")
     else:
-        connection.execute("CREATE VIEW unsummed AS SELECT * FROM facts WHERE false")
+        connection.register("nothing_unsummed", facts.FACTS.schema.empty_table())
+        connection.execute("CREATE VIEW unsummed AS SELECT * FROM nothing_unsummed")
 
 
 def _open_direct(connection: Any, paths: Sequence[str], view: str) -> int:

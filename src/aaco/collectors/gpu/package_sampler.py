@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from aaco.collectors.gpu import device_samples, energy_counters
+from aaco.collectors.gpu import device_samples
 from aaco.collectors.gpu.device_sampler import DeviceSampler
-from aaco.collectors.gpu.energy_counters import POWERCAP
+from aaco.collectors.host import rapl
+from aaco.collectors.host.rapl import POWERCAP
 from aaco.collectors.recording import RecordFormat
 from aaco.core.readings import Absent
 
@@ -22,7 +23,7 @@ FORMAT = RecordFormat("package sampler", "aaco llm --telemetry", b"AACORAPL", 1,
 def why_not() -> str | None:
     """Return why the counters cannot be read; None if they can."""
     try:
-        energy_counters.of_packages()
+        rapl.of_packages()
     except Absent as reason:
         return str(reason)
     return None
@@ -33,7 +34,7 @@ class PackageSampler(DeviceSampler):
 
     def __init__(self, period_s: float = 0.1, *, raw: Path, root: Path = POWERCAP) -> None:
         super().__init__(SOURCE, FORMAT, period_s, raw)
-        self._counter = energy_counters.of_packages(root)
+        self._counter = rapl.of_packages(root)
         self._reading, self._joules = self._counter.read(), 0.0
 
     def rows(self) -> Sequence[tuple[int, ...]]:
