@@ -450,6 +450,9 @@ MUTATIONS = [
     ("analytics/quality/energy.py", " or joules[-1] == joules[0]:\n        raise Absent(\"the energy counter of the",
      ":\n        raise Absent(\"the energy counter of the",
      "tests/unit/test_llm_energy.py::test_a_counter_that_cannot_carry_an_energy_is_absent"),
+    *(("report/sections/findings/endpoint.py", old, new,
+       "tests/unit/test_llm_summary.py::test_failures_are_counted_and_in_no_latency")
+      for old, new in (("{_first_failure(endpoint)}", ""), (" and not endpoint.ok:", " and False:"))),
     ("analytics/llm/load_sweep.py", "self.why_absent, self.low, self.high)", "self.why_absent)",
      "tests/unit/test_llm_load_sweep.py::test_a_table_says_what_tokens_cost_and_why_it_does_not"),
     ("report/sections/findings/load_sweep.py", " and figure.name not in ENERGY", "",
