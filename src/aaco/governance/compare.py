@@ -22,7 +22,7 @@ from aaco.analytics.quality import sentinel
 from aaco.core import inputs, statistics
 from aaco.core.arrays import Reals
 from aaco.core.errors import UsageError, first_problem
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, or_why
 from aaco.governance import change
 from aaco.governance.calibrate import probability
 from aaco.governance.spread import ALONE, Sessions, Spread, estimate, in_pairs
@@ -325,10 +325,7 @@ def _spelled(value: object) -> str:
 def _profile(kernels: pa.Table | None, why: str) -> tuple[Profile | None, str]:
     if kernels is None:
         return None, why
-    try:
-        return change.profile_of(kernels), ""
-    except Absent as reason:
-        return None, str(reason)
+    return or_why(lambda: change.profile_of(kernels))
 
 
 def _latencies(inference_iters: pa.Table) -> list[Reals]:

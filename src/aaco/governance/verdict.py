@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from aaco.core import notebook
 from aaco.core.documents import document
 from aaco.core.errors import Exit
-from aaco.core.readings import Absent
+from aaco.core.readings import or_why
 from aaco.governance.advice import phrase, recommend
 from aaco.governance.change import Change, Part, attribute
 from aaco.governance.compare import DETECTABLE, ESTIMATOR, Comparison, EnvironmentDifference, Side
@@ -195,7 +195,7 @@ def judge(baseline: Side, current: Side, judged: Judged, differences: Sequence[E
     next.
     """
     metric, comparison = judged.metric, judged.headline
-    change, why_no_change = _change(baseline, current)
+    change, why_no_change = or_why(lambda: attribute(baseline.profile(), current.profile()))
     cause, why_no_cause = _cause(comparison, change, why_no_change)
     evidence, why_no_evidence = _evidence(change, why_no_change)
     reasons = why_no_evidence | dict.fromkeys(FIGURES, comparison.why_no_interval or comparison.why)
@@ -288,13 +288,6 @@ def with_reasons(verdict: RegressionVerdict, reasons: Mapping[str, str], otherwi
     keys = [name for name in known if name.startswith("evidence.")]
     found = {name: known.get(name) or otherwise for name in (*empty, *keys) if name != "confidence"}
     return verdict.model_copy(update={"why_absent": {name: why for name, why in found.items() if why}})
-
-
-def _change(baseline: Side, current: Side) -> tuple[Change | None, str]:
-    try:
-        return attribute(baseline.profile(), current.profile()), ""
-    except Absent as reason:
-        return None, str(reason)
 
 
 def _cause(comparison: Comparison, change: Change | None, why_no_change: str) -> tuple[Part | None, str]:

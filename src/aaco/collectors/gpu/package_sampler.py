@@ -13,7 +13,7 @@ from aaco.collectors.gpu.device_sampler import DeviceSampler
 from aaco.collectors.host import rapl
 from aaco.collectors.host.rapl import POWERCAP
 from aaco.collectors.recording import RecordFormat
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, or_why
 
 SOURCE = "rapl"
 KIND = "package_energy"
@@ -22,11 +22,7 @@ FORMAT = RecordFormat("package sampler", "aaco llm --telemetry", b"AACORAPL", 1,
 
 def why_not() -> str | None:
     """Return why the counters cannot be read; None if they can."""
-    try:
-        rapl.of_packages()
-    except Absent as reason:
-        return str(reason)
-    return None
+    return or_why(rapl.of_packages)[1] or None
 
 
 class PackageSampler(DeviceSampler):

@@ -14,6 +14,7 @@ from aaco.dashboard.pages import look
 from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site
 from aaco.dashboard.paths import without_folders
+from aaco.report import format
 from aaco.report.renderers import fleet_page
 from aaco.report.sections import fleet as sections
 
@@ -33,7 +34,7 @@ def router(site: Site) -> APIRouter:
             return look.render("fleet.html", here="fleet", asked=asked, held=None, body="")
         links = {entry.session_id: look.address(f"/sessions/{entry.session_id}") for entry in site.index.entries()}
         labels = [sections.label(row) for row in document["labels"]["labels"]]
-        links |= {pair: look.address("/fleet", label=pair) for pair in labels}
+        links |= {format.cut(pair, sections.LABEL): look.address("/fleet", label=pair) for pair in labels}
         body = Markup(without_folders(fleet_page.body(document, links, "wide")))
         return look.render("fleet.html", here="fleet", asked=asked, held=document["status"], labels=labels, body=body)
 

@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from aaco.core.host import Host, ask, known, number, text
-from aaco.core.readings import Absent
+from aaco.core.host import Host, ask, number, text
+from aaco.core.readings import Absent, known
 from aaco.laboratory.knobs.knob import FileKnob, Knob, NotHere, Want, write_text
 
 LEVEL, CLOCKS, MEMORY = "power_dpm_force_performance_level", "pp_dpm_sclk", "pp_dpm_mclk"

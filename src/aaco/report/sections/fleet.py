@@ -10,6 +10,7 @@ from aaco.report import format
 from aaco.report.rows import Row
 
 MOST_ROWS = 100  # of a table on the page
+LABEL = 64  # letters of a label that the page shows
 Document = Mapping[str, Any]
 WHERE = ("Model", "Device", "Backend", "Node")
 
@@ -159,7 +160,7 @@ def _label_counts(asked: Document) -> FleetTable:
     lead = f"{format.plural(asked['found'], 'label')} of schedulers"
     lead += f"; the {len(rows):,} of most sessions are shown." if asked["found"] > len(rows) else "."
     return FleetTable("labels", "Labels", lead + _unknown(asked["absent"]), ("Label", "Sessions"), [
-        (Cell(label(row)), Cell(f"{row['sessions']:,}")) for row in rows], frozenset({"Sessions"}))
+        (Cell(format.cut(label(row), LABEL)), Cell(f"{row['sessions']:,}")) for row in rows], frozenset({"Sessions"}))
 
 
 def label(row: Document) -> str:
