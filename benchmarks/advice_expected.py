@@ -44,12 +44,12 @@ from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core.advice import FactValues
 from aaco.core.config import Settings, resolve
 from aaco.core.readings import Absent, Reading
-from aaco.core.statistics import exact_share
 from aaco.steps import readings
 from aaco.steps.findings import step_work
 from aaco.tracelake import documents, layout
 from benchmarks.advice import HOLDS, meant
 from benchmarks.claims import Claim
+from benchmarks.intervals import exact_share
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "src/aaco/analytics/advice/residuals.json"

@@ -40,12 +40,12 @@ from aaco.analytics.truth.finding import Records
 from aaco.core import tables
 from aaco.core.config import resolve
 from aaco.core.documents import encode
-from aaco.core.statistics import exact_share
 from aaco.profiler.capture import CaptureFacts, members
 from aaco.profiler.formats import registry
 from aaco.steps.findings import truth as findings
 from aaco.tracelake.document_schemas.answers import TraceCheck
 from aaco.tracelake.ingest.calltree import NONE, Calls, Forest
+from benchmarks.intervals import exact_share
 
 Events = list[dict[str, Any]]
 Damage = Callable[[Events, random.Random], Events | None]

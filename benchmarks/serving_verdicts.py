@@ -17,8 +17,8 @@ from typing import Any
 
 from aaco import pipeline
 from aaco.core.config import resolve
-from aaco.core.statistics import exact_share
 from benchmarks.diagnosis.advice import CHECKS, RawCapture
+from benchmarks.intervals import exact_share
 
 FILES = ("serving/*.trace.json.gz", "kineto/inference_*.json.gz")
 OWN = (Path(__file__).parents[1] / "tests" / "captures", "torch_serving_*/**/*.trace.json.gz")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -25,11 +26,17 @@ settings.load_profile("shared machine")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test cuts the power. A session is some fifty files, and to wait for the disk after each takes as long as the rest.
 os.fsync = lambda descriptor: None
+gc.set_threshold(50_000)  # as aaco does
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regold", action="store_true", help="write the golden files anew instead of comparing")
+
+
+def pytest_collection_finish() -> None:
+    """What lives to the end, modules and tests, is not looked through for garbage again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

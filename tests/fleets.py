@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from aaco.fleet import compaction
+from aaco.fleet.catalog import Catalog
+from aaco.fleet.store import FolderStore
 from benchmarks.fleet._bundles import FleetPlan, write
 
 KEPT = "TESTS_KEPT_FLEETS"  # a folder where programs that run one test each keep what they made for the next
@@ -30,3 +33,10 @@ def bundles_of(plan: FleetPlan) -> Any:
         return shutil.copytree(kept, path)
 
     return folder
+
+
+def manifest_of(lake: Path) -> compaction.LakeManifest:
+    """Return the present list of a lake's compacted files."""
+    store = FolderStore(lake)
+    with Catalog.open(store) as catalog:
+        return compaction.read_manifest(store, catalog.state().manifest)

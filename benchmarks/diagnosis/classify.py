@@ -25,9 +25,9 @@ from aaco.analytics.bottleneck import calibration
 from aaco.analytics.bottleneck.calibration import Thresholds
 from aaco.analytics.bottleneck.confidence import ReliabilityBin, margin, probability
 from aaco.analytics.diagnosis import UNKNOWN, diagnose
-from aaco.core.statistics import exact_share
 from benchmarks.claims import Claim
 from benchmarks.diagnosis.recordings import OTHER_KERNELS, Recording, recordings
+from benchmarks.intervals import exact_share
 
 GRIDS = {"host_pct": range(20, 65, 5), "transfer_pct": range(25, 65, 5)}
 PAIR = ("device_pct", range(40, 85, 5)), ("majority_pct", range(50, 85, 5))

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from aaco import pipeline
 from aaco.core.config import resolve
-from aaco.core.statistics import wilson
 from aaco.tracelake import layout
 from benchmarks.claims import Claim
 from benchmarks.diagnosis.recordings import OWN
+from benchmarks.intervals import wilson
 
 CLASS = {"compute_bound": "compute_throughput", "memory_bound": "memory_bandwidth",
          "memory_latency_bound": "memory_latency", "launch_bound": "tiny"}

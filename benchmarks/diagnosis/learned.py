@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from aaco.core.statistics import wilson
 from benchmarks.claims import Claim
 from benchmarks.diagnosis.classify import trusted
 from benchmarks.diagnosis.recordings import Recording, recordings
+from benchmarks.intervals import wilson
 
 FEATURES = ("compute_limited_pct", "memory_limited_pct", "memory_latency_limited_pct", "transfer_limited_pct",
             "launch_tax_pct", "host_pause_pct", "sync_limited_pct", "microkernel_time_pct", "allocation_call_pct")

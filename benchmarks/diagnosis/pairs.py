@@ -81,8 +81,8 @@ def _span(path: Path) -> int:
 
 def _shares(change: TraceChange) -> tuple[float, float, int]:
     """Of both sides' kernel time: percent of no known family, percent in parts of one side only; and the parts."""
-    parts = [(part, part.change.ns_before + part.change.ns_after) for part in change.purposes]
+    parts = [(part, part.ns_before + part.ns_after) for part in change.purposes]
     whole = sum(ns for _, ns in parts)
     unnamed = sum(ns for part, ns in parts if part.family == "unknown")
-    apart = sum(ns for part, ns in parts if not (part.change.count_before and part.change.count_after))
+    apart = sum(ns for part, ns in parts if not (part.count_before and part.count_after))
     return 100 * unnamed / whole, 100 * apart / whole, len(parts)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from aaco.analytics.root_cause.causes import SOUND, UNKNOWN
 from aaco.analytics.root_cause.likelihood import Likelihoods
 from aaco.analytics.root_cause.symptoms import SYMPTOMS
-from aaco.core.statistics import wilson
 from benchmarks.faults.learn import Run, learn
+from benchmarks.intervals import wilson
 
 FOLDS, BINS, RESAMPLES = 4, 10, 1000
 Reals = NDArray[np.float64]

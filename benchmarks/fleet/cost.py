@@ -20,7 +20,7 @@ from benchmarks.fleet._bundles import FleetPlan, write
 
 SESSIONS = 10_000
 QUICK = {"SESSIONS": 300}
-VERBS = ("status", "regressions", "top", "trend", "heatmap", "report")
+VERBS = ("status", "regressions", "top", "trend", "heatmap", "health", "sla", "report")
 MOST_BUNDLE = 200_000  # bytes
 # A child has at least the memory of the process that it is forked from: this one is small.
 MEASURE = ("import os, subprocess, sys, time; begin = time.monotonic(); "

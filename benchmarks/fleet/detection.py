@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.core.arrays import Reals
-from aaco.core.statistics import exact_share
 from aaco.fleet import answers
 from aaco.fleet.compaction import compact
 from aaco.fleet.ingest import bundles, ingest
 from aaco.governance import fleet
 from benchmarks.claims import Claim
 from benchmarks.fleet._bundles import SESSION_SD, FleetPlan, sessions, write
+from benchmarks.intervals import exact_share
 
 SESSIONS, FLEETS, CLEAN, SERIES = 1000, 5, 1000, 200
 QUICK = {"SESSIONS": 300, "FLEETS": 1, "CLEAN": 100, "SERIES": 20}

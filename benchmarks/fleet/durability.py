@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from aaco.fleet.compaction import DATA, compact
+from aaco.fleet.compaction import DATA, MONTHS, compact
 from aaco.fleet.ingest import bundles, ingest
 from benchmarks.claims import Claim
 from benchmarks.fleet._bundles import FleetPlan, write
@@ -42,8 +42,9 @@ def claims(captures: Path) -> Iterator[Claim]:
 
 
 def data(lake: Path) -> dict[str, bytes]:
-    """Return the compacted files of a lake."""
-    return {path.relative_to(lake).as_posix(): path.read_bytes() for path in (lake / DATA).rglob("*.parquet")}
+    """Return the compacted files of a lake, and those of its months."""
+    return {path.relative_to(lake).as_posix(): path.read_bytes()
+            for folder in (DATA, MONTHS) for path in (lake / folder).rglob("*.parquet")}
 
 
 def _started(lake: Path, sources: Path, kill_after_s: float | None) -> float:

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-from aaco.core.statistics import wilson
 from aaco.governance import calibrate
 from aaco.governance.spread import estimate
 from benchmarks.claims import Claim
 from benchmarks.governance import _sides
 from benchmarks.governance._sides import Draw, Reals, Rng
+from benchmarks.intervals import wilson
 
 TRIALS, SEED, TOLERANCE_PCT = 3000, 44, 5.0
 BINS = 10

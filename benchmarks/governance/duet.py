@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco.core.statistics import wilson
 from aaco.governance.interleaved import duet
 from aaco.governance.interleaved.duet import Look, Unit
 from benchmarks.claims import Claim
+from benchmarks.intervals import wilson
 
 Reals = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Reals]  # that many processes' log ratios, later over earlier created

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from aaco.core.statistics import wilson
 from aaco.governance.compare import judge
 from aaco.governance.spread import in_pairs
 from benchmarks.claims import Claim
 from benchmarks.governance import _sides
 from benchmarks.governance._sides import Draw, Rng
+from benchmarks.intervals import wilson
 
 TRIALS, SEED, ALPHA = 3000, 41, 0.05
 BAR = "3-7 %, upper < 8 %"

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.core.readings import Absent
-from aaco.core.statistics import wilson
 from aaco.governance.changepoints import forecast, hints
 from aaco.governance.changepoints.hints import Hint
 from benchmarks.claims import Claim
+from benchmarks.intervals import wilson
 
 Reals = NDArray[np.float64]
 SEED, TRIALS, RUNS = 12, 1000, 1000

@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.core.config import Analysis
-from aaco.core.statistics import wilson
 from aaco.governance import gate, metrics, verdict
 from aaco.governance.compare import Side
 from aaco.governance.gate import Measured, Measurement
 from aaco.governance.suite import Benchmark, Suite
 from aaco.tracelake.history.replicates import ProcessSample, Replicate
 from benchmarks.claims import Claim
+from benchmarks.intervals import wilson
 
 BENCHMARKS, RUNS, EACH, ITERATIONS, SEED = 50, 100, 5, 120, 71
 DAY = date(2026, 1, 1)

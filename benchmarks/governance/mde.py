@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from aaco.core.statistics import wilson
 from benchmarks.claims import Claim
 from benchmarks.governance import _sides
 from benchmarks.governance._sides import Draw
+from benchmarks.intervals import wilson
 
 TRIALS, SEED = 2000, 43
 

@@ -9,10 +9,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from aaco.core.statistics import wilson
 from benchmarks.claims import Claim
 from benchmarks.governance import _sides
 from benchmarks.governance._sides import EACH, Draw, Reals
+from benchmarks.intervals import wilson
 
 TRIALS, SEED, LEVEL = 2000, 42, 0.95
 WITHIN = 0.05

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from aaco.core.config import Analysis
-from aaco.core.statistics import wilson
 from aaco.governance.multiplicity import benjamini_hochberg
 from benchmarks.claims import Claim
 from benchmarks.governance import _sides
 from benchmarks.governance._sides import Draw
+from benchmarks.intervals import wilson
 
 METRICS, RUNS, MORE, SEED = 50, 100, 1000, 45
 SLOWDOWN_PCT = 15.0

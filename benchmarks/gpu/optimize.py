@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from aaco.core.statistics import exact_share
 from aaco.optimize.kernels import acceptance
 from aaco.optimize.kernels.equivalence import Trials
 from aaco.optimize.kernels.search import PAIRS, KernelDecision, baseline_of
@@ -31,6 +30,7 @@ from benchmarks.gpu._planted_edits import PlantedEdit
 from benchmarks.gpu._replays import say
 from benchmarks.gpu._turns import LOCK
 from benchmarks.gpu._wrong_variants import PLANTED, SHAPES, WrongVariant, of_device, of_shape, of_text
+from benchmarks.intervals import exact_share
 
 ROOT = Path(__file__).parents[2]
 NAMES = tuple(CASES)
@@ -188,12 +188,13 @@ def _planted(cases: dict[str, Case]) -> Iterator[Claim]:
 
 def _planted_texts(_: dict[str, Case]) -> Iterator[Claim]:
     """Wrong variants that their text gives away: each refused by the source model, without a device."""
-    from aaco.optimize.kernels.edit_proof import check_edit
+    from aaco.optimize.kernels.edit_proof import check_edited
+    from aaco.optimize.kernels.source import find_kernel
 
     reasons = []
     for variant in (variant for kernel in PLANTED for variant in of_text(kernel)):
         try:
-            check_edit(variant.kernel.text.encode(), variant.text, variant.kernel.name)
+            check_edited(find_kernel(variant.kernel.text.encode(), variant.kernel.name), variant.text)
             reasons.append((variant, "PASSED"))
         except Refused as refused:
             reasons.append((variant, refused.reason))

@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 
 from aaco.core.candidate import Candidate
-from aaco.core.statistics import exact_share
 from aaco.optimize.search import Search
 from benchmarks.claims import Claim
+from benchmarks.intervals import exact_share
 from benchmarks.try_advice import _models, _searches
 from benchmarks.try_advice._searches import Planted, Subject
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from aaco.core.statistics import exact_share
 from benchmarks.claims import Claim
+from benchmarks.intervals import exact_share
 from benchmarks.try_advice import _disturbances, _models, _searches
 from benchmarks.try_advice._disturbances import Crashes
 from benchmarks.try_advice._searches import Ended, Planted, Subject

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco.core.statistics import exact_share
 from aaco.optimize.search import Search
 from benchmarks.claims import Claim
+from benchmarks.intervals import exact_share
 from benchmarks.try_advice import _resampled
 from benchmarks.try_advice._resampled import Measurements
 

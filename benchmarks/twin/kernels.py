@@ -28,11 +28,11 @@ from aaco.analytics.what_if.roofs import MachineRoofs
 from aaco.analytics.what_if.work import Amount, ModelNode
 from aaco.core.config import resolve
 from aaco.core.readings import Absent
-from aaco.core.statistics import wilson
 from aaco.core.tables import OPERATORS
 from aaco.profiler.formats.onnxruntime.ort import DTYPES
 from aaco.tracelake import store
 from benchmarks.claims import Claim
+from benchmarks.intervals import wilson
 from benchmarks.recordings import SUFFIX
 
 FOLDS = 5

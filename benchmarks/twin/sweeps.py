@@ -23,9 +23,10 @@ from aaco.analytics.what_if.model import BatchChoice, BatchMeasurement, what_if_
 from aaco.analytics.what_if.roofs import MachineRoofs
 from aaco.analytics.what_if.work import Amount, ModelNode, between
 from aaco.core.config import resolve
-from aaco.core.statistics import quantile, wilson
+from aaco.core.statistics import quantile
 from aaco.runner import inputs, model_file, registry
 from benchmarks.claims import RESULTS, Claim
+from benchmarks.intervals import wilson
 from benchmarks.twin._record import CPU
 from benchmarks.twin.kernels import h200
 

@@ -87,17 +87,17 @@ def test_a_capture_becomes_a_session_that_everything_works_on(aaco, tmp_path):
     record = json.loads((aaco.latest / "session.json").read_text())
     assert record["backend_ran"] == "imported: pieces (a tool)"
     assert record["plan"] == {"model": "trace", "imports": [str(path)]}
-    info = json.loads(aaco("info", "latest", "--json").stdout)
+    info = json.loads(aaco.inside("info", "latest", "--json").stdout)
     assert not info["damaged"]
     assert "not explained" not in info["absent"].values()
     assert "no iterations were timed" in info["absent"]["metrics/inference_iters.parquet"]
-    assert "value     n/a: imported capture" in aaco("explain", "KAR", "latest").stdout
-    top = json.loads(aaco("kernels", "--json").stdout)["kernels"]
+    assert "value     n/a: imported capture" in aaco.inside("explain", "KAR", "latest").stdout
+    top = json.loads(aaco.inside("kernels", "--json").stdout)["kernels"]
     assert [(kernel["kernel_name"], kernel["calls"], kernel["total_ns"]) for kernel in top] == [
         ("gemm_0", 2, 100), ("gemm_1", 2, 100)]
-    answer = json.loads(aaco("sql", "select sum(dur_ns) from kernels", "--format", "json").stdout)
+    answer = json.loads(aaco.inside("sql", "select sum(dur_ns) from kernels", "--format", "json").stdout)
     assert answer["rows"] == [[200]]
-    assert "4 kernels the same in the same order" in aaco("diff", "latest").stdout
+    assert "4 kernels the same in the same order" in aaco.inside("diff", "latest").stdout
 
 
 def test_a_capture_that_names_no_device_has_the_one_that_the_user_names(aaco, tmp_path):

@@ -563,7 +563,7 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
     """Its JSON reads back, and its exit code is that of its claims. Which are met decides a quiet machine."""
     from benchmarks import claims
     from benchmarks import llm as package
-    from benchmarks.llm import accuracy, against, definitions, help, knee, llama, open_loop, peers, size, tails
+    from benchmarks.llm import accuracy, against, definitions, energy, help, knee, llama, open_loop, peers, size, tails
 
     for module, smaller in ((accuracy, {"STREAMS": 5, "CHUNKS": 5, "HOGS": 1}), (tails, {"RUNS": 50, "REQUESTS": 500}),
                             (against, {"PAIRS": 60, "RECORDED": 120, "COMPARISONS": 10, "LOADS": 1}),
@@ -577,11 +577,12 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
             monkeypatch.setattr(module, name, number)
     for variable, _ in peers.PEERS.values():
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv(energy.PYTHON, sys.executable)
     monkeypatch.setattr(sys, "argv", ["benchmarks.llm", "--json", str(tmp_path / "claims.json")])
     code = claims.main(package)
     parts = json.loads((tmp_path / "claims.json").read_text())["parts"]
-    assert set(parts) == {"accuracy", "against", "definitions", "help", "knee", "llama", "open_loop", "peers", "size",
-                          "tails"}
+    assert set(parts) == {"accuracy", "against", "definitions", "energy", "help", "knee", "llama", "open_loop", "peers",
+                          "size", "tails"}
     assert all(parts.values())
     assert code == int(any(claim["met"] is False for part in parts.values() for claim in part))
     assert parts["size"][0]["met"]  # of the disk; memory is that of a process of its own only outside of tests

@@ -356,6 +356,7 @@ def test_a_sweep_is_a_session_for_each_pair(settings: Settings, capfd: pytest.Ca
         assert (load["prompt_tokens"], load["process"]["batch"]) == (point["prompt_tokens"], point["batch"])
         stored = readings.stored(session)["tpot_p50_ms"]
         assert point["tpot_p50_ms"]["value"] == pytest.approx(stored.value)
+        assert point["device_energy_per_output_token_j"]["why_absent"] == "the load was sent without --telemetry"
     for more in (["--batch", "2"], ["--preset", "llm-server"], ["--batches", "1,x"]):
         assert cli.outcome(cli.app, "aaco", [*words, *more]) == 2
     assert cli.outcome(cli.app, "aaco", ["llm", "http://127.0.0.1:9", "--model", "m", "--batches", "1,2"]) == 2

@@ -97,6 +97,7 @@ def test_the_terminal_has_a_table_and_the_json_is_the_document(server: Running, 
     assert head.split()[:2] == ["load", "answers/s"] and all(len(line) <= 80 for line in (head, first, second))
     assert first.split()[0] == "30" and second.split()[0] == "60"
     assert any("needs three" in line for line in conclusions)
+    assert "Energy not shown  the load was sent without --telemetry" in conclusions
     assert cli.outcome(cli.app, "aaco", [*words, "-c", "1:2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["over"] == "concurrency" and [each["step"]["load"] for each in document["steps"]] == [1, 2]

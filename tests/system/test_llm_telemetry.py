@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 from aaco import cli
-from aaco.collectors.gpu import energy_counters, nvml
+from aaco.analytics.llm.load_sweep import ENERGY
+from aaco.collectors.gpu import nvml
+from aaco.collectors.host import rapl
 from aaco.core.config import Settings, resolve
 from aaco.core.readings import Absent
 from aaco.core.session import Session, sessions
 from aaco.core.tables import GPU_EVENTS, LLM_EVENTS, REQUESTS, SAMPLES
 from aaco.pipeline import analyze
 from aaco.report.exporters import points
+from aaco.steps import readings
 from aaco.tracelake import store
 from aaco.workflows import decode_run
 from aaco.workflows.decode_run import DecodeRequest
@@ -78,6 +81,31 @@ def test_a_token_costs_what_the_device_took_meanwhile(settings: Settings, tmp_pa
     assert exported["aaco.device_energy_per_output_token"].unit == "J"
 
 
+@pytest.mark.parametrize("rising", [("-c", "2,4"), ("-c", "4", "--prompt-tokens", "8,16")])
+def test_a_table_of_loads_has_the_energy_of_each(rising: tuple[str, ...], settings: Settings, tmp_path: Path,
+                                                 capsys: pytest.CaptureFixture[str]):
+    """Value, interval and reason are those of the sessions, under the same names.
+
+    Mutations: figures without their intervals; energy left out of the table.
+    """
+    run = ["llm", "--model", "ref", "-n", "80", "--telemetry", "--body", SCHEDULE, *rising, "--json", "--sessions-dir",
+           str(settings.config.storage.sessions_dir)]
+    with llm_server.serving(llm_server.compiled(tmp_path)) as server:
+        assert cli.outcome(cli.app, "aaco", [run[0], server.url, *run[1:]]) == 0
+    document = json.loads(capsys.readouterr().out)
+    loads = {step["step"]["session_id"]: {figure["name"]: figure for figure in step["step"]["figures"]}
+             for step in document.get("steps", ())} or {point["session_id"]: point for point in document["points"]}
+    made = {session.id: session for session in sessions(settings.config.storage.sessions_dir)}
+    assert len(loads) == 2 and loads.keys() == made.keys()
+    for session_id, figures in loads.items():
+        stored = readings.stored(made[session_id])
+        assert stored[PER_TOKEN].low < stored[PER_TOKEN].value < stored[PER_TOKEN].high
+        for name in ENERGY:
+            reading, figure = stored[name], figures[name]
+            assert (figure["value"], figure["low"], figure["high"]) == (reading.value, reading.low, reading.high)
+            assert (figure["why_absent"] or "") == reading.why_absent
+
+
 def power(session: Session, method: str) -> tuple[np.ndarray, np.ndarray]:
     """The times and watts that lie in the session: of the driver's history, or of each look. On a machine that is too
     busy to read the history before it is overwritten, it has holes, and the looks take its place."""
@@ -92,7 +120,7 @@ def power(session: Session, method: str) -> tuple[np.ndarray, np.ndarray]:
 def assert_packages(reading: object) -> None:
     """Fails unless the processor's power is there, or absent for the reason that its counter itself gives."""
     try:
-        energy_counters.of_packages()
+        rapl.of_packages()
     except Absent as reason:
         assert (reading.value, reading.why_absent) == (None, str(reason))
     else:

@@ -99,7 +99,7 @@ def test_every_kernel_has_what_was_counted_of_its_dispatch(aaco, stack):
     before = table(session, "profiler/counters.parquet")
     said = document(session, "metrics/derived_metrics.json")["counted_time_pct"]["why_absent"]
     assert "not recorded" in said
-    aaco("analyze", session.name)
+    aaco.inside("analyze", session.name)
     assert document(session, "metrics/derived_metrics.json")["counted_time_pct"]["why_absent"] == said
     assert table(session, "profiler/counters.parquet").equals(before)
     assert document(session, "manifest.json")["absent"].keys().isdisjoint(
@@ -130,8 +130,8 @@ def test_what_cannot_be_counted_is_refused_before_anything_starts(aaco, stack):
     assert "rocprofv3 is not installed" in run(aaco, "bert-tiny", away, "--pmc", "SQ_WAVES", expect=6).stderr
     assert "leave out --no-profile" in run(
         aaco, "bert-tiny", there, "--pmc", "SQ_WAVES", "--no-profile", expect=2).stderr
-    assert "choose a backend of a GPU" in aaco("run", "bert-tiny", "--pmc", "SQ_WAVES", expect=2).stderr
-    assert json.loads(aaco("ls", "--json").stdout)["sessions"] == []
+    assert "choose a backend of a GPU" in aaco.inside("run", "bert-tiny", "--pmc", "SQ_WAVES", expect=2).stderr
+    assert json.loads(aaco.inside("ls", "--json").stdout)["sessions"] == []
 
 
 def test_kernels_have_the_times_of_their_pass_and_the_compiled_subgraph(ran):
@@ -176,10 +176,10 @@ def test_the_partition_is_that_of_the_provider_and_no_ratio_of_its_nodes_is_told
 def test_it_is_made_anew_from_what_was_recorded_and_computes_what_the_cpu_does(ran):
     made, session, *_ = ran
     before = {name: document(session, f"metrics/{name}.json") for name in ("device_passes", "derived_metrics")}
-    made("analyze", session.name)
+    made.inside("analyze", session.name)
     assert before == {name: document(session, f"metrics/{name}.json") for name in before}
     made("run", "bert-tiny", "--warmup", 0, "-n", 3, "--no-profile")
-    assert made("outputs", made.latest.name, session.name).stdout.startswith("CLOSE")
+    assert made.inside("outputs", made.latest.name, session.name).stdout.startswith("CLOSE")
 
 
 def test_a_node_that_the_provider_does_not_take_runs_on_the_host_between_two_subgraphs(aaco, stack):
@@ -261,11 +261,12 @@ def test_data_that_stays_on_the_device_is_not_copied_in_an_inference(ran, stack,
     copied = [pq.read_table(one / "profiler/copies.parquet")["iteration"].drop_null() if
               (one / "profiler/copies.parquet").is_file() else [] for one in (session, aaco.latest)]
     assert len(copied[0]) >= 2 * RUNS and len(copied[1]) == 0
-    assert "latencies hold no copy" in aaco("report").stdout.replace("\n", " ").replace("  ", " ")
+    assert "latencies hold no copy" in aaco.inside("report").stdout.replace("\n", " ").replace("  ", " ")
     hashes = {document(one, "session.json")["config_hash"] for one in (session, aaco.latest)}
     assert len(hashes) == 2
-    assert made("outputs", session.name, aaco.latest).stdout.startswith("EQUAL")
+    assert made.inside("outputs", session.name, aaco.latest).stdout.startswith("EQUAL")
 
 
 def test_data_cannot_stay_where_there_is_no_device(aaco):
-    assert "--io device: cpu has no memory of a device" in aaco("run", "bert-tiny", "--io", "device", expect=2).stderr
+    refused = aaco.inside("run", "bert-tiny", "--io", "device", expect=2).stderr
+    assert "--io device: cpu has no memory of a device" in refused

@@ -113,7 +113,7 @@ def test_killed_it_keeps_what_it_recorded_and_derives_it_again(aaco):
     wait_until(lambda: all(path.stat().st_size > size for path, size in sizes.items()))
     os.kill(running.pid, signal.SIGKILL)
     running.wait()
-    aaco("analyze")
+    aaco.inside("analyze")
     table = pq.read_table(aaco.latest / "telemetry/system_events.parquet")
     assert "T1" in pc.unique(table["tier"]).to_pylist()
     first = pc.min(pq.read_table(aaco.latest / "metrics/inference_iters.parquet")["t_end_ns"]).as_py()

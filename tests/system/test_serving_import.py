@@ -1,4 +1,4 @@
-"""`aaco import` of what other tools recorded of requests, as a user runs it."""
+"""`aaco import` of what other tools recorded of requests."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.system.conftest import Aaco
 def imported(aaco: Aaco, *documents: dict) -> tuple[dict, str]:
     """The readings of an import, and its report."""
     paths = [serving.write(aaco.folder / f"{number}.json", document) for number, document in enumerate(documents)]
-    done = json.loads(aaco("import", *paths, "--json").stdout)
+    done = json.loads(aaco.inside("import", *paths, "--json").stdout)
     folder = next((aaco.folder / "sessions").glob(f"*{done['session_id']}"), None) or \
         next((aaco.folder / "sessions").iterdir())
-    return json.loads((folder / "metrics" / "derived_metrics.json").read_text()), aaco("report").stdout
+    return json.loads((folder / "metrics" / "derived_metrics.json").read_text()), aaco.inside("report").stdout
 
 
 def test_a_result_has_the_figures_of_a_load(aaco):

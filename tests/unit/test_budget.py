@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from aaco.analytics.timeline.trace import PARTS, DeviceTrace
 from aaco.core.config import resolve
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
-from aaco.core.statistics import exact_share
 from aaco.report.sections import budget as budget_words
 from benchmarks.diagnosis.agreement import disagreements
 
@@ -139,14 +137,3 @@ def test_the_recordings_are_what_their_page_says():
     kernels = [event for event in events if event.get("cat") == "kernel"]
     assert len(kernels) == 6 * 6 * 3
     assert not any("ProfilerStep" in event.get("name", "") for event in events)
-
-
-@pytest.mark.parametrize(("right", "count", "low", "high"), [(0, 10, 0.0, 0.3085), (65, 66, 0.9184, 0.9996),
-                                                             (10, 10, 0.6915, 1.0), (0, 0, 0.0, 1.0)])
-def test_the_exact_interval_is_that_of_clopper_and_pearson(right, count, low, high):
-    """Of published tables, and each end against the binomial sum that defines it."""
-    found = exact_share(right, count)
-    assert found == pytest.approx((low, high), abs=1e-4)
-    if right:
-        tail = sum(math.comb(count, k) * found[0]**k * (1 - found[0])**(count - k) for k in range(right, count + 1))
-        assert tail == pytest.approx(0.025, abs=1e-6)

@@ -99,10 +99,11 @@ OF_THE_HOST = {"launch_ns", "round_trip_ns", "h2d_pageable_bytes_per_s", "d2h_pa
 
 @pytest.mark.parametrize(("vendor", "arch", "by", "f32"), [("NVIDIA", None, "NVRTC", "vector_f32_flops"),
                                                           ("AMD", "gfx942", "hipRTC", "matrix_f32_flops")])
-def test_what_is_measured_is_what_the_device_does(machine, vendor, arch, by, f32):
+def test_what_is_measured_is_what_the_device_does(machine, monkeypatch, vendor, arch, by, f32):
     """Every rate, by the fake's own formulas. Mutations: CHAINS 15 in work.py; STEP without UNROLL; the copy counted
     once; a graph's launches not divided; the slower algorithm of the matrix library; the first event on an idle device;
     a launch's cost with Python's in it, or the least of differences (under load); launches visited once."""
+    monkeypatch.setenv("FAKE_GPU_LAUNCH_NS", "2000")
     counted = []
     measured = machine(vendor, arch, show=Show(progress=lambda *given: counted.append(given)))
     device, ceilings = measured.device, measured.ceilings
@@ -383,10 +384,25 @@ def test_a_device_is_found_by_its_place_on_pci(tmp_path):
 FAKE, OTHER = Gpu("NVIDIA", "Fake GPU", None, None, 80 << 30), Gpu("NVIDIA", "Other GPU", None, None, 40 << 30)
 
 
+@pytest.fixture(scope="module")
+def measured_once():
+    """Measures a device of these kinds once for all tests of this file, for whom it is the same as measured again."""
+    made, measure = {}, gpu.measure
+
+    def measured(vendor, arch, cache, show, number):
+        device = vendor, number, os.environ["FAKE_GPU_KINDS"], os.environ.get("FAKE_GPU_ALIKE")
+        if device not in made:
+            made[device] = measure(vendor, arch, cache, show, number)
+        return made[device]
+
+    return measured
+
+
 @pytest.fixture
-def several(machine, tmp_path, monkeypatch, drivers):
+def several(machine, tmp_path, monkeypatch, drivers, measured_once):
     """A machine with an AMD device and two kinds of NVIDIA's, which CUDA numbers in another order than nvidia-smi."""
     cpus_have_one_roof(monkeypatch)
+    monkeypatch.setattr(gpu, "measure", measured_once)
     host = calibrate.Machine.of("c", 1, 1, 1, 1, (Gpu("AMD", None, "gfx942", 304, 192 << 30), OTHER, FAKE))
     monkeypatch.setattr(calibrate.machine, "identify", lambda: host)
     monkeypatch.setattr(calibrate, "COOL_S", 0.0)

@@ -19,6 +19,7 @@ lacking = [tool for tool in ("clang", "ld.lld", "make") if not shutil.which(tool
 # Threads take buffers, write their own number and a count into each, and hand it back; another reads what came back.
 STRESS = """
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include SOURCE_FILE
@@ -30,7 +31,7 @@ static void *write_some(void *number)
 		uint8_t *buffer;
 		size_t bytes, most;
 		aaco_requested(&buffer, &bytes, &most);
-		if (!buffer) { __atomic_add_fetch(&refused, 1, __ATOMIC_RELAXED); continue; }
+		if (!buffer) { __atomic_add_fetch(&refused, 1, __ATOMIC_RELAXED); sched_yield(); continue; }
 		for (size_t at = 0; at < 64; at++)
 			if (buffer[at]) { puts("not zero"); exit(1); }
 		uint64_t said[2] = {(uint64_t)number, count++};
@@ -45,7 +46,7 @@ static void *read_all(void *none)
 	while (all < THREADS * EACH) {
 		size_t valid;
 		uint8_t *buffer = aaco_take(&valid);
-		if (!buffer) continue;
+		if (!buffer) { sched_yield(); continue; }
 		memcpy(said, buffer, 16);
 		if (valid != 16 || said[0] > THREADS || said[1] <= last[said[0]]) { puts("lost or twice"); exit(1); }
 		last[said[0]] = said[1];

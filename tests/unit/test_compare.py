@@ -24,7 +24,7 @@ from aaco.governance.compare import (
     require_comparable,
     side_from_tables,
 )
-from aaco.governance.metrics import alone
+from aaco.governance.metrics import LATENCY, among_all
 from aaco.governance.spread import estimate
 from aaco.governance.verdict import RegressionVerdict, exit_code, severity, without_comparison
 from aaco.tracelake.history.replicates import ProcessSample, Profile, Replicate
@@ -45,7 +45,7 @@ def side(*sessions, profile=None, ids=None, **facts):
 
 
 def judge(baseline, current, comparison, *rest):
-    return verdict.judge(baseline, current, alone(comparison), *rest)
+    return verdict.judge(baseline, current, among_all({LATENCY: comparison}, {}), *rest)
 
 
 def scaled(values, factor):

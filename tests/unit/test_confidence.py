@@ -1,12 +1,10 @@
 """A verdict's margin and its calibrated probability; Wilson's interval."""
 
 import pytest
-from scipy.stats import binomtest
 
 from aaco.analytics.bottleneck.calibration import RELIABILITY, Thresholds
 from aaco.analytics.bottleneck.confidence import ReliabilityBin, margin, probability
 from aaco.core.readings import Reading, Verdict
-from aaco.core.statistics import wilson
 
 
 def share(name, value, source="budget"):
@@ -37,10 +35,3 @@ def test_few_recordings_make_no_certainty():
 def test_the_thresholds_leave_room_for_one_class_at_a_time():
     """The device's and the host's shares cannot both pass: no step is called compute-bound and launch-bound."""
     assert Thresholds().device_pct + Thresholds().host_pct >= 100
-
-
-@pytest.mark.parametrize(("right", "count"), [(0, 1), (1, 1), (50, 50), (37, 45), (3, 1000)])
-def test_wilson_is_scipys(right, count):
-    expected = binomtest(right, count).proportion_ci(method="wilson")
-    assert wilson(right, count) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    assert wilson(0, 0) == (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""gpu.energy_counters and workflows.duet.costs: what processes cost, or why their energy is not known."""
+"""host.rapl and workflows.duet.costs: what processes cost, or why their energy is not known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from aaco.collectors.gpu import energy_counters
+from aaco.collectors.host import rapl
 from aaco.core.readings import Absent
 from aaco.runner.duet import ModelSide
 from aaco.runner.pairs import DuetPlan
@@ -28,7 +28,7 @@ def test_packages_add_up_and_their_parts_do_not(tmp_path):
     zone(tmp_path, 0, "package-0", 10)
     zone(tmp_path, "0:0", "core", 8)
     zone(tmp_path, 1, "package-1", 20)
-    counter = energy_counters.of_packages(tmp_path)
+    counter = rapl.of_packages(tmp_path)
     before = counter.read()
     zone(tmp_path, 0, "package-0", 15)
     zone(tmp_path, 1, "package-1", 22.5)
@@ -37,7 +37,7 @@ def test_packages_add_up_and_their_parts_do_not(tmp_path):
 
 def test_a_counter_that_starts_again_is_counted_on(tmp_path):
     zone(tmp_path, 0, "package-0", 99, most=99_999_999)
-    counter = energy_counters.of_packages(tmp_path)
+    counter = rapl.of_packages(tmp_path)
     before = counter.read()
     zone(tmp_path, 0, "package-0", 1, most=99_999_999)
     assert counter.joules(before, counter.read()) == pytest.approx(2)
@@ -45,10 +45,10 @@ def test_a_counter_that_starts_again_is_counted_on(tmp_path):
 
 def test_without_a_counter_the_reason_is_there(tmp_path):
     with pytest.raises(Absent, match="no counter"):
-        energy_counters.of_packages(tmp_path)
+        rapl.of_packages(tmp_path)
     (zone(tmp_path, 0, "package-0", 1) / "energy_uj").unlink()
     with pytest.raises(Absent, match="energy_uj: No such file"):
-        energy_counters.of_packages(tmp_path)
+        rapl.of_packages(tmp_path)
 
 
 def sides(*providers, device="0"):
@@ -59,7 +59,7 @@ def sides(*providers, device="0"):
 
 def test_a_meter_notes_time_and_energy_of_each_process(tmp_path, monkeypatch):
     zone(tmp_path, 0, "package-0", 10)
-    monkeypatch.setattr(costs.energy_counters, "of_packages", lambda of=energy_counters.of_packages: of(tmp_path))
+    monkeypatch.setattr(costs.rapl, "of_packages", lambda of=rapl.of_packages: of(tmp_path))
     meter = Meter(sides("cpu", "cpu"), energy=True)
     with meter.process(PLANNED):
         zone(tmp_path, 0, "package-0", 14)
@@ -71,7 +71,7 @@ def test_a_meter_notes_time_and_energy_of_each_process(tmp_path, monkeypatch):
 
 
 def test_a_meter_that_was_not_asked_for_energy_reads_no_counter(monkeypatch):
-    monkeypatch.setattr(costs.energy_counters, "of_packages", lambda: pytest.fail("it was read"))
+    monkeypatch.setattr(costs.rapl, "of_packages", lambda: pytest.fail("it was read"))
     meter = Meter(sides("cpu", "cpu"), energy=False)
     with meter.process(PLANNED):
         pass

@@ -30,7 +30,7 @@ from aaco.governance import fleet
 from aaco.tracelake import manifest
 from benchmarks.fleet import durability
 from benchmarks.fleet._bundles import FleetPlan, sessions, write, write_session
-from tests.fleets import bundles_of
+from tests.fleets import bundles_of, manifest_of
 
 PLAN = FleetPlan(60, models=2, devices=1, nodes=4, days=100, iterations=20, regressions=2, regression=1.25,
                  stragglers=2, straggler=1.2, seed=3)
@@ -263,7 +263,7 @@ def test_a_landing_file_that_was_changed_is_not_compacted(folder: Path, tmp_path
 
 def test_a_compacted_file_that_is_missing_or_shorter_is_named(compacted: Path, tmp_path: Path) -> None:
     lake = shutil.copytree(compacted, tmp_path / "lake")
-    path = next((lake / "data").rglob("*.parquet"))
+    path = next((lake / compaction.MONTHS).iterdir())
     path.write_bytes(facts.content(pq.read_table(path).slice(1)))
     with pytest.raises(BadBundle, match="59 sessions in files that were written with 60"):
         answers.regressions(lake)
@@ -275,7 +275,7 @@ def test_a_compacted_file_that_is_missing_or_shorter_is_named(compacted: Path, t
 @pytest.mark.parametrize("column", ["session_id", "samples"])
 def test_a_file_with_a_column_of_another_type_is_named(compacted: Path, tmp_path: Path, column: str) -> None:
     lake = shutil.copytree(compacted, tmp_path / "lake")
-    path = next((lake / "data").rglob("*.parquet"))
+    path = lake / manifest_of(lake).months[-1].path  # DuckDB takes the columns of the first file for those of all
     table = pq.read_table(path)
     other = pa.array([[1.5]] * len(table))
     pq.write_table(table.set_column(table.schema.get_field_index(column), column, other), path)
@@ -285,7 +285,7 @@ def test_a_file_with_a_column_of_another_type_is_named(compacted: Path, tmp_path
 
 def test_facts_of_a_later_version_are_refused_by_name(compacted: Path, tmp_path: Path) -> None:
     lake = shutil.copytree(compacted, tmp_path / "lake")
-    path = next((lake / "data").rglob("*.parquet"))
+    path = next((lake / compaction.MONTHS).iterdir())
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"aaco.version": b"99"}), path)
     with pytest.raises(BadBundle, match="facts of version 99; this version of aaco reads up to 3"):
@@ -489,7 +489,7 @@ def test_every_verb_has_json_and_its_exit_code(folder: Path, tmp_path: Path) -> 
 
 def test_answers_for_people(compacted: Path) -> None:
     for verb, text, code in (("regressions", "2 worse, 0 better of 60 judged sessions", 3), ("top", "straggler ", 0),
-                             ("status", "60 sessions of 2 models on 1 devices and 4 nodes", 0),
+                             ("status", "60 sessions of 2 models on 1 device and 4 nodes", 0),
                              ("trend", "resnet50 on MI300X", 0), ("heatmap", "of 30 worse", 0)):
         result = run(verb, "--lake", str(compacted))
         assert text in result.stdout

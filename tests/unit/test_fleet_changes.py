@@ -33,7 +33,8 @@ def residuals(groups: int, count: int, random: np.random.Generator, direction: s
     return pa.table({"model": names, **{name: ["x"] * rows for name in ("device", "backend", "fingerprint", "metric")},
                      "several_devices": pa.nulls(rows, pa.int64()), "unit": ["ms"] * rows,
                      "direction": [direction] * rows, "session_id": [f"s{row}" for row in range(rows)],
-                     "time_ns": list(range(rows)), "level": 5 * random.lognormal(0, 0.015, rows)})
+                     "time_ns": list(range(rows)), "git_commit": pa.nulls(rows, pa.string()),
+                     "level": 5 * random.lognormal(0, 0.015, rows)})
 
 
 def raised(table: pa.Table, begin: int, end: int, factor: float) -> pa.Table:
@@ -93,11 +94,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         changed = row.device == "MI300X" and row.number >= 12
         session = write_session(folder / "s" / row.session_id, replace(
             row, level_ms=row.level_ms * (1.2 if changed else 1)), PLAN)
+        env = json.loads((session.folder / layout.ENVIRONMENT).read_text())
+        env["git"] = {"commit": ("b" if row.number >= 12 else "a") * 40}
         if row.device == "MI250X":
-            env = json.loads((session.folder / layout.ENVIRONMENT).read_text())
             env["machine"] |= {"ceilings": {"fp32_flops": 40e12, "dram_bytes_per_s": 2e12}, "card": {"device": "it"}}
-            session.write_json(layout.ENVIRONMENT, env)
-            manifest.write(session, {})
+        session.write_json(layout.ENVIRONMENT, env)
+        manifest.write(session, {})
     assert not ingest(folder / "lake", bundles([folder / "s"])).refused
     return folder / "lake"
 
@@ -106,8 +108,11 @@ def test_all_screens_have_the_change(lake: Path) -> None:
     document = overview(lake)
     [change] = changes_of(document["trend"])
     assert change["session_id"] == sessions(PLAN)[0][12].session_id
+    assert change["last_before"] == sessions(PLAN)[0][10].session_id
+    assert (change["commit_before"], change["commit"]) == ("a" * 40, "b" * 40)
     text = run("trend", "--lake", str(lake)).stdout
     assert f"  changed at {change['session_id']}: {change['change_pct']:+.1f} %" in text and "worse (q = " in text
+    assert "; commit aaaaaaaaaa before it, bbbbbbbbbb from it on\n" in text
     part = {part.id: part for part in tables_of.tables(document)}["changes"]
     assert [cell.text for cell in part.rows[0]][:3] == [change["session_id"], "worse", f"{change['change_pct']:+.1f} %"]
     assert part.lead == "1 change of level in 2 judged groups of comparable sessions, the newest first."

@@ -119,7 +119,7 @@ def test_all_screens_say_the_same_efficiency(scaled: Path) -> None:
     text = run("scaling", "--lake", str(scaled)).stdout
     efficiency = document["scaling"]["groups"][1]["efficiency"]
     assert f"on 8 devices (2 sessions), efficiency {100 * efficiency:.1f} % of 2 devices" in text
-    assert "no efficiency of 1 sessions: recorded on 1 device only" in text
+    assert "no efficiency of 1 session: recorded on 1 device only" in text
     part = {part.id: part for part in tables_of.tables(document)}["scaling"]
     assert [row[3].text for row in part.rows] == ["the base", f"{100 * efficiency:.1f} %"]
     assert "No efficiency: 1 session; recorded on 1 device only." in part.lead

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from aaco.fleet.scan import FleetFilter
 from aaco.report.renderers import fleet_page
 from aaco.tracelake import layout, manifest, store
 from benchmarks.fleet._bundles import FleetPlan, SessionPlan, sessions, write_session
+from tests.unit.test_dashboard_pages import text
+from tests.unit.test_fleet_page import client
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 PLAN = FleetPlan(6, models=1, devices=1, nodes=2, iterations=10, seed=3)
@@ -163,9 +166,39 @@ def test_devices_that_were_hot_are_listed_with_their_node(lake: Path) -> None:
     assert (row["node"], row["device_id"], row["state"]) == (hot.node, 1, "degraded")
     assert (row["session_id"], row["evidence"], row["unhealthy"]) == (hot.session_id, "at most 88 degC", 1)
     assert sum(absent["sessions"] for absent in found["absent"]) == 2
-    text = run("health", "--lake", str(lake)).output
-    assert f"degraded: device 1 (MI300X) of node {hot.node} in {hot.session_id}" in text
-    assert "not known of 2 sessions: not explained" in text
+    printed = run("health", "--lake", str(lake)).output
+    assert f"degraded: device 1 (MI300X) of node {hot.node} in {hot.session_id}" in printed
+    assert "not known of 2 sessions: not explained" in printed
+
+
+def test_labels_are_counted_for_the_option_that_chooses_them(lake: Path) -> None:
+    found = answers.labels(lake, most=2)
+    assert found["labels"] == [{"name": "job", "value": job, "sessions": 3} for job in "01"]
+    assert (found["found"], found["absent"]) == (8, [])
+    assert "job=1: 3 sessions\nand 6 more; --most 8 lists them" in run("labels", "--lake", str(lake), "--most",
+                                                                      "2").output
+    older = answers.labels(CAPTURES / "fleet_2")
+    assert older["absent"] == [{"why_absent": facts.BEFORE, "sessions": 8}] and not older["labels"]
+
+
+@pytest.mark.parametrize("label", [(), ("job=0",), ("job=1",), ("job=0", "job_name=<b>2</b>")])
+def test_the_page_of_the_dashboard_has_the_health_and_labels_of_the_commands(
+        lake: Path, tmp_path: Path, label: tuple[str, ...]) -> None:
+    """Mutation: the page does not filter by labels."""
+    site, options = client(tmp_path, lake), [word for pair in label for word in ("--label", pair)]
+    health, labels_ = (json.loads(run(verb, "--lake", str(lake), "--json", *options).output)
+                       for verb in ("health", "labels"))
+    found = site.get("/api/v1/fleet", params={"label": label}).json()
+    assert (found["health"], found["labels"]) == (health, labels_)
+    page = site.get("/fleet", params={"label": [*label, ""]})
+    shown = unescape(text(page))
+    for row in health["unhealthy"]:
+        assert f"{row['session_id']} {row['state']} {row['evidence']} {row['device_id']} " in shown
+    assert f"{len(health['unhealthy'])} of them not always healthy" in shown
+    assert all(f"{row['name']}={row['value']}" in shown for row in labels_["labels"])
+    assert '<a href="/fleet?label=job%3D' in page.text and "<b>2</b>" not in page.text
+    assert page.text.count('<input name="label"') == len(label) + 1
+    assert site.get("/fleet?label=colour=red").status_code == 400
 
 
 def test_the_card_has_labels_and_health_and_runs_no_markup(sources: Path) -> None:

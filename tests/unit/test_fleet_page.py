@@ -60,7 +60,7 @@ def test_the_overview_says_what_the_verbs_say(lake: Path) -> None:
     choice = FleetFilter(model="bert")
     document = overview(lake, choice)
     assert document["status"] == answers.status(lake)
-    for verb in ("regressions", "top", "trend", "heatmap"):
+    for verb in ("regressions", "top", "trend", "heatmap", "scaling", "health", "labels"):
         assert document[verb] == getattr(answers, verb)(lake, choice=choice), verb
 
 

@@ -47,15 +47,17 @@ def shard(lake: Path) -> Shard:
     return scan.shard_of(state, manifest, FleetFilter(), "latency_ms")
 
 
-def test_parts_are_the_whole_and_about_as_large(lake: Path) -> None:
-    whole = shard(lake)
-    parts = parts_of(whole)
-    assert len(parts) == TASKS
-    assert dict(sorted(item for part in parts for item in part.files.items())) == dict(sorted(whole.files.items()))
-    assert sum(len(part.files) for part in parts) == len(whole.files)
-    rows = [sum(part.files.values()) for part in parts]
-    assert max(rows) - min(rows) <= max(whole.files.values())
-    assert len(parts_of(Shard({}, [], FleetFilter(), "latency_ms"))) == 1
+@pytest.mark.parametrize(("name", "field"), [("levels", "files"), (scan.KERNEL_SUMS, "with_kernels")])
+def test_parts_are_the_whole_and_about_as_large(lake: Path, name: str, field: str) -> None:
+    """Mutation: kernels are read from files that have none."""
+    whole = getattr(shard(lake), field)
+    parts = [getattr(part, field) for part in parts_of(shard(lake), name)]
+    assert len(parts) == min(TASKS, len(whole)) > 1
+    assert dict(sorted(item for part in parts for item in part.items())) == dict(sorted(whole.items()))
+    assert sum(len(part) for part in parts) == len(whole)
+    rows = [sum(part.values()) for part in parts]
+    assert max(rows) - min(rows) <= max(whole.values())
+    assert len(parts_of(Shard({}, {}, [], FleetFilter(), "latency_ms"), name)) == 1
 
 
 @pytest.mark.parametrize("question", list(scan.REDUCES))
@@ -63,7 +65,7 @@ def test_maps_over_parts_give_the_bits_of_one_map(lake: Path, question: str) -> 
     """What Ray does, without it: each part is mapped by itself. Mutations: a part is left out; a sum of floats."""
     whole, name = shard(lake), scan.REDUCES[question]
     expected = scan.ask(lake, lambda opened: opened.run(question), FleetFilter())
-    tables = [map_shard(str(lake), part, name, ray_engine.VERSIONS) for part in reversed(parts_of(whole))]
+    tables = [map_shard(str(lake), part, name, ray_engine.VERSIONS) for part in reversed(parts_of(whole, name))]
     with sql.connected() as connection:
         connection.register(name, pa.concat_tables(tables))
         found = connection.sql(sql.text(f"reduce/{question}")).to_arrow_table()

@@ -107,7 +107,7 @@ def test_verbs_take_a_lake_in_a_bucket(server: FakeS3, folder: Path) -> None:
         assert done.exit_code == code, done.output
     assert "23 sessions" in run("status", "--lake", f"s3://{BUCKET}").output
     kinds = {name.split("/")[0] for name in server.objects}
-    assert kinds == {"head.json", "catalog", "manifests", "sums", "data"}
+    assert kinds == {"head.json", "catalog", "manifests", "months", "sums", "data"}
     assert sum(name.startswith("catalog/") for name in server.objects) == 1
 
 
@@ -195,7 +195,7 @@ def test_a_store_that_fails_during_a_question_is_named(server: FakeS3, folder: P
 def test_an_object_that_is_missing_is_named(server: FakeS3, folder: Path) -> None:
     ingest(LAKE, bundles([folder]))
     compaction.compact(LAKE)
-    del server.objects[next(name for name in server.objects if "/data/" in name)]
+    del server.objects[next(name for name in server.objects if "/months/" in name)]
     with pytest.raises(BadBundle, match="missing"):
         answers.regressions(LAKE)
 

@@ -17,7 +17,7 @@ from aaco.fleet.ingest import bundles, ingest
 from aaco.fleet.scan import FleetFilter
 from aaco.fleet.store import FolderStore
 from benchmarks.fleet._bundles import FleetPlan, sessions
-from tests.fleets import bundles_of
+from tests.fleets import bundles_of, manifest_of
 
 PLAN = FleetPlan(24, models=2, devices=2, nodes=4, days=60, iterations=10, seed=5)
 folder = bundles_of(PLAN)
@@ -38,12 +38,6 @@ def kernels(lake: Path, choice: FleetFilter | None = None) -> list[dict[str, Any
     return [dict(row) for row in table.to_pylist()]
 
 
-def manifest(lake: Path) -> compaction.LakeManifest:
-    store = FolderStore(lake)
-    with Catalog.open(store) as catalog:
-        return compaction.read_manifest(store, catalog.state().manifest)
-
-
 def without_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     shard_of = scan.shard_of
     monkeypatch.setattr(scan, "shard_of", lambda *asked: replace(shard_of(*asked), sums=None, summed=frozenset()))
@@ -53,7 +47,7 @@ def without_sums(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sums_of_files_and_what_is_in_landing_are_the_whole(lake: Path, choice: FleetFilter,
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutations: the sums of all files for a filter of some; sessions in landing are left out."""
-    assert all(file.summed for file in manifest(lake).files)
+    assert all(file.summed for file in manifest_of(lake).files)
     found = kernels(lake, choice)
     asked = [row for row in sessions(PLAN)[0]
              if choice.model in (None, row.model) and choice.device in (None, row.device)]
@@ -77,7 +71,7 @@ def test_a_retired_session_is_in_no_sum(folder: Path, lake: Path, tmp_path: Path
     before = kernels(copy)
     assert sum(row["sessions"] for row in before if row["kernel_name"] == "kernel_0") == 23
     compaction.compact(copy)
-    assert manifest(copy).sums is not None
+    assert manifest_of(copy).sums is not None
     assert kernels(copy) == before
 
 
@@ -97,14 +91,14 @@ def test_changed_sums_are_refused(lake: Path, tmp_path: Path) -> None:
 def test_a_lake_without_sums_gets_them_when_it_is_compacted(lake: Path, tmp_path: Path) -> None:
     """As one that an earlier version of aaco compacted."""
     copy, store = shutil.copytree(lake, tmp_path / "lake"), FolderStore(tmp_path / "lake")
-    old = manifest(copy)
+    old = manifest_of(copy)
     bare = compaction.LakeManifest(files=[file.model_copy(update={"summed": False}) for file in old.files])
     with Catalog.open(copy, write=True) as catalog:
         catalog.commit(catalog.state(), compaction._write_manifest(store, bare))
     shutil.rmtree(copy / sums.SUMS)
     before = kernels(copy)
     compaction.compact(copy)
-    assert all(file.summed for file in manifest(copy).files)
+    assert all(file.summed for file in manifest_of(copy).files)
     assert kernels(copy) == before
     assert len(list((copy / sums.SUMS).iterdir())) == 1
 

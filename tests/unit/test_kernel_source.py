@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aaco.core.errors import Missing
 from aaco.optimize.kernels import lexing, source
-from aaco.optimize.kernels.edit_proof import check_edit
+from aaco.optimize.kernels.edit_proof import check_edited
 from aaco.optimize.kernels.grammar import LAUNCH_BOUNDS
 from aaco.optimize.kernels.source import RESTRICT, find_kernel
 from aaco.optimize.kernels.variants import Refused
@@ -122,7 +122,7 @@ def test_without_tree_sitter_the_extra_is_named(monkeypatch):
                                   b"\xef\xbb\xbf" + TEXT.replace(b"\n", b"\r\n"), TEXT.replace(b"// }", b"// \xe9 }")])
 def test_line_ends_byte_order_marks_and_other_encodings_are_kept(text):
     edited = _edit(b"half_of(a[i])", b"0.5f * a[i]", text)
-    kernel = check_edit(text, edited, "k")
+    kernel = check_edited(find_kernel(text, "k"), edited)
     assert kernel.line(kernel.begin) == 4
     assert find_kernel(text, "k").replaced() == text
 
@@ -156,7 +156,7 @@ def test_a_file_of_20000_lines():
 def test_an_edit_that_leaves_the_body_is_refused(old, new, reason):
     """Mutations: the text after the kernel is not compared; nor the signature; nor directives."""
     with pytest.raises(Refused) as refused:
-        check_edit(TEXT, _edit(old, new), "k")
+        check_edited(find_kernel(TEXT, "k"), _edit(old, new))
     assert refused.value.reason == reason
 
 
@@ -164,18 +164,18 @@ def test_what_an_edit_may_add_to_a_signature_is_permitted_by_name():
     """Mutations: a permission for one is one for both; with a permission nothing is compared."""
     bounds = _edit(b"__global__ void k(const", b"__global__ void __launch_bounds__(SIZE) k(const")
     restricted = _edit(b"float *out, int n)", b"float *__restrict__ out, int n)")
-    check_edit(TEXT, bounds, "k", frozenset({LAUNCH_BOUNDS}))
-    check_edit(TEXT, restricted, "k", frozenset({RESTRICT}))
+    check_edited(find_kernel(TEXT, "k"), bounds, frozenset({LAUNCH_BOUNDS}))
+    check_edited(find_kernel(TEXT, "k"), restricted, frozenset({RESTRICT}))
     both = frozenset({LAUNCH_BOUNDS, RESTRICT})
     for edited, other in ((bounds, frozenset({RESTRICT})), (restricted, frozenset({LAUNCH_BOUNDS})),
                           (_edit(b"const float *a", b"float *__restrict__ a"), both)):
         with pytest.raises(Refused, match="signature"):
-            check_edit(TEXT, edited, "k", other)
+            check_edited(find_kernel(TEXT, "k"), edited, other)
 
 
 def test_unroll_directives_are_no_edit_of_what_follows():
     for directive in (b"#pragma unroll 4", b"#pragma nounroll", b"# pragma unroll"):
-        check_edit(TEXT, _edit(b"\tfor (int", directive + b"\n\tfor (int"), "k")
+        check_edited(find_kernel(TEXT, "k"), _edit(b"\tfor (int", directive + b"\n\tfor (int"))
 
 
 @settings(max_examples=60, deadline=None)
@@ -184,7 +184,7 @@ def test_an_edit_that_passes_left_every_byte_outside_of_the_body(new, at, length
     """Whatever replaces whatever: the definition, cut out, leaves the same bytes. Nothing but Refused is raised."""
     edited = TEXT[:at] + new + TEXT[at + length:]
     try:
-        kernel = check_edit(TEXT, edited, "k")
+        kernel = check_edited(find_kernel(TEXT, "k"), edited)
     except Refused:
         return
     old = find_kernel(TEXT, "k")

@@ -59,8 +59,8 @@ def test_joules_of_the_packages_are_counted_on_and_are_of_no_device(tmp_path: Pa
 
 
 def test_a_machine_without_counters_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(package_sampler.energy_counters, "of_packages",
-                        lambda of=package_sampler.energy_counters.of_packages: of(tmp_path / "powercap"))
+    monkeypatch.setattr(package_sampler.rapl, "of_packages",
+                        lambda of=package_sampler.rapl.of_packages: of(tmp_path / "powercap"))
     sampler, refused = device_recorder.choose("packages", tmp_path, 0.1)
     assert sampler is None
     device_recorder.RecorderAccount(tmp_path / "packages.jsonl").note("none", vendor="packages", why_not=refused)

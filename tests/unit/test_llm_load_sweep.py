@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from aaco.analytics.llm.backlog import Backlog
 from aaco.analytics.llm.load_sweep import LoadStep, LoadSteps, LoadSweep, StepFigure, sweep_of
+from aaco.cli import llm_loads, llm_sweep
 from aaco.core.documents import encode
+from aaco.core.readings import Reading
 from aaco.report.sections.findings.load_sweep import sections
+from aaco.workflows.decode_sweep import DecodePoint, DecodeSweep
 from aaco.workflows.load_sweep import RisingLoad, doublings, next_loads
 
 FIGURES = [StepFigure("output_tokens_per_s", "1/s", None, None, None, "not counted"),
@@ -96,6 +100,27 @@ def test_a_step_that_says_nothing_ends_a_rising_rate():
 def test_loads_double_until_the_largest():
     assert doublings(1, 8) == [1, 2, 4, 8] and doublings(3, 10) == [3, 6, 10] and doublings(5, 5) == [5]
     assert doublings(0.25, 1.1) == [0.25, 0.5, 1, 1.1]
+
+
+def test_a_table_says_what_tokens_cost_and_why_it_does_not():
+    """The report and the terminal, of a server's loads and of a decoder's. Mutation: a reason hides what was measured.
+    """
+    costs = [StepFigure("device_energy_per_output_token_j", "J", 0.5, 0.4, 0.6, ""),
+             StepFigure("device_power_mean_w", "W", 300.0, 280.0, 320.0, ""),
+             StepFigure("package_power_mean_w", "W", None, None, None, "no counter")]
+    measured, other = (replace(step(load, load), figures=FIGURES + costs[:most]) for load, most in ((1, 3), (2, 0)))
+    sweep = rates(measured, other)
+    (_, rows), = sections(encode(sweep))
+    labels = {row.label: row.text for row in rows}
+    cost = "devices 0.500 J [0.400, 0.600] per output token, 300 W [280, 320]"
+    assert labels["1"].endswith(f"; {cost}") and "devices" not in labels["2"]
+    assert labels["Energy not shown"] == "no counter" and labels["Not shown"] == "not counted"
+    shown = "\n".join(llm_loads.lines(sweep))
+    assert " 1  devices 0.500 J" in shown and "Energy not shown  no counter" in shown
+    others = [Reading(name, "1", 1.0) for name in (*llm_sweep.TIMES, "output_tokens_per_s")]
+    point = DecodePoint(4, "64", "s", (*others, *measured.readings.values()), None)
+    shown = "\n".join(llm_sweep.lines(DecodeSweep((point,), {}, {}, "concurrency")))
+    assert "64     4  devices 0.500 J" in shown and "energy n/a: no counter" in shown
 
 
 @pytest.mark.parametrize("steps", [[step(100, 100), step(200, 150, 50)], [step(100, None, None)]])

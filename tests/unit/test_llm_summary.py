@@ -13,6 +13,7 @@ from aaco.analytics.llm.summary import MIXED, Endpoint, summarise
 from aaco.core import statistics
 from aaco.core.readings import Absent
 from aaco.core.tables import LLM_EVENTS, REQUESTS
+from aaco.report.sections.findings.endpoint import exactness, headline
 
 MS = 1_000_000
 LOAD = EndpointLoad(
@@ -117,6 +118,10 @@ def test_failures_are_counted_and_in_no_latency():
     assert endpoint.quantile("ttft", 0.99).value == pytest.approx(30) and endpoint.ok == 700
     assert [(one.status, one.http_status, one.count, one.detail) for one in endpoint.failures] == [
         ("http_error", 429, 2, "slow down"), ("cut", 200, 1, "")]
+    assert headline(endpoint).endswith("3 of 703 requests failed (2 HTTP 429: slow down).")
+    endpoint = found(bad)
+    assert headline(endpoint) == "3 of 3 requests failed (2 HTTP 429: slow down)."
+    assert exactness(endpoint) == "No request was answered, so that no time was measured"
 
 
 def test_goodput_counts_requests_that_meet_every_level():

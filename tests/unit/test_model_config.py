@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from aaco.analytics.serving.model_config import Experts, LatentAttention, read_config
-from aaco.analytics.serving.model_weights import all_weight_bytes, expert_bytes, products
+from aaco.analytics.serving.model_weights import EXPERT, products
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 
@@ -29,6 +31,22 @@ GPT_OSS = {"model_type": "gpt_oss", "num_hidden_layers": 24, "hidden_size": 2880
 
 def _with(base, **changes):
     return read_config({**base, **changes})
+
+
+def all_weight_bytes(shape, tp=1):
+    """Bytes of the weights on one rank by product, those of all experts included."""
+    return {product.name: product.times * _experts(product, shape.experts.count if shape.experts else 1)
+            for product in products(shape, 1, 1, tp)}
+
+
+def expert_bytes(shape):
+    """Bytes of one expert of one layer."""
+    return sum(_experts(product, 1) for product in products(shape, 1, 1) if product.name.startswith(EXPERT))
+
+
+def _experts(product, count):
+    chosen = replace(product, copies=(count, count)) if product.name.startswith(EXPERT) else product
+    return chosen.weight_bytes[0]
 
 
 def test_a_dense_model():

@@ -67,6 +67,16 @@ def test_a_value_that_is_no_number_has_no_point():
         assert not [point for point in found if point.name == "aaco.latency_p50"]
 
 
+def test_the_labels_of_a_scheduler_are_attributes_of_the_session():
+    """Mutation: what a bundle calls a label is sent as it is."""
+    sample = Sample().explain()
+    named = {"job": "4711", "pod": "bert-0", "rank": "a\nb", "made_up": "x"}
+    [info] = [point for point in points.of_session(replace(sample, environment={**sample.environment, "labels": named}))
+              if point.name == "aaco.session.info"]
+    sent = {name: text for name, text in info.attributes.items() if name.startswith("aaco.label.")}
+    assert sent == {"aaco.label.job": "4711", "aaco.label.pod": "bert-0"}
+
+
 @pytest.fixture(scope="module")
 def devices(tmp_path_factory) -> telemetry_now.Now:
     return three_devices.now(tmp_path_factory.mktemp("devices"))

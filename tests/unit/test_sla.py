@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from aaco.governance import sla
 from aaco.report.ci import sla as report
 
 registry.load(metrics, "aaco.metrics")
+GUIDE = Path(__file__).parents[2] / "docs/guides/ci.md"
 REAL = st.floats(min_value=0.01, max_value=1e6)
 
 
@@ -111,6 +114,14 @@ def test_a_policy_that_is_none_is_one_clear_error(tmp_path, text):
     with pytest.raises(UsageError) as refusal:
         documents.load_yaml(path, sla.Policy, "policy")
     assert str(path) in refusal.value.what and len(refusal.value.what) < 600
+
+
+def test_the_webhook_of_the_guide_is_one(tmp_path):
+    """Mutation: `on` is true, as YAML 1.1 has it."""
+    [block] = re.findall(r"```yaml\n(webhook:.*?)```", GUIDE.read_text(), re.DOTALL)
+    path = tmp_path / "policy.yaml"
+    path.write_text(GOOD + block)
+    assert documents.load_yaml(path, sla.Policy, "policy").webhook.on == ("fail", "warn")
 
 
 def test_a_policy_and_its_size_and_place(tmp_path):

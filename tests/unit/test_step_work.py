@@ -62,7 +62,7 @@ def test_what_a_decode_step_of_qwen3_8b_must_move():
     """15.1 GB of weights and 4.8 GB of the cache: 3.8 ms at 5.3 TB/s (issue 25)."""
     moved = step_work.step_bytes(SGLANG, read_config(QWEN3_8B))
     assert [round(part / 1e9, 1) for part in (moved.total, moved.weights, moved.kv)] == [20.1, 15.1, 4.8]
-    assert round(moved.least_ms(5.3e12), 2) == 3.8 and moved.most == moved.total
+    assert round(1e3 * moved.total / 5.3e12, 2) == 3.8 and moved.most_weights == moved.weights
     assert moved.total == step_work.useful(SGLANG, read_config(QWEN3_8B)).bytes
     eighth = step_work.step_bytes(SGLANG, read_config(QWEN3_8B), tp=8)
     assert (8 * eighth.weights, 8 * eighth.kv) == (moved.weights, moved.kv)
@@ -77,7 +77,6 @@ def test_experts_that_tokens_can_reach(requests, hit):
     assert products["expert_down_proj"].copies == hit and products["expert_down_proj"].m == 4 * requests
     moved = step_work.step_bytes(step, shape)
     assert moved.most_weights - moved.weights == (hit[1] - hit[0]) * 24 * 3 * 2880 * 2880 * 17 // 32
-    assert moved.most_ms(1e12) >= moved.least_ms(1e12)
 
 
 def test_a_step_with_latent_attention():

@@ -85,8 +85,10 @@ def test_a_gain_is_distinct_only_where_the_intervals_do_not_overlap():
     assert planted({1: 1.0, 2: 2.4}, noise=0.01).gains[0].is_distinct is True  # a loss is told from none as well
 
 
-def test_without_intervals_nothing_is_said_about_distinction():
-    found = curve([BatchPoint(1, 1.0, None, None, 1000.0), BatchPoint(2, 1.5, 1.4, 1.6, 1333.0)])
+@pytest.mark.parametrize("ends", [(None, None), (0.0, 1.2)])
+def test_without_intervals_nothing_is_said_about_distinction(ends: tuple[float | None, float | None]):
+    """A median of merged reads may be 0 ms, and the throughput of that has no upper end."""
+    found = curve([BatchPoint(1, 1.0, *ends, 1000.0), BatchPoint(2, 1.5, 1.4, 1.6, 1333.0)])
     assert found.gains[0].is_distinct is None and found.gains[0].pct.low is None
 
 

@@ -26,7 +26,7 @@ from aaco.analytics.timeline import activity
 from aaco.analytics.timeline.trace import trace as trace_of
 from aaco.core import inputs, registry, tables
 from aaco.core.config import Analysis
-from aaco.core.readings import Absent, Estimate, Reading
+from aaco.core.readings import Absent, Estimate, Reading, known
 from aaco.core.registry import Metric
 
 VIEWS = {**inputs.VIEWS, **graph_bounds.VIEWS, "executed_work": executed_work, "node_work": node_work,
@@ -67,10 +67,7 @@ def cpu_budget_document(found: Mapping[str, pa.Table], machine: Mapping[str, flo
     """Return cpu_budget.json of a run's tables, as its readings have it; None for a run that has no such budget."""
     registry.load(metrics, "aaco.metrics")
     reader = _reader(found, machine, settings, None, None, examined)
-    try:
-        return cpu_document(reader.view("cpu_budget"), reader.view("cpu_nodes"))
-    except Absent:
-        return None
+    return known(lambda: cpu_document(reader.view("cpu_budget"), reader.view("cpu_nodes")))
 
 
 def _reader(found: Mapping[str, pa.Table], machine: Mapping[str, float] | None, settings: Analysis,

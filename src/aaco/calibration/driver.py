@@ -18,6 +18,7 @@ from aaco.calibration import libraries
 from aaco.calibration.work import BLOCK
 from aaco.core import host
 from aaco.core.errors import AacoError, Missing
+from aaco.core.readings import known
 
 Vendor = Literal["NVIDIA", "AMD"]
 # What we call it -> what CUDA and HIP call it, and the types of its arguments.
@@ -269,7 +270,7 @@ def nvidia_version(cuda: int) -> str:
 
     cuda: as cuDriverGetVersion gives it, 13000 for 13.0.
     """
-    return host.known(host.text, MODULE_VERSION) or f"CUDA {cuda // 1000}.{cuda % 1000 // 10}"
+    return known(host.text, MODULE_VERSION) or f"CUDA {cuda // 1000}.{cuda % 1000 // 10}"
 
 
 def _as_ctypes(argument: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
@@ -16,6 +16,7 @@ import click
 from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
 from aaco.core.errors import Exit, UsageError
+from aaco.core.words import plural
 
 if TYPE_CHECKING:
     from aaco.fleet.scan import Engine, FleetFilter
@@ -52,7 +53,9 @@ def counting(function: Command) -> Command:
     def asked(*, lake: Path | None, config_file: Path | None, model: str | None, device: str | None,
               labels: tuple[str, ...], engine: str, address: str | None, as_json: bool, fdr: float = 0.0,
               **own: Any) -> None:
-        choice = _filter(model, device, labels)
+        from aaco.fleet.scan import FleetFilter
+
+        choice = FleetFilter.of(model, device, labels)
         function(Asked(_lake(lake, config_file), choice, fdr, _engine(engine, address), as_json), **own)
 
     command: Command = asked
@@ -92,8 +95,7 @@ def ingest(paths: tuple[Path, ...], workers: int | None, lake: Path | None, conf
 
     with talk() as show:
         done = ingest_all(_lake(lake, config_file), paths, workers or os.cpu_count() or 1, show)
-    for path, why in done.refused.items():
-        say.aside(f"refused: {path}: {why}", "warning")
+    _warn_of(done.refused)
     _answer({"schema_version": 1, "added": done.added, "present": done.present, "refused": done.refused}, as_json,
             lambda _: say.line(f"{len(done.added)} added, {done.present} already there, {len(done.refused)} refused"))
     sys.exit(Exit.USAGE if done.refused else Exit.FINE)
@@ -109,8 +111,8 @@ def compact(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
 
     done = compaction.compact(_lake(lake, config_file))
     _answer({"schema_version": 1, **vars(done)}, as_json, lambda _: say.line(
-        f"{done.sessions} sessions compacted, {done.dropped} dropped; {done.files} files, {done.written} of them new, "
-        f"{done.removed} old ones removed"))
+        f"{plural(done.sessions, 'session')} compacted, {done.dropped} dropped; {done.files} files, {done.written} of "
+        f"them new, {done.removed} old ones removed"))
 
 
 @fleet.command()
@@ -147,12 +149,13 @@ def status(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
 
 
 def _print_status(document: dict[str, Any]) -> None:
-    say.line(f"{document['sessions']} sessions of {len(document['models'])} models on {len(document['devices'])} "
-             f"devices and {document['nodes']} nodes; {document['retired']} retired")
-    say.line(f"{document['files']} compacted files, {document['landing']} sessions not compacted")
+    say.line(f"{_sessions(document)} of {plural(len(document['models']), 'model')} on "
+             f"{plural(len(document['devices']), 'device')} and {plural(document['nodes'], 'node')}; "
+             f"{document['retired']} retired")
+    say.line(f"{document['files']} compacted files, {plural(document['landing'], 'session')} not compacted")
     for row in document["clocks_ahead"]:
-        say.aside(f"warning: the clock of node {row['node'] or '(not recorded)'} is ahead: {row['sessions']} sessions "
-                  "are newer than their ingest; their place in trends is wrong", "warning")
+        say.aside(f"warning: the clock of node {row['node'] or '(not recorded)'} is ahead: {_sessions(row)} "
+                  "newer than the ingest; the place in trends is wrong", "warning")
     if document["landing"] > SMALL_FILES:
         say.aside("aaco fleet compact  # makes questions faster")
 
@@ -192,11 +195,14 @@ def _address(variable: str | None) -> str | None:
 
 
 def _alert(address: str, document: dict[str, Any]) -> None:
+    rows = [_shifted(kind, row) for kind in ("worse", "better") for row in document[kind][:MOST_IN_ALERT]]
+    _send(address, [f"aaco fleet: {_counted(document)}", *rows], "fleet", document)
+
+
+def _send(address: str, lines: list[str], name: str, document: dict[str, Any]) -> None:
     from aaco.workflows import alert_webhook as webhook
 
-    rows = [_shifted(kind, row) for kind in ("worse", "better") for row in document[kind][:MOST_IN_ALERT]]
-    text = "\n".join([f"aaco fleet: {_counted(document)}", *rows])
-    delivery = webhook.send(address, {"text": text, "fleet": document})
+    delivery = webhook.send(address, {"text": "\n".join(lines), name: document})
     say.aside(delivery.said, "info" if delivery.arrived else "warning")
 
 
@@ -238,12 +244,20 @@ def _print_trend(document: dict[str, Any]) -> None:
     order = {"degrading": 0, "improving": 1, "none": 2, None: 3}
     for row in sorted(document["groups"], key=lambda row: order[row["trend"]]):
         moved = row["why_absent"] if row["trend"] is None else (
-            f"{row['trend'].replace('none', 'no trend')}, {row['moved_pct']:+.1f} % over {row['sessions']} sessions "
+            f"{row['trend'].replace('none', 'no trend')}, {row['moved_pct']:+.1f} % over {_sessions(row)} "
             f"(q = {row['q_value']:.1g})")
         say.line(f"{_group(row)}: {moved}")
         for change in row["changes"]:
             say.line(f"  changed at {change['session_id']}: {change['change_pct']:+.1f} %, {change['before']:.4g} to "
-                     f"{change['after']:.4g} {row['unit']}, {change['verdict']} (q = {change['q_value']:.1g})")
+                     f"{change['after']:.4g} {row['unit']}, {change['verdict']} (q = {change['q_value']:.1g})"
+                     + _commits(change))
+
+
+def _commits(change: dict[str, Any]) -> str:
+    before, after = change["commit_before"], change["commit"]
+    if before is None or after is None or before == after:
+        return ""
+    return f"; commit {before[:10]} before it, {after[:10]} from it on"
 
 
 @fleet.command()
@@ -289,11 +303,11 @@ def scaling(asked: Asked) -> None:
 
 def _print_scaling(document: dict[str, Any]) -> None:
     for row in document["groups"]:
-        rate = f"{row['throughput']:.4g} {row['unit']} on {_devices(row['devices_used'])} ({row['sessions']} sessions)"
+        rate = f"{row['throughput']:.4g} {row['unit']} on {plural(row['devices_used'], 'device')} ({_sessions(row)})"
         say.line(f"{_group(row)}: {rate}" + ("" if row["efficiency"] is None else (
-            f", efficiency {100 * row['efficiency']:.1f} % of {_devices(row['base_devices'])}")))
+            f", efficiency {100 * row['efficiency']:.1f} % of {plural(row['base_devices'], 'device')}")))
     for row in document["absent"]:
-        say.line(f"{_group(row)}: no efficiency of {row['sessions']} sessions: {row['why_absent']}")
+        say.line(f"{_group(row)}: no efficiency of {_sessions(row)}: {row['why_absent']}")
 
 
 @fleet.command()
@@ -312,10 +326,97 @@ def _print_health(document: dict[str, Any]) -> None:
     for row in document["unhealthy"]:
         say.line(f"{row['state']}: device {row['device_id']} ({row['device'] or 'n/a'}) of node "
                  f"{row['node'] or 'not recorded'} in {row['session_id']}, not healthy in {row['unhealthy']} of "
-                 f"{row['sessions']} sessions: {row['evidence']}")
-    say.line(f"{_devices(document['devices'])} watched, {len(document['unhealthy'])} of them not always healthy")
-    for row in document["absent"]:
-        say.line(f"not known of {row['sessions']} sessions: {row['why_absent']}")
+                 f"{_sessions(row)}: {row['evidence']}")
+    say.line(f"{plural(document['devices'], 'device')} watched, {len(document['unhealthy'])} of them not always "
+             "healthy")
+    _print_unknown(document["absent"])
+
+
+def _print_unknown(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        say.line(f"not known of {_sessions(row)}: {row['why_absent']}")
+
+
+@fleet.command()
+@click.option("--most", type=options.COUNT, default=20, show_default=True, help="Rows of the list.")
+@counting
+def labels(asked: Asked, most: int) -> None:
+    """In how many sessions each label of a scheduler is: what --label can choose."""
+    from aaco.fleet import answers
+
+    _answer(answers.labels(asked.lake, asked.choice, most, asked.engine), asked.as_json, _print_labels)
+
+
+def _print_labels(document: dict[str, Any]) -> None:
+    for row in document["labels"]:
+        say.line(f"{row['name']}={row['value']}: {_sessions(row)}")
+    if document["found"] > len(document["labels"]):
+        say.line(f"and {document['found'] - len(document['labels'])} more; --most {document['found']} lists them")
+    _print_unknown(document["absent"])
+
+
+@fleet.command()
+@click.option("--policy", "policy_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="A YAML policy.  [default: that of `aaco sla policy`]")
+@click.option("--newest", type=options.COUNT, help="Only so many sessions of each group, the newest.  [default: all]")
+@click.option("--webhook-env", "variable", metavar="NAME",
+              help="Alert the address in this environment variable where a group fails or warns.  [default: what the "
+                   "policy says]")
+@click.option("--strict", is_flag=True, help="Exit with 4 where a group nearly fails or could not be judged.")
+@counting
+def sla(asked: Asked, policy_file: Path | None, newest: int | None, variable: str | None, strict: bool) -> None:
+    """Hold each group of comparable sessions against a policy of `aaco sla`; exits with 3 where one fails.
+
+    The median of a group's sessions is judged; how many single sessions are beyond the limit is given, too. A metric
+    that the lake does not hold, and every metric of a group of one session, is skipped with the reason. A failed alert
+    gives a warning and changes nothing.
+    """
+    from aaco.cli.sla import address_of
+    from aaco.core import documents
+    from aaco.fleet import objectives
+    from aaco.governance import sla as governance
+
+    policy = documents.load_yaml(policy_file, governance.Policy, "policy") if policy_file else governance.DEFAULT
+    address = _address(variable) if variable else address_of(policy, None)
+    document = objectives.check(asked.lake, policy, asked.choice, newest, asked.engine)
+    _answer(document, asked.as_json, _print_sla)
+    worth = policy.webhook.on if policy.webhook and not variable else ("fail", "warn")
+    alerting = [group for group in document["groups"] if group["status"] in worth]
+    if address and alerting:
+        rows = [line for group in alerting[:MOST_IN_ALERT] for line in _sla_lines(group, document["not_held"])]
+        _send(address, [f"aaco fleet sla: {_sla_counts(document)}", *rows], "sla", document)
+    sys.exit(governance.exit_of([outcome["status"] for group in document["groups"] for outcome in group["objectives"]],
+                                strict))
+
+
+def _print_sla(document: dict[str, Any]) -> None:
+    say.line(_sla_counts(document))
+    for group in document["groups"]:
+        say.lines(_sla_lines(group, document["not_held"]))
+    if document["not_held"]:
+        say.line(f"skipped, as a lake does not hold them: {', '.join(document['not_held'])}")
+
+
+def _sla_counts(document: dict[str, Any]) -> str:
+    counts = ", ".join(f"{count} {status}" for status, count in document["counts"].items() if count)
+    return f"{document['status'].upper()}: groups against policy {document['policy']}: {counts or 'there is none'}"
+
+
+def _sla_lines(group: dict[str, Any], not_held: list[str]) -> Iterator[str]:
+    """Yield a line for a group, and for each of its objectives that did not pass or that some session misses."""
+    from aaco.governance.sla import Outcome
+    from aaco.report.ci.sla import line
+
+    yield f"{group['status']} {_group(group)}, {_sessions(group)}"
+    for row in group["objectives"]:
+        if (row["status"] != "pass" or row["beyond"]) and row["metric"] not in not_held:
+            yield f"  {row['status']} {line(Outcome.model_validate(row))}{_beyond(row)}"
+
+
+def _beyond(row: dict[str, Any]) -> str:
+    if not row["beyond"]:
+        return ""
+    return f"; {row['beyond']} of {row['measured']} sessions are beyond it, {row['worst_session']} most"
 
 
 @fleet.command()
@@ -348,11 +449,15 @@ def card(paths: tuple[Path, ...], fdr: float, most: int, output: Path | None, as
 
     with talk() as show:
         document = overview.card(paths, fdr, most, show)
-    for path, why in document["refused"].items():
-        say.aside(f"refused: {path}: {why}", "warning")
+    _warn_of(document["refused"])
     _answer(document, as_json, lambda _: _print_card(document, most) if output is None
             else _write_page(document, "Report card", output))
     sys.exit(Exit.USAGE if document["refused"] else Exit.FINE)
+
+
+def _warn_of(refused: Mapping[str, str]) -> None:
+    for path, why in refused.items():
+        say.aside(f"refused: {path}: {why.removeprefix(f'{path}: ')}", "warning")
 
 
 def _answer(document: dict[str, Any], as_json: bool, print_it: Callable[[dict[str, Any]], None]) -> None:
@@ -378,19 +483,6 @@ def _lake(lake: Path | None, config_file: Path | None) -> Path:
     return options.settings(config_file, storage={"fleet_dir": lake}).config.storage.fleet_dir
 
 
-def _filter(model: str | None, device: str | None, labels: tuple[str, ...]) -> FleetFilter:
-    """Return which sessions these options choose. Raise UsageError for what is no label: it would select nothing."""
-    from aaco.core.labels import LONGEST, NAMES, is_value
-    from aaco.fleet.scan import FleetFilter
-
-    pairs = tuple((name, text) for name, _, text in (label.partition("=") for label in labels))
-    for (name, text), label in zip(pairs, labels, strict=True):
-        if name not in NAMES or not is_value(text):
-            raise UsageError(f"no label of a session: {label[:80]!r}",
-                             f"NAME=VALUE, of {', '.join(NAMES)}; one line of at most {LONGEST} letters")
-    return FleetFilter(model, device, pairs)
-
-
 def _engine(name: str, address: str | None) -> Engine:
     """Return where maps run. Raise UsageError: a cluster is never looked for."""
     from aaco.fleet.scan import LOCAL
@@ -407,14 +499,14 @@ def _engine(name: str, address: str | None) -> Engine:
     return RayEngine(address)
 
 
+def _sessions(row: dict[str, Any]) -> str:
+    return plural(row["sessions"], "session")
+
+
 def _group(row: dict[str, Any]) -> str:
     several = f"{row['several_devices']} x " if row.get("several_devices") else ""
     return (f"{row['model'] or 'n/a'} on {several}{row['device'] or 'n/a'} ({row['backend'] or 'n/a'}, "
             f"{row['fingerprint']})")
-
-
-def _devices(count: int) -> str:
-    return f"{count} device{'s' if count > 1 else ''}"
 
 
 def _device(row: dict[str, Any]) -> str:
@@ -437,12 +529,12 @@ def _shifted(kind: str, row: dict[str, Any]) -> str:
 def _absent(rows: list[dict[str, Any]]) -> None:
     if rows:
         count = sum(row["sessions"] for row in rows)
-        say.line(f"not judged: {count} sessions in {len(rows)} groups; {rows[0]['why_absent']}")
+        say.line(f"not judged: {plural(count, 'session')} in {plural(len(rows), 'group')}; {rows[0]['why_absent']}")
 
 
 def _print_top(document: dict[str, Any]) -> None:
     for row in document["slow_nodes"]:
-        say.line(f"slow node {row['node']}: {row['shift_pct']:+.1f} % over {row['sessions']} sessions "
+        say.line(f"slow node {row['node']}: {row['shift_pct']:+.1f} % over {_sessions(row)} "
                  f"(q = {row['q_value']:.1g})")
     for row in document["stragglers"]:
         say.line(f"straggler {row['session_id']} process {row['process']}: {row['behind_pct']:+.1f} % behind the "
@@ -451,16 +543,16 @@ def _print_top(document: dict[str, Any]) -> None:
         say.line(_skewed(row))
     for row in document["kernels"]:
         say.line(f"kernel {row['kernel_name']}: {100 * row['share']:.1f} % of kernel time on {row['device'] or 'n/a'}, "
-                 f"{row['total_ns'] / 1e6:.6g} ms, {row['calls']} calls, {row['sessions']} sessions")
+                 f"{row['total_ns'] / 1e6:.6g} ms, {row['calls']} calls, {_sessions(row)}")
     if document["nodes_not_judged"]:
-        say.line(f"not judged: {len(document['nodes_not_judged'])} nodes; "
+        say.line(f"not judged: {plural(len(document['nodes_not_judged']), 'node')}; "
                  f"{document['nodes_not_judged'][0]['why_absent']}")
 
 
 def _print_card(document: dict[str, Any], most: int) -> None:
     counts = document["regressions"]
-    say.line(f"{len(document['listed'])} sessions: {len(counts['worse'])} worse, {len(counts['better'])} better of "
-             f"{counts['judged']} judged by {document['metric']} (false discovery rate {document['fdr']:g})")
+    say.line(f"{plural(len(document['listed']), 'session')}: {len(counts['worse'])} worse, {len(counts['better'])} "
+             f"better of {counts['judged']} judged by {document['metric']} (false discovery rate {document['fdr']:g})")
     for row in document["listed"][:most]:
         say.line(_card_row(row))
     if len(document["listed"]) > most:

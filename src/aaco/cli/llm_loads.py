@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aaco.workflows.llm_run import LoadRequest
     from aaco.workflows.load_sweep import RisingLoad
 
-LABEL = 16
+LABEL = 18
 HEAD = f"{'load':>8} {'answers/s':>10} {'tokens/s':>9}  {'TTFT p50 / p99':<18} {'TPOT p50 / p99 ms':<18} server"
 
 
@@ -92,11 +92,15 @@ def ask(request: LoadRequest, rising: RisingLoad, settings: Settings, tag: str, 
 def lines(sweep: LoadSweep) -> Iterator[str]:
     """Yield the table, and what it says."""
     from aaco.report import format
+    from aaco.report.sections import load_energy
     from aaco.report.sections.findings.load_sweep import conclusions
 
     yield HEAD
     yield from map(_row, sweep.steps)
     yield ""
+    for judged in sweep.steps:
+        if energy := load_energy.text(judged.step.readings):
+            yield from format.hung(f"{judged.step.load:>8.4g}  ", energy)
     for row in conclusions(sweep):
         yield from format.hung(f"{row.label:<{LABEL}}", row.text)
 

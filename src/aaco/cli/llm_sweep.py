@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from aaco.report import format
+from aaco.report.sections import load_energy
 
 if TYPE_CHECKING:
     from aaco.workflows.decode_sweep import DecodePoint, DecodeSweep
@@ -23,9 +24,15 @@ def lines(swept: DecodeSweep) -> Iterator[str]:
            f"{''.join(f'{title:>10}' for title in rates.values())}  session")
     yield from (_row(point, list(rates)) for point in swept.points)
     yield ""
+    energies = [{reading.metric: reading for reading in point.readings} for point in swept.points]
+    for point, readings in zip(swept.points, energies, strict=True):
+        if energy := load_energy.text(readings):
+            yield from format.hung(f"{point.prompt_tokens:>9} {point.batch:>5}  ", energy)
     for reason in dict.fromkeys(reading.why_absent for point in swept.points for name in (*TIMES, *rates)
                                 if (reading := point.reading(name)).value is None):
         yield f"n/a: {reason}"
+    if why_no_energy := load_energy.absent(energies):
+        yield f"energy n/a: {why_no_energy}"
     for prompts, curve in swept.curves.items():
         yield f"prompts of {prompts}: saturation at {swept.at_once} {format.reading(curve.saturation_batch)}"
         yield f"prompts of {prompts}: knee at {swept.at_once} {format.reading(curve.transition_batch)}"

@@ -44,7 +44,7 @@ def check(session: str | None, named: str | None, policy_file: Path | None, webh
     from aaco.report.ci import sla as report
 
     policy = documents.load_yaml(policy_file, governance.Policy, "policy") if policy_file else governance.DEFAULT
-    address = _address(policy, webhook)
+    address = address_of(policy, webhook)
     settings = options.settings(config_file, sessions_dir)
     checked = find(options.one_session(session, named), settings.config.storage.sessions_dir)
     checked_policy = governance.check(policy, pipeline.explain(checked, settings).readings, checked.id)
@@ -72,8 +72,8 @@ def show_policy(as_json: bool) -> None:
         say.text(yaml.safe_dump(document, sort_keys=False))
 
 
-def _address(policy: Policy, webhook: str | None) -> str | None:
-    """Where alerts go. Raises UsageError before anything is judged where it cannot be an address."""
+def address_of(policy: Policy, webhook: str | None) -> str | None:
+    """Return where alerts go, or None. Raises UsageError before anything is judged where it cannot be an address."""
     from aaco.workflows.alert_webhook import require_address
 
     if webhook is None and policy.webhook:

@@ -21,9 +21,9 @@ from aaco.collectors.gpu import amd_sensors, gpu_access
 from aaco.collectors.host import bpf, kernel_device, perf_event, tracepoints
 from aaco.collectors.inventory import environment, machine
 from aaco.core import extras
-from aaco.core.host import Host, known, number, text
+from aaco.core.host import Host, number, text
 from aaco.core.machine import GIB
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, known
 
 TOOL_TIMEOUT_S = 3.0
 CUPTI_TIMEOUT_S = 10.0  # it initialises every GPU

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from aaco.core.host import Host, known, text
-from aaco.core.readings import Absent
+from aaco.core.host import Host, text
+from aaco.core.readings import Absent, known
 
 
 @dataclass(frozen=True)

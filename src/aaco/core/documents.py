@@ -21,6 +21,7 @@ from aaco.core.redaction import redact_json
 
 LEVELS = 100  # how deep a document may be nested: the report walks through all of it
 MOST_WRITTEN = 1 << 20  # bytes of a file that a person wrote
+TRUTH = "tag:yaml.org,2002:bool"  # as yaml calls it
 CHECK = "aaco info SESSION  # checks every file's hash"
 
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # what a column of a table can hold
@@ -232,7 +233,11 @@ def _yaml(path: Path, what: str) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Plain data only."""
+        """Plain data only. As in YAML 1.2 only true and false are truth values: `on` is a key of a policy."""
+
+        yaml_implicit_resolvers = {  # noqa: RUF012 - yaml's own
+            letter: [(tag, form) for tag, form in resolvers if tag != TRUTH or letter in "tTfF"]
+            for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()}
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):

@@ -57,6 +57,12 @@ def write_atomically(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
             raise
 
 
+def write_all(descriptor: int, content: bytes | memoryview) -> None:
+    """Write all of it. A disk that fills up takes a part and refuses the rest, which raises OSError."""
+    while content:
+        content = content[os.write(descriptor, content):]
+
+
 def write_json(path: Path, document: Any) -> None:
     """Write a JSON document atomically; a NaN is a ValueError, because absent is null with a reason.
 

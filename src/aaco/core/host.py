@@ -8,15 +8,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, ParamSpec, TypeVar
+from typing import IO
 
 from aaco.core.readings import Absent
 
-P = ParamSpec("P")
-T = TypeVar("T")
 OUTPUT_LIMIT = 1 << 20
 
 
@@ -45,14 +43,6 @@ class Host:
     def cpus(self) -> Path:
         """Documentation/ABI/testing/sysfs-devices-system-cpu."""
         return self.sys / "devices/system/cpu"
-
-
-def known(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-    """What `read` returns, or None where it raises Absent."""
-    try:
-        return read(*args, **kwargs)
-    except Absent:
-        return None
 
 
 def text(path: Path) -> str:

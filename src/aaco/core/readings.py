@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
 
 
 class Absent(Exception):
     """Raised by a metric that cannot be computed; the message is the reason shown to the reader."""
+
+
+def known(ask: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs) -> Answer | None:
+    """Return the answer, or None where it is absent."""
+    return or_why(lambda: ask(*args, **kwargs))[0]
+
+
+def or_why(ask: Callable[[], Answer]) -> tuple[Answer | None, str]:
+    """Return the answer, or None and the reason why it is absent; the reason is empty where there is an answer."""
+    try:
+        return ask(), ""
+    except Absent as reason:
+        return None, str(reason)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,24 +157,3 @@ def _binomial(count: int, q: float) -> NDArray[np.float64]:
     log_factorials = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count + 1)))))
     log_choose = log_factorials[count] - log_factorials[:count] - log_factorials[count - np.arange(count)]
     return np.asarray(np.exp(log_choose + k * math.log(q) + (count - k) * math.log1p(-q)))
-
-
-def exact_share(right: int, count: int, level: float = 0.95) -> tuple[float, float]:
-    """Return the exact binomial interval of a share from `right` of `count` (Clopper and Pearson 1934); (0, 1) for no
-    count."""
-    from scipy.special import betaincinv
-
-    tail = (1 - level) / 2
-    low = float(betaincinv(right, count - right + 1, tail)) if right else 0.0
-    high = float(betaincinv(right + 1, count - right, 1 - tail)) if right < count else 1.0
-    return low, high
-
-
-def wilson(right: int, count: int, level: float = 0.95) -> tuple[float, float]:
-    """Interval of a share from `right` of `count` (Wilson 1927); (0, 1) where nothing was counted."""
-    if not count:
-        return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    share, spread = right / count, z * z / count
-    centre, half = share + spread / 2, z * math.sqrt(share * (1 - share) / count + spread / (4 * count))
-    return max(0.0, (centre - half) / (1 + spread)), min(1.0, (centre + half) / (1 + spread))

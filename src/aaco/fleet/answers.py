@@ -121,15 +121,33 @@ def health(lake: Place, choice: FleetFilter | None = None, engine: Engine = LOCA
 def health_of(table: pa.Table) -> dict[str, Any]:
     """Return the same of the table of queries/reduce/device_health.sql."""
     rows = table.to_pylist()
-    watched, absent = [row for row in rows if row["why_absent"] is None], Counter[str]()
-    for row in rows:
-        if row["why_absent"] is not None:
-            absent[row["why_absent"]] += row["sessions"]
+    watched = [row for row in rows if row["why_absent"] is None]
     return document({
         "devices": len(watched),
         "unhealthy": [{name: row[name] for name in ("node", "device", "device_id", "sessions", "unhealthy")}
                       | row["worst"] for row in watched if row["unhealthy"]],
-        "absent": [{"why_absent": why, "sessions": count} for why, count in sorted(absent.items())]})
+        "absent": _reasons(rows)})
+
+
+def labels(lake: Place, choice: FleetFilter | None = None, most: int = 20, engine: Engine = LOCAL) -> dict[str, Any]:
+    """Return in how many sessions each label of a scheduler is, the most first."""
+    return labels_of(ask(lake, lambda scan: scan.run("label_counts"), choice or FleetFilter(), engine=engine), most)
+
+
+def labels_of(table: pa.Table, most: int) -> dict[str, Any]:
+    """Return the same of the table of queries/reduce/label_counts.sql."""
+    rows = table.to_pylist()
+    named = [{name: row[name] for name in ("name", "value", "sessions")} for row in rows if row["why_absent"] is None]
+    return document({"labels": named[:most], "found": len(named), "absent": _reasons(rows)})
+
+
+def _reasons(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return of how many sessions something is absent, by the reason."""
+    absent = Counter[str]()
+    for row in rows:
+        if row["why_absent"] is not None:
+            absent[row["why_absent"]] += row["sessions"]
+    return [{"why_absent": why, "sessions": count} for why, count in sorted(absent.items())]
 
 
 def trend(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = None, fdr: float = FDR,
@@ -336,9 +354,10 @@ def _courses(levels: Sequence[Any]) -> list[tuple[tuple[Change, ...], str]]:
 
 
 def _changed(change: Change, rows: pa.Table, q: float) -> dict[str, Any]:
-    first = rows.slice(change.index, 1).to_pylist()[0]
+    last, first = rows.slice(change.index - 1, 2).to_pylist()
     rises_are_worse = first["direction"] == "lower_is_better"
-    return {"session_id": first["session_id"], "time_ns": first["time_ns"], "before": change.before,
+    return {"session_id": first["session_id"], "time_ns": first["time_ns"], "commit": first["git_commit"],
+            "last_before": last["session_id"], "commit_before": last["git_commit"], "before": change.before,
             "after": change.after, "change_pct": change.change_pct, "low_pct": change.low_pct,
             "high_pct": change.high_pct, "q_value": float(q),
             "verdict": "worse" if (change.change_pct > 0) == rises_are_worse else "better"}

@@ -2,6 +2,7 @@
 
 LAKE/data/month=/model=/device=/SHA256.parquet   facts in the order of time
 LAKE/manifests/SHA256.json                       the list of these files; never changed
+LAKE/months/SHA256.parquet                       the facts of those of a month, without kernels; never changed
 LAKE/sums/SHA256.arrow                           what was summed over each of them; never changed
 A compaction writes new files, verifies that no session is lost, and then makes its manifest the present one.
 """
@@ -27,7 +28,8 @@ from aaco.fleet.lakes import open_store
 from aaco.fleet.store import FIX, Place, Store, each
 
 MOST_ROWS = 1 << 16  # of a compacted file: some 64 to 256 MB
-DATA, MANIFESTS = "data", "manifests"
+DATA, MANIFESTS, MONTHS = "data", "manifests", "months"
+KERNELS = "kernels"  # most of a file's bytes, which one question reads
 Partition = tuple[str, str | None, str | None]
 
 
@@ -51,11 +53,24 @@ class DataFile(BaseModel):
         return self.month, self.model, self.device
 
 
+class MonthFile(BaseModel):
+    """A file with the facts of all compacted files of a month but their kernels: to open many small files takes longer
+    than to read them. A month with one file, or with large ones, has none."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    sha256: str
+    rows: int
+    month: str
+
+
 class LakeManifest(documents.Document):
     """manifests/SHA256.json. Fields are added, never renamed."""
 
     schema_version: int = 1
     files: list[DataFile] = Field(default=[])
+    months: list[MonthFile] = Field(default=[])
     sums: str | None = None
 
     @property
@@ -104,7 +119,7 @@ def compact(place: Place) -> Compacted:
         old = read_manifest(lake, before.manifest)
         listed, dropped = _compacted(lake, old, before)
         _require_complete(old, listed, before, dropped)
-        new = _with_sums(lake, old, listed)
+        new = _with_months(lake, old, _with_sums(lake, old, listed))
         written = {file.path for file in new.files} - {file.path for file in old.files}
         if before.pending or new != old:
             catalog.commit(before, _write_manifest(lake, new))
@@ -159,6 +174,32 @@ def _with_sums(lake: Store, old: LakeManifest, files: Sequence[DataFile]) -> Lak
     return LakeManifest(files=[file.model_copy(update={"summed": file.path in tables}) for file in files], sums=sha256)
 
 
+def _with_months(lake: Store, old: LakeManifest, new: LakeManifest) -> LakeManifest:
+    """Write the file of each month of several small files; that of a month that is as it was before is taken over."""
+    held, before, after = {file.month: file for file in old.months}, _by_month(old), _by_month(new)
+    months = [held[month] if month in held and before[month] == files else _write_month(lake, month, files)
+              for month, files in sorted(after.items())
+              if len(files) > 1 and sum(file.rows for file in files) <= MOST_ROWS]
+    return new.model_copy(update={"months": months})
+
+
+def _by_month(manifest: LakeManifest) -> dict[str, list[DataFile]]:
+    months = defaultdict(list)
+    for file in manifest.files:
+        months[file.month].append(file)
+    return months
+
+
+def _write_month(lake: Store, month: str, files: Sequence[DataFile]) -> MonthFile:
+    """Write the facts of a month's files but their kernels, in the order of time and id."""
+    tables = each(lambda file: read_file(lake, file).drop_columns(KERNELS), files)
+    content = facts.content(_ordered(pa.concat_tables(tables)))
+    sha256 = hashlib.sha256(content).hexdigest()
+    path = f"{MONTHS}/{sha256}.parquet"
+    lake.write(path, content)
+    return MonthFile(path=path, sha256=sha256, rows=sum(file.rows for file in files), month=month)
+
+
 def _landed(lake: Store, before: LakeState) -> dict[Partition, list[pa.Table]]:
     """Return the facts in landing by partition, each verified by its name. Raise BadBundle."""
     landed: dict[Partition, list[pa.Table]] = defaultdict(list)
@@ -197,7 +238,7 @@ def _without(table: pa.Table, retired: Collection[str]) -> pa.Table:
 
 def _write_partition(lake: Store, partition: Partition, table: pa.Table) -> Iterator[DataFile]:
     """Write sessions in the order of time and id, in files of at most MOST_ROWS."""
-    ordered = table.sort_by([("time_ns", "ascending"), ("session_id", "ascending")])
+    ordered = _ordered(table)
     for begin in range(0, ordered.num_rows, MOST_ROWS):
         part = ordered.slice(begin, MOST_ROWS)
         content = facts.content(part)
@@ -206,6 +247,10 @@ def _write_partition(lake: Store, partition: Partition, table: pa.Table) -> Iter
         lake.write(path, content)
         month, model, device = partition
         yield DataFile(path=path, sha256=sha256, rows=part.num_rows, month=month, model=model, device=device)
+
+
+def _ordered(table: pa.Table) -> pa.Table:
+    return table.sort_by([("time_ns", "ascending"), ("session_id", "ascending")])
 
 
 def _folder(partition: Partition) -> str:
@@ -231,8 +276,9 @@ def _manifest_file(sha256: str) -> str:
 
 def _files_of(state: LakeState, manifest: LakeManifest) -> set[str]:
     """Return all files that a state of the lake names."""
-    return {file.path for file in manifest.files} | {landing_file(sha256) for _, sha256 in state.pending} | (
-        {_manifest_file(state.manifest)} if state.manifest else set()) | (
+    named = {file.path for file in manifest.files} | {file.path for file in manifest.months}
+    named |= {landing_file(sha256) for _, sha256 in state.pending}
+    return named | ({_manifest_file(state.manifest)} if state.manifest else set()) | (
         {sums.sums_file(manifest.sums)} if manifest.sums else set())
 
 
@@ -246,7 +292,8 @@ def _remove_leftovers(lake: Store, catalog: Catalog, before: Collection[str]) ->
     state = catalog.state()
     named = _files_of(state, read_manifest(lake, state.manifest))
     landed = {landing_file(sha256) for sha256 in catalog.compacted()}
-    leftovers = {*before, *lake.old_catalogs(), *chain.from_iterable(map(lake.leftovers, (DATA, MANIFESTS, sums.SUMS))),
+    written = chain.from_iterable(map(lake.leftovers, (DATA, MANIFESTS, MONTHS, sums.SUMS)))
+    leftovers = {*before, *lake.old_catalogs(), *written,
                  *landed.intersection(lake.leftovers(LANDING))} - named
     each(lake.remove, sorted(leftovers))
     return len(leftovers)

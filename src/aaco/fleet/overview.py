@@ -20,13 +20,15 @@ from aaco.fleet.store import Place
 from aaco.tracelake.history.replicates import LATENCY
 
 MOST = 20  # rows of each list of `top`
-ASKED = (*answers.TOP, "scaling", "per_ceiling", "unmeasured")
+ASKED = (*answers.TOP, "scaling",
+         "per_ceiling", "unmeasured", "device_health", "label_counts")
 DESCRIBED = ("descriptions",)  # what only a card needs
 
 
 def overview(lake: Place, choice: FleetFilter | None = None, fdr: float = answers.FDR,
              engine: Engine = LOCAL) -> dict[str, Any]:
-    """Return status, regressions, nodes, stragglers, kernels, heat map, trends and scaling of a lake, by latency."""
+    """Return status, regressions, nodes, stragglers, kernels, heat map, trends and scaling of a lake, by latency; the
+    health of its devices and its labels."""
     return _overview(lake, choice or FleetFilter(), fdr, MOST, engine)[0]
 
 
@@ -68,7 +70,8 @@ def _overview(lake: Place, choice: FleetFilter, fdr: float, most: int,
     return answers.document({
         "metric": LATENCY, "fdr": fdr, **of_levels, "top": answers.top_of(tables, fdr, most),
         "heatmap": answers.heatmap_of(tables["residuals"], tables["per_ceiling"], LATENCY, fdr),
-        "scaling": answers.scaling_of(tables["scaling"]),
+        "scaling": answers.scaling_of(tables["scaling"]), "health": answers.health_of(tables["device_health"]),
+        "labels": answers.labels_of(tables["label_counts"], most),
         "unmeasured": [{"why_absent": why, "sessions": count} for why, count in sorted(reasons.items())],
     }), tables
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from aaco import __version__
 from aaco.core.errors import AacoError, StorageError, UsageError, first_line
 from aaco.fleet import sql
 from aaco.fleet.lakes import open_store
-from aaco.fleet.scan import LOCAL, Shard
+from aaco.fleet.scan import KERNEL_SUMS, LOCAL, Shard
 from aaco.fleet.store import Store
 
 HERE = "local"
@@ -96,7 +96,8 @@ class RayMaps:
         """Make the table of a map from what its tasks give. Raise what a task raises, StorageError where it is lost."""
         if name in self._tables:
             return
-        tasks = [self._task.remote(self._lake.reached, part, name, VERSIONS) for part in parts_of(self._shard)]
+        tasks = [self._task.remote(self._lake.reached, part, name, VERSIONS)
+                 for part in parts_of(self._shard, name)]
         try:
             self._tables[name] = pa.concat_tables(self._ray.get(tasks, timeout=PATIENCE_S))
         except self._ray.exceptions.RayError as error:
@@ -108,12 +109,19 @@ class RayMaps:
         self.connection.register(name, self._tables[name])
 
 
-def parts_of(shard: Shard) -> list[Shard]:
-    """Return at most TASKS shards with about as many sessions each: together they are the shard, and one at least."""
-    parts: list[dict[str, int]] = [{} for _ in range(max(1, min(TASKS, len(shard.files))))]
+def parts_of(shard: Shard, name: str) -> list[Shard]:
+    """Return at most TASKS shards with about as many sessions each, one at least: for a map they are the shard."""
+    empty = replace(shard, files={}, with_kernels={})
+    if name == KERNEL_SUMS:
+        return [replace(empty, with_kernels=part) for part in _split(shard.with_kernels)]
+    return [replace(empty, files=part) for part in _split(shard.files)]
+
+
+def _split(files: Mapping[str, int]) -> list[dict[str, int]]:
+    parts: list[dict[str, int]] = [{} for _ in range(max(1, min(TASKS, len(files))))]
     rows = [0] * len(parts)
-    for path, count in sorted(shard.files.items(), key=lambda file: (-file[1], file[0])):
+    for path, count in sorted(files.items(), key=lambda file: (-file[1], file[0])):
         least = rows.index(min(rows))
         parts[least][path] = count
         rows[least] += count
-    return [replace(shard, files=part) for part in parts]
+    return parts

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from aaco.core.errors import BadBundle, StorageError
+from aaco.core.errors import BadBundle, StorageError, UsageError
+from aaco.core.labels import LONGEST, NAMES, is_value
 from aaco.fleet import facts, sql
 from aaco.fleet.catalog import Catalog, LakeState, landing_file
 from aaco.fleet.compaction import LakeManifest, read_manifest, read_sums
@@ -35,9 +36,11 @@ JUDGES = "scipy.special"  # all answers need it: 0.15 s of import, in which Duck
 # What each question reduces, and what a map is made of itself.
 REDUCES = {"residuals": "levels", "processes": "process_lags", "kernels": "kernel_sums", "metrics": "metric_names",
            "unmeasured": "unmeasured_sessions", "scaling": "throughputs", "per_ceiling": "throughputs",
-           "device_skews": "device_times", "device_health": "device_health", "descriptions": "descriptions"}
+           "device_skews": "device_times", "device_health": "device_health", "descriptions": "descriptions",
+           "metric_levels": "metric_levels", "label_counts": "label_counts"}
 MADE_OF = {"levels": "measured", **dict.fromkeys(("measured", "process_lags", "unmeasured_sessions", "throughputs",
-                                                  "device_times"), SHARED)}
+                                                  "device_times", "device_health", "descriptions", "label_counts"),
+                                                 SHARED)}
 UNREADABLE = (duckdb.IOException, duckdb.InvalidInputException, duckdb.BinderException, duckdb.ConversionException)
 Answer = TypeVar("Answer")
 
@@ -49,6 +52,17 @@ class FleetFilter:
     model: str | None = None
     device: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, model: str | None, device: str | None, labels: Sequence[str]) -> FleetFilter:
+        """Return the sessions of this model, this device, with these labels, each NAME=VALUE. Raise UsageError for
+        what is no label: it would select nothing."""
+        pairs = tuple((name, text) for name, _, text in (label.partition("=") for label in labels))
+        for (name, text), label in zip(pairs, labels, strict=True):
+            if name not in NAMES or not is_value(text):
+                raise UsageError(f"no label of a session: {label[:80]!r}",
+                                 f"NAME=VALUE, of {', '.join(NAMES)}; one line of at most {LONGEST} letters")
+        return cls(model, device, pairs)
 
     @property
     def terms(self) -> dict[str, str]:
@@ -65,12 +79,14 @@ class FleetFilter:
 
 @dataclass(frozen=True)
 class Shard:
-    """Files of a lake, with all that a map over them depends on. files: by path, how many sessions each holds.
+    """Files of a lake, with all that a map over them depends on: by path, how many sessions each holds.
 
+    files: of all facts but kernels. with_kernels: of the same sessions, with kernels, which one map needs.
     sums: the digest of the sums of kernels that hold for the files of `summed`, and maybe for others; None: of no file.
     """
 
     files: Mapping[str, int]
+    with_kernels: Mapping[str, int]
     retired: Sequence[str]
     choice: FleetFilter
     metric: str
@@ -157,7 +173,7 @@ class LocalEngine:
                 connection.execute(f"CREATE TEMP TABLE retired AS {sql.column('session_id', shard.retired)}")
                 connection.execute(f"SET VARIABLE metric = {sql.quoted(shard.metric)}")
                 connection.execute(f"SET VARIABLE before = {sql.quoted(facts.BEFORE)}")
-                _open(connection, lake, shard, "facts")
+                _open(connection, lake, shard, shard.files, "facts")
                 yield LocalMaps(connection, lake, shard)
         except (OSError, pa.ArrowException, *UNREADABLE) as error:
             raise lake.failure(error) from error
@@ -203,22 +219,28 @@ def shard_of(state: LakeState, manifest: LakeManifest, choice: FleetFilter, metr
     match, and none is retired."""
     matching = [file for file in manifest.files
                 if all(getattr(file, name) == value for name, value in choice.terms.items())]
-    held = {file.path: file.rows for file in matching} | {landing_file(sha256): 1 for _, sha256 in state.pending}
+    matching_months = {file.month for file in matching}
+    months = {file.month: file for file in manifest.months if file.month in matching_months}
+    landing = {landing_file(sha256): 1 for _, sha256 in state.pending}
     sums = None if state.retired or choice.labels else manifest.sums
-    return Shard(held, sorted(state.retired), choice, metric, sums,
-                 frozenset(file.path for file in matching if file.summed and sums))
+    return Shard(
+        {file.path: file.rows for file in months.values()}
+        | {file.path: file.rows for file in matching if file.month not in months} | landing,
+        {file.path: file.rows for file in matching} | landing, sorted(state.retired), choice, metric, sums,
+        frozenset(file.path for file in matching if file.summed and sums))
 
 
-def _open(connection: Any, lake: Store, shard: Shard, view: str) -> None:
-    """Make a view of the sessions that a shard asks for. Raise BadBundle where a file is missing rows, or is newer."""
-    direct = lake.direct(list(shard.files))
+def _open(connection: Any, lake: Store, shard: Shard, files: Mapping[str, int], view: str) -> None:
+    """Make a view of the sessions of these files that a shard asks for. Raise BadBundle where a file is missing rows,
+    or is newer."""
+    direct = lake.direct(list(files))
     if direct:
         rows = _open_direct(connection, direct, f"all_{view}")
     else:
-        dataset = lake.dataset(list(shard.files), facts.FACTS.schema)
+        dataset = lake.dataset(list(files), facts.FACTS.schema)
         connection.register(f"all_{view}", dataset)
         rows = sum(each(_rows, dataset.get_fragments()))
-    expected = sum(shard.files.values())
+    expected = sum(files.values())
     if rows != expected:
         raise BadBundle(f"{lake.name}: {rows:,} sessions in files that were written with {expected:,}", FIX)
     connection.execute(f"CREATE VIEW {view} AS SELECT * FROM all_{view} WHERE session_id NOT IN "
@@ -228,19 +250,16 @@ def _open(connection: Any, lake: Store, shard: Shard, view: str) -> None:
 def _open_sums(connection: Any, lake: Store, shard: Shard) -> None:
     """Make the sums of the shard's files the view `sums`, and the sessions of files without sums the view `unsummed`.
     Raise AacoError."""
-    summed = sorted(shard.summed.intersection(shard.files))
-    if not summed:
-        connection.register("sums", read_sums(lake, None))
-        connection.execute("CREATE VIEW unsummed AS SELECT * FROM facts")
-        return
-    connection.register("all_sums", read_sums(lake, shard.sums))
+    summed = sorted(shard.summed.intersection(shard.with_kernels))
+    connection.register("all_sums", read_sums(lake, shard.sums if summed else None))
     connection.execute(f"CREATE TEMP TABLE summed AS {sql.column('file', summed)}")
     connection.execute("CREATE VIEW sums AS SELECT * FROM all_sums WHERE file IN (SELECT file FROM summed)")
-    unsummed = {path: rows for path, rows in shard.files.items() if path not in shard.summed}
+    unsummed = {path: rows for path, rows in shard.with_kernels.items() if path not in shard.summed}
     if unsummed:
-        _open(connection, lake, replace(shard, files=unsummed), "unsummed")
+        _open(connection, lake, shard, unsummed, "unsummed")
     else:
-        connection.execute("CREATE VIEW unsummed AS SELECT * FROM facts WHERE false")
+        connection.register("nothing_unsummed", facts.FACTS.schema.empty_table())
+        connection.execute("CREATE VIEW unsummed AS SELECT * FROM nothing_unsummed")
 
 
 def _open_direct(connection: Any, paths: Sequence[str], view: str) -> int:

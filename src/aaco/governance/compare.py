@@ -16,13 +16,13 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aaco.analytics.quality import sentinel
 from aaco.core import inputs, statistics
 from aaco.core.arrays import Reals
 from aaco.core.errors import UsageError, first_problem
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, or_why
 from aaco.governance import change
 from aaco.governance.calibrate import probability
 from aaco.governance.spread import ALONE, Sessions, Spread, estimate, in_pairs
@@ -94,14 +94,15 @@ class Side:
         return change.combine([replicate.profile for replicate in self.replicates if replicate.profile])
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A fact that is not the same on both sides; None = not recorded. `blocks` when it forbids comparing."""
+class EnvironmentDifference(BaseModel):
+    """A fact that differs between the sides; null = not recorded."""
+
+    model_config = ConfigDict(frozen=True)
 
     fact: str
     baseline: str | None
     current: str | None
-    blocks: bool
+    blocks: bool = Field(description="the comparison was made only because it was forced")
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Comparison:
     sigma_session is the relative standard deviation of one unit. p_value is two-sided, for no change at all;
     p_tolerance one-sided, for a slowdown of the tolerance or less; p_regression and p_improvement the probabilities
     that the true change lies beyond the tolerance (calibrate.probability). mde80_pct is exact at `level` for these
-    degrees of freedom, mde80_normal_pct METHODS' approximation. history: sessions beside the sides that the spread
+    degrees of freedom, mde80_normal_pct METHODS' approximation. history: sessions besides the sides that the spread
     is known from.
     """
 
@@ -167,18 +168,18 @@ def compare(baseline: Side, current: Side, tolerance_pct: float = 5.0, level: fl
     return replace(found, status="inconclusive", why=why, veto=veto, p_regression=None, p_improvement=None)
 
 
-def differences(baseline: Side, current: Side) -> tuple[Difference, ...]:
+def differences(baseline: Side, current: Side) -> tuple[EnvironmentDifference, ...]:
     """Return every recorded fact that is not the same on both sides, those of IDENTITY first: they block a comparison.
 
     A fact with several values on a side shows all of them.
     """
     before, after = _facts(baseline), _facts(current)
-    found = (Difference(name, before.get(name), after.get(name), name in IDENTITY)
-             for name in dict.fromkeys((*before, *after)))
+    found = (EnvironmentDifference(fact=name, baseline=before.get(name), current=after.get(name),
+                                   blocks=name in IDENTITY) for name in dict.fromkeys((*before, *after)))
     return tuple(sorted((item for item in found if item.baseline != item.current), key=lambda item: not item.blocks))
 
 
-def require_comparable(found: Sequence[Difference]) -> None:
+def require_comparable(found: Sequence[EnvironmentDifference]) -> None:
     """Raise UsageError when any difference blocks, naming all that do."""
     blocking = [f"{item.fact} {item.baseline or 'not recorded'} -> {item.current or 'not recorded'}"
                 for item in found if item.blocks]
@@ -324,10 +325,7 @@ def _spelled(value: object) -> str:
 def _profile(kernels: pa.Table | None, why: str) -> tuple[Profile | None, str]:
     if kernels is None:
         return None, why
-    try:
-        return change.profile_of(kernels), ""
-    except Absent as reason:
-        return None, str(reason)
+    return or_why(lambda: change.profile_of(kernels))
 
 
 def _latencies(inference_iters: pa.Table) -> list[Reals]:

@@ -47,11 +47,6 @@ def judge(baseline: Side, current: Side, tolerance_pct: float, level: float, dou
     return among_all(found, absent)
 
 
-def alone(comparison: Comparison) -> Judged:
-    """Return a comparison of the latency, of which nothing else was compared."""
-    return among_all({LATENCY: comparison}, {})
-
-
 def among_all(found: Mapping[str, Comparison], absent: Mapping[str, str], first: str = LATENCY) -> Judged:
     """Comparisons by several metrics as one answer. first: the metric that represents all, if none regressed more."""
     tested = {name: item.p_value for name, item in found.items() if item.p_value is not None}

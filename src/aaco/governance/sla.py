@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -24,8 +24,9 @@ WORST_FIRST: tuple[Status, ...] = ("fail", "warn", "skip", "pass")
 DECIDES: tuple[Status, ...] = ("fail", "warn", "pass")
 
 # The mission's names of objectives, beside every metric's own name and aliases.
-NAMES = {"p50": "latency_p50_ms", "p95": "latency_p95_ms", "p99": "latency_p99_ms", "throughput": "throughput_per_s",
-         "memory": "measured_peak_rss_bytes", "utilisation": "gpu_active_ratio", "utilization": "gpu_active_ratio"}
+NAMES = {"p50": "latency_p50_ms", "p90": "latency_p90_ms", "p95": "latency_p95_ms", "p99": "latency_p99_ms",
+         "throughput": "throughput_per_s", "memory": "measured_peak_rss_bytes", "utilisation": "gpu_active_ratio",
+         "utilization": "gpu_active_ratio"}
 # Suffixes a limit may be written with, per unit of a metric.
 _UNITS = {
     "ns": {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9},
@@ -57,7 +58,7 @@ class _Written(BaseModel):
 class Objective(_Written):
     """One limit on one metric: the largest value it may have, or the smallest."""
 
-    metric: str = Field(description="a metric's name or alias, or p50, p95, p99, throughput, memory, utilisation")
+    metric: str = Field(description="a metric's name or alias, or p50, p90, p95, p99, throughput, memory, utilisation")
     max: Limit | None = Field(default=None, description="largest value allowed, in the metric's unit or with its own")
     min: Limit | None = Field(default=None, description="smallest value allowed")
     warn_pct: Margin = Field(default=90.0, description="warn from this share of the way to the limit on")
@@ -133,9 +134,14 @@ def check(policy: Policy, readings: Mapping[str, Reading], session_id: str) -> R
 
     readings: every metric's, measured or absent.
     """
-    outcomes = tuple(_outcome(objective, readings) for objective in policy.objectives)
-    return Report(session_id=session_id, policy=policy.name, status=together(outcome.status for outcome in outcomes),
-                  objectives=outcomes)
+    judged = outcomes(policy, readings)
+    return Report(session_id=session_id, policy=policy.name, status=together(outcome.status for outcome in judged),
+                  objectives=judged)
+
+
+def outcomes(policy: Policy, readings: Mapping[str, Reading]) -> tuple[Outcome, ...]:
+    """Return what becomes of each objective with these readings. Raise UsageError as `check` does."""
+    return tuple(_outcome(objective, readings) for objective in policy.objectives)
 
 
 def together(statuses: Iterable[Status]) -> Status:
@@ -146,9 +152,14 @@ def together(statuses: Iterable[Status]) -> Status:
 
 def exit_code(report: Report, strict: bool = False) -> Exit:
     """3 for a missed objective; under `strict` 4 for a warning, and for an objective that could not be judged."""
-    if report.status == "fail":
+    return exit_of({outcome.status for outcome in report.objectives}, strict)
+
+
+def exit_of(found: Collection[Status], strict: bool = False) -> Exit:
+    """Return the exit code of these outcomes; where there are none, nothing could be judged."""
+    if "fail" in found:
         return Exit.REGRESSION
-    unsure = any(outcome.status in ("warn", "skip") for outcome in report.objectives)
+    unsure = not found or "warn" in found or "skip" in found
     return Exit.INCONCLUSIVE if strict and unsure else Exit.FINE
 
 

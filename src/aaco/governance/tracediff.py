@@ -26,7 +26,7 @@ from aaco.analytics.streaming.alignment import align
 from aaco.core.arrays import Ints
 from aaco.core.documents import encode
 from aaco.core.inputs import union_ns
-from aaco.governance.change import FamilyChange, split
+from aaco.governance.change import split
 from aaco.governance.contexts import NOWHERE, Contexts
 from aaco.tracelake.document_schemas.regressions import (
     ChangedFamily,
@@ -69,70 +69,6 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Purpose:
-    """The kernels of one family that one operator launched, over `TraceChange.steps` steps on both sides."""
-
-    operator: str
-    family: str
-    change: FamilyChange
-
-    @property
-    def delta_ns(self) -> int:
-        """Its part of the difference of kernel time."""
-        return self.change.ns_after - self.change.ns_before
-
-
-@dataclass(frozen=True)
-class Wait:
-    """A part of the gaps between kernels, on both sides; OUTSIDE: less what is before the first or after the last."""
-
-    cause: str
-    before_ns: int
-    after_ns: int
-
-    @property
-    def delta_ns(self) -> int:
-        """Its part of the difference of the gaps."""
-        return self.after_ns - self.before_ns
-
-
-@dataclass(frozen=True)
-class DeviceSpan:
-    """First to last kernel of one device, over `TraceChange.steps` steps on both sides; 0 where it ran none."""
-
-    device: int
-    before_ns: int
-    after_ns: int
-
-
-@dataclass(frozen=True)
-class Group:
-    """The executions of one kernel from one context, over `TraceChange.steps` steps on both sides."""
-
-    context: tuple[str, ...]
-    kernel: str
-    change: FamilyChange
-
-    @property
-    def delta_ns(self) -> int:
-        """Its part of the difference of kernel time."""
-        return self.change.ns_after - self.change.ns_before
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """A stretch of kernels that became another one, how often, and what that changed, as traced (not scaled)."""
-
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    times: int
-    ns_before: int
-    ns_after: int
-    first_before: int  # index of its first kernel, in start order over the whole trace
-    first_after: int
-
-
-@dataclass(frozen=True)
 class TraceChange:
     """The difference of two traces. The spans after less those before = sum of groups + delta_gaps - delta_overlap, and
     the purposes sum to what the groups sum to. warnings: what a reader must know before any figure of it."""
@@ -140,17 +76,17 @@ class TraceChange:
     steps: int
     steps_before: int
     steps_after: int
-    spans: tuple[DeviceSpan, ...]
+    spans: tuple[ChangedSpan, ...]
     kernels_before: int
     kernels_after: int
-    groups: tuple[Group, ...]
-    purposes: tuple[Purpose, ...]
-    waits: tuple[Wait, ...]  # sums to delta_gaps_ns; empty where the causes of one side's gaps are not known
+    groups: tuple[ChangedKernel, ...]
+    purposes: tuple[ChangedFamily, ...]
+    waits: tuple[ChangedGap, ...]  # sums to delta_gaps_ns; empty where the causes of one side's gaps are not known
     delta_gaps_ns: int
     delta_overlap_ns: int
     same: int
     same_delta_ns: int
-    replacements: tuple[Replacement, ...]
+    replacements: tuple[KernelReplacement, ...]  # as traced, not scaled
     warnings: tuple[str, ...] = ()
 
     @property
@@ -167,19 +103,15 @@ class TraceChange:
             steps=self.steps, steps_before=self.steps_before, steps_after=self.steps_after,
             span_before_ns=only.before_ns if only else None, span_after_ns=only.after_ns if only else None,
             delta_ns=self.delta_ns,
-            spans=[ChangedSpan(**vars(span)) for span in self.spans],
+            spans=list(self.spans),
             kernels_before=self.kernels_before, kernels_after=self.kernels_after, delta_gaps_ns=self.delta_gaps_ns,
             delta_overlap_ns=self.delta_overlap_ns,
             delta_kernels_ns=sum(group.delta_ns for group in self.groups),
-            groups=[ChangedKernel(context=list(group.context), kernel=group.kernel, **_change_document(group.change))
-                    for group in shown],
+            groups=list(shown),
             groups_not_shown=ChangedKernelsLeftOut(count=len(rest), delta_ns=sum(group.delta_ns for group in rest)),
-            families=[ChangedFamily(operator=one.operator, family=one.family, **_change_document(one.change))
-                      for one in self.purposes],
-            gaps=[ChangedGap(**vars(wait), delta_ns=wait.delta_ns) for wait in self.waits],
+            families=list(self.purposes), gaps=list(self.waits),
             same_kernels=self.same, same_kernels_delta_ns=self.same_delta_ns,
-            replacements=[KernelReplacement(**vars(item) | {"before": list(item.before), "after": list(item.after)})
-                          for item in self.replacements[:most]]))
+            replacements=list(self.replacements[:most])))
 
 
 def with_steps(trace: Trace, steps: int) -> Trace:
@@ -198,8 +130,8 @@ def compare(before: Trace, after: Trace) -> TraceChange:
     same, same_delta, replacements = _replacements(before, after)
     waits = _waits([_parts(before, sum(spans_a.values()), gaps_a),
                     _parts(after, sum(spans_b.values()), gaps_b)], scales)
-    spans = tuple(DeviceSpan(device, scales[0] * spans_a.get(device, 0), scales[1] * spans_b.get(device, 0))
-                  for device in sorted({**spans_a, **spans_b}))
+    spans = tuple(ChangedSpan(device=device, before_ns=scales[0] * spans_a.get(device, 0),
+                              after_ns=scales[1] * spans_b.get(device, 0)) for device in sorted({**spans_a, **spans_b}))
     change = TraceChange(
         steps, before.steps, after.steps, spans, len(before.kernel), len(after.kernel),
         _groups(before, after, scales), _purposes(before, after, scales), waits,
@@ -223,7 +155,7 @@ def _busy(trace: Trace) -> tuple[dict[int, int], int, int]:
     return spans, gaps, overlap
 
 
-def _groups(before: Trace, after: Trace, scales: tuple[int, int]) -> tuple[Group, ...]:
+def _groups(before: Trace, after: Trace, scales: tuple[int, int]) -> tuple[ChangedKernel, ...]:
     """Return every (context, kernel) group of either side, the largest difference first."""
     contexts, kernels = Contexts(), dict[str, int]()
     sums = [_sums(trace, contexts, kernels, scale) for trace, scale in zip((before, after), scales, strict=True)]
@@ -231,7 +163,8 @@ def _groups(before: Trace, after: Trace, scales: tuple[int, int]) -> tuple[Group
     found = []
     for context, kernel in {**sums[0], **sums[1]}:
         old, new = (side.get((context, kernel), (0, 0)) for side in sums)
-        found.append(Group(contexts.path(context), names[kernel], split(names[kernel], old, new)))
+        found.append(ChangedKernel(context=list(contexts.path(context)), kernel=names[kernel],
+                                   **_changed(names[kernel], old, new)))
     return tuple(sorted(found, key=lambda group: (-abs(group.delta_ns), group.kernel, group.context)))
 
 
@@ -243,19 +176,23 @@ def _parts(trace: Trace, span: int, gaps: int) -> dict[str, int]:
     return parts if sum(parts.values()) == gaps else {}
 
 
-def _waits(parts: Sequence[Mapping[str, int]], scales: tuple[int, int]) -> tuple[Wait, ...]:
+def _waits(parts: Sequence[Mapping[str, int]], scales: tuple[int, int]) -> tuple[ChangedGap, ...]:
     if not all(parts):
         return ()
-    found = (Wait(cause, *(scale * side.get(cause, 0) for side, scale in zip(parts, scales, strict=True)))
-             for cause in {**parts[0], **parts[1]})
-    known = (wait for wait in found if wait.before_ns or wait.after_ns)
-    return tuple(sorted(known, key=lambda wait: -abs(wait.delta_ns)))
+    found = []
+    for cause in {**parts[0], **parts[1]}:
+        before, after = (scale * side.get(cause, 0) for side, scale in zip(parts, scales, strict=True))
+        if before or after:
+            found.append(ChangedGap(cause=cause, before_ns=before, after_ns=after, delta_ns=after - before))
+    return tuple(sorted(found, key=lambda wait: -abs(wait.delta_ns)))
 
 
-def _purposes(before: Trace, after: Trace, scales: tuple[int, int]) -> tuple[Purpose, ...]:
+def _purposes(before: Trace, after: Trace, scales: tuple[int, int]) -> tuple[ChangedFamily, ...]:
     """Return every (operator, family) of either side, the largest difference first."""
     sums = [_by_purpose(trace, scale) for trace, scale in zip((before, after), scales, strict=True)]
-    found = (Purpose(*key, split(key[1], *(side.get(key, (0, 0)) for side in sums))) for key in {**sums[0], **sums[1]})
+    found = (ChangedFamily(operator=operator, family=family,
+                           **_changed(family, *(side.get((operator, family), (0, 0)) for side in sums)))
+             for operator, family in {**sums[0], **sums[1]})
     return tuple(sorted(found, key=lambda part: (-abs(part.delta_ns), part.family, part.operator)))
 
 
@@ -286,7 +223,7 @@ def _sums(trace: Trace, contexts: Contexts, kernels: dict[str, int],
             for pair, count, total in zip(pairs, counts.tolist(), totals.tolist(), strict=True)}
 
 
-def _replacements(before: Trace, after: Trace) -> tuple[int, int, tuple[Replacement, ...]]:
+def _replacements(before: Trace, after: Trace) -> tuple[int, int, tuple[KernelReplacement, ...]]:
     """Kernels that stayed the same, how much longer they took, and the stretches that did not stay."""
     kernels: dict[str, int] = {}
     codes = _codes(before, kernels), _codes(after, kernels)
@@ -304,8 +241,9 @@ def _replacements(before: Trace, after: Trace) -> tuple[int, int, tuple[Replacem
             row = found.setdefault((tuple(codes[0][old].tolist()), tuple(codes[1][new].tolist())), [0, 0, 0, *firsts])
             row[0], row[1], row[2] = row[0] + 1, row[1] + ns[0], row[2] + ns[1]
     names = list(kernels)
-    items = (Replacement(tuple(names[code] for code in old), tuple(names[code] for code in new), *row)
-             for (old, new), row in found.items())
+    items = (KernelReplacement(before=[names[code] for code in old], after=[names[code] for code in new], times=times,
+                               ns_before=ns_before, ns_after=ns_after, first_before=first_a, first_after=first_b)
+             for (old, new), (times, ns_before, ns_after, first_a, first_b) in found.items())
     return same, same_delta, tuple(sorted(items, key=lambda item: (-abs(item.ns_after - item.ns_before), item.before,
                                                                    item.after)))
 
@@ -339,7 +277,9 @@ def _places(*columns: Ints) -> list[Ints]:
     return np.split(order, np.flatnonzero(changed) + 1)
 
 
-def _change_document(change: FamilyChange) -> dict[str, int]:
+def _changed(family: str, before: tuple[int, int], after: tuple[int, int]) -> dict[str, int]:
+    """Return the fields of a ChangedWork, of (count, ns) before and after."""
+    change = split(family, before, after)
     return {"count_before": change.count_before, "count_after": change.count_after, "ns_before": change.ns_before,
             "ns_after": change.ns_after, "delta_ns": change.ns_after - change.ns_before,
             "delta_count_ns": change.delta_count_ns, "delta_duration_ns": change.delta_duration_ns}

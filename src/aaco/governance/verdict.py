@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from aaco.core import notebook
 from aaco.core.documents import document
 from aaco.core.errors import Exit
-from aaco.core.readings import Absent
+from aaco.core.readings import or_why
 from aaco.governance.advice import phrase, recommend
 from aaco.governance.change import Change, Part, attribute
-from aaco.governance.compare import DETECTABLE, ESTIMATOR, Comparison, Difference, Side
+from aaco.governance.compare import DETECTABLE, ESTIMATOR, Comparison, EnvironmentDifference, Side
 from aaco.governance.metrics import Judged
 from aaco.tracelake import layout
 from aaco.tracelake.history.replicates import LATENCY, MEASURES, Measure
@@ -49,15 +49,6 @@ class Counts(_Document):
 
     baseline: int
     current: int
-
-
-class EnvironmentDifference(_Document):
-    """A fact that differs between the sides; null = not recorded."""
-
-    fact: str
-    baseline: str | None
-    current: str | None
-    blocks: bool = Field(description="the comparison was made only because it was forced")
 
 
 class Cause(_Document):
@@ -198,40 +189,46 @@ class RegressionVerdict(_Document):
         return self
 
 
-def judge(baseline: Side, current: Side, judged: Judged, differences: Sequence[Difference],
+def judge(baseline: Side, current: Side, judged: Judged, differences: Sequence[EnvironmentDifference],
           tool_version: str, reproduce_command: str) -> RegressionVerdict:
     """Return the whole verdict on `current` against `baseline`: the comparison, where the change sits, what to do
     next.
     """
     metric, comparison = judged.metric, judged.headline
-    change, why_no_change = _change(baseline, current)
+    change, why_no_change = or_why(lambda: attribute(baseline.profile(), current.profile()))
     cause, why_no_cause = _cause(comparison, change, why_no_change)
     evidence, why_no_evidence = _evidence(change, why_no_change)
     reasons = why_no_evidence | dict.fromkeys(FIGURES, comparison.why_no_interval or comparison.why)
     reasons |= {"suspected_cause": why_no_cause, "causes": why_no_change}
-    sure = confidence(comparison)
     verdict = RegressionVerdict(
-        status=comparison.status, why=comparison.why, regression=comparison.status == "regressed",
-        severity=severity(comparison), latency_delta_pct=judged.found[LATENCY].effect_pct,
-        confidence=sure, confidence_why=CALIBRATED if sure is not None else NOTHING_CLAIMED,
+        **of_comparison(comparison), latency_delta_pct=judged.found[LATENCY].effect_pct,
         suspected_cause=phrase(cause) if cause else None, evidence=evidence,
         recommendation=recommend(comparison, cause, baseline, current), warnings=_warnings(baseline, current),
         metric=metric, unit=MEASURES[metric].unit, direction=MEASURES[metric].direction,
         baseline_value=_centre(baseline, metric), current_value=_centre(current, metric),
-        effect_pct=comparison.effect_pct, ci=interval(comparison), level=comparison.level,
-        tolerance_pct=comparison.tolerance_pct, p_regression=comparison.p_regression,
-        p_tolerance=comparison.p_tolerance, p_value=comparison.p_value, q_value=judged.q_values.get(metric),
-        mde80_pct=comparison.mde80_pct, mde80_normal_pct=comparison.mde80_normal_pct,
-        sigma_session=comparison.sigma_session, n_history=comparison.history,
+        effect_pct=comparison.effect_pct, q_value=judged.q_values.get(metric),
         n_sessions=Counts(baseline=baseline.processes, current=current.processes), n_units=_units(comparison),
         n_iterations=Counts(baseline=baseline.iterations, current=current.iterations),
         replication_unit=comparison.unit, design=comparison.design, estimator=_estimator(MEASURES[metric]),
         baseline_name=baseline.label,
         baseline_ids=list(baseline.session_ids), session_ids=list(current.session_ids),
-        env_diff=[EnvironmentDifference(**vars(item)) for item in differences],
+        env_diff=list(differences),
         causes=_causes(change) if change else [], metrics=_metrics(baseline, current, judged),
         metrics_absent=dict(judged.absent), tool_version=tool_version, reproduce_command=reproduce_command)
     return with_reasons(verdict, reasons, "")
+
+
+def of_comparison(comparison: Comparison) -> dict[str, Any]:
+    """Return the fields of a verdict that are those of its comparison, whatever the sides are."""
+    sure = confidence(comparison)
+    return {"status": comparison.status, "why": comparison.why, "regression": comparison.status == "regressed",
+            "severity": severity(comparison), "confidence": sure,
+            "confidence_why": CALIBRATED if sure is not None else NOTHING_CLAIMED, "ci": interval(comparison),
+            "level": comparison.level, "tolerance_pct": comparison.tolerance_pct,
+            "p_regression": comparison.p_regression, "p_tolerance": comparison.p_tolerance,
+            "p_value": comparison.p_value, "mde80_pct": comparison.mde80_pct,
+            "mde80_normal_pct": comparison.mde80_normal_pct, "sigma_session": comparison.sigma_session,
+            "n_history": comparison.history}
 
 
 def of_metric(name: str, unit: str, direction: Direction, found: Comparison, centres: tuple[float, float],
@@ -291,13 +288,6 @@ def with_reasons(verdict: RegressionVerdict, reasons: Mapping[str, str], otherwi
     keys = [name for name in known if name.startswith("evidence.")]
     found = {name: known.get(name) or otherwise for name in (*empty, *keys) if name != "confidence"}
     return verdict.model_copy(update={"why_absent": {name: why for name, why in found.items() if why}})
-
-
-def _change(baseline: Side, current: Side) -> tuple[Change | None, str]:
-    try:
-        return attribute(baseline.profile(), current.profile()), ""
-    except Absent as reason:
-        return None, str(reason)
 
 
 def _cause(comparison: Comparison, change: Change | None, why_no_change: str) -> tuple[Part | None, str]:

@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from aaco.core.host import known, text
+from aaco.core.host import text
+from aaco.core.readings import known
 from aaco.laboratory.knobs import cgroup
 from aaco.laboratory.knobs.process import FAIR, FIFO, FIFO_PRIORITY, RealTime
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aaco.core.errors import UsageError
-from aaco.core.host import Host, cpu_list, known, number, text
+from aaco.core.host import Host, cpu_list, number, text
+from aaco.core.readings import known
 
 GPU_CLASSES = (0x0300, 0x0302, 0x0380, 0x1200)  # PCI: VGA, 3D, other display, processing accelerator
 GPU_VENDORS = (0x1002, 0x10DE)

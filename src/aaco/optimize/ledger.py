@@ -35,16 +35,10 @@ def append(path: Path, line: LedgerLine) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            _write_whole(descriptor, (_end_torn(descriptor) + text).encode())
+            files.write_all(descriptor, (_end_torn(descriptor) + text).encode())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _write_whole(descriptor: int, content: bytes) -> None:
-    """Write all of it. A disk that fills up takes a part and refuses the rest, which raises OSError."""
-    while content:
-        content = content[os.write(descriptor, content):]
 
 
 def _end_torn(descriptor: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -193,6 +193,12 @@ def kernel(text: str, columns: int) -> str:
 def pad(text: str, columns: int) -> str:
     """Return the text padded with spaces to `columns` terminal cells."""
     return text + " " * (columns - cells(text))
+
+
+def labelled(label: str, text: str, width: int, columns: int) -> Iterator[str]:
+    """Yield the text as lines of at most `columns`, behind a label in the first `width` columns of the first."""
+    for index, line in enumerate(wrap(text, columns - width)):
+        yield f"{label if index == 0 else '':<{width}}{line}"
 
 
 def wrap(text: str, columns: int) -> list[str]:

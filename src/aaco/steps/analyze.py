@@ -20,7 +20,7 @@ from aaco.collectors.host import ladder
 from aaco.core import inputs, tables
 from aaco.core.clocks import ClockOffsets
 from aaco.core.errors import BadCapture
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, known
 from aaco.core.session import Session
 from aaco.core.tables import replaced
 from aaco.profiler.formats.onnxruntime import ort as ort_profile
@@ -158,11 +158,8 @@ class _RunAnalysis:
         """None where no device was recorded, or which of them the run used is not known."""
         if "gpu_events" not in self.found:
             return None
-        try:
-            return co_tenants.run_devices(self.found["gpu_events"], self.found.get("samples"),
-                                          **devices_used(self.session, self.runtime))
-        except Absent:
-            return None
+        return known(lambda: co_tenants.run_devices(self.found["gpu_events"], self.found.get("samples"),
+                                                    **devices_used(self.session, self.runtime)))
 
     def _overlap(self) -> pa.Table:
         for needed in ("inference_iters", "system_events"):

@@ -39,7 +39,7 @@ def add(session: Session, reading: CaptureReading, inputs: ServingInputs = NO_IN
         show: Show = SILENT) -> None:
     """Write the launches of reference traces into a session, and add a note on each to what is read.
 
-    They are those given, and the captures of graphs that lie beside the workload's. Raise UsageError, BadCapture.
+    They are those given, and the captures of graphs next to the workload's. Raise UsageError, BadCapture.
     """
     beside = reading.selection.graphs
     parts, names, first = list[pa.Table](), dict[str, list[str]](), 0
@@ -63,7 +63,7 @@ def _asked(inputs: ServingInputs) -> Iterator[tuple[str, CaptureFiles]]:
 
 
 def _note(kind: str, files: list[str], launches: pa.Table) -> str:
-    """Return what the reference traces of a kind tell of."""
+    """Return what the reference traces of a kind describe."""
     launches = launches.filter(pc.equal(launches["kind"], kind))
     graphs = pc.count_distinct(launches["graph"]).as_py()
     batches = sorted(set(launches["batch"].drop_null().to_pylist()))
@@ -141,7 +141,7 @@ def _different(rows: pa.Table, kernels: StepKernels, steps: pa.Table) -> Iterato
 
 def _rows(kernels: pa.Table, graph: int, batch: int | None) -> pa.Table:
     """Return kernels with their operators as rows of the reference table. Each kernel is a call of its own: how many
-    an operator launches at once is not told by sums."""
+    an operator launches at once does not follow from sums."""
     count = kernels.num_rows
     columns = {name: kernels[name].combine_chunks() for name in TOLD}
     return REFERENCE_LAUNCHES.build(graph=[graph] * count, batch=[batch] * count, **columns,

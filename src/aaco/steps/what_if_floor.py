@@ -1,4 +1,4 @@
-"""How much faster a session's step can become by changes that are asked for: the floor that advice has, too."""
+"""How much faster a session's step can become by named changes: the floor that advice has, too."""
 
 from __future__ import annotations
 

@@ -19,8 +19,6 @@ from aaco.core import files
 from aaco.core.errors import BadBundle, StorageError
 from aaco.core.session import RECORD, Owner, Session
 
-SORTED_BY = ("created_utc", "session_id", "status", "model", "backend", "tag")
-
 Stamp = tuple[int, int, int]
 
 

@@ -27,7 +27,7 @@ def choose(root: Path, max_sessions: int, max_age_days: int, kept: Collection[st
            now: datetime | None = None) -> list[Removal]:
     """Sessions beyond the newest `max_sessions` or older than `max_age_days`, oldest last.
 
-    Never chosen: one that runs, one whose id is in `kept`, one in a baseline file that its record names, and
+    Never chosen: one that runs, one with its id in `kept`, one in a baseline file that its record names, and
     one whose record cannot be read, because what cannot be understood must not be deleted.
     """
     now = now or datetime.now(UTC)
@@ -70,7 +70,7 @@ def _why(rank: int, age: timedelta, max_sessions: int, max_age_days: int) -> str
 def stores(root: Path, store: Path) -> list[Path]:
     """Return the folders of baselines for sessions under `root`: the configured one, and the one next to them.
 
-    Where the command is given decides neither of the latter: a project's baselines are beside its sessions.
+    Where the command is given decides neither of the latter: a project's baselines are next to its sessions.
     """
     return list(dict.fromkeys((store.resolve(), root.resolve().parent / "baselines")))
 

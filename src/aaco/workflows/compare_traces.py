@@ -17,6 +17,7 @@ from aaco.core.documents import encode
 from aaco.core.errors import UsageError
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, KERNELS, OP_TO_KERNEL_MAP, OPERATORS, TableSpec
+from aaco.core.tables.spec import whole
 from aaco.governance import tracediff
 from aaco.governance.tracediff import Trace, TraceChange
 from aaco.steps.findings.truth import trusted
@@ -90,7 +91,7 @@ def trace(session: Session) -> Trace:
                          "aaco check SESSION  # what the capture holds")
     names, codes = _names(kernels["kernel_name"])
     call_names, call_codes = _names(calls["name"])
-    return Trace(names, codes, _whole(kernels, "t_start_ns"), _whole(kernels, "t_end_ns"),
+    return Trace(names, codes, whole(kernels, "t_start_ns"), whole(kernels, "t_end_ns"),
                  _place(kernels, "capture", "device_id"), _place(kernels, "queue_id", "stream_id"),
                  launch_rows(kernels, calls), call_names, call_codes, _rows_of(calls, "parent_id"),
                  _steps(call_names, call_codes), *_purposes(kernels, _operators(session)),
@@ -118,13 +119,13 @@ def _operators(session: Session) -> tuple[Ints, Ints, list[str]]:
     rows = _table(session, OPERATORS, ("operator_id", "outermost"))
     rows = rows.filter(pc.is_valid(rows["outermost"]))
     names, codes = _names(rows["outermost"])
-    ids, operator_ids = _whole(rows, "operator_id"), _whole(mapped, "operator_id")
+    ids, operator_ids = whole(rows, "operator_id"), whole(mapped, "operator_id")
     order = np.argsort(ids)
     if not len(order):
         return np.zeros(0, np.int64), np.zeros(0, np.int64), names
     at = order[np.minimum(np.searchsorted(ids[order], operator_ids), len(order) - 1)]
     is_known = ids[at] == operator_ids
-    kernel, first = np.unique(_whole(mapped, "kernel_id")[is_known], return_index=True)
+    kernel, first = np.unique(whole(mapped, "kernel_id")[is_known], return_index=True)
     return kernel, codes[at][is_known][first], names
 
 
@@ -133,7 +134,7 @@ def _purposes(kernels: pa.Table, operators: tuple[Ints, Ints, list[str]]) -> tup
     ids, operator, operator_names = operators
     family_names, family = _names(kernels["family"])
     families = ["unknown" if name == UNNAMED else name for name in family_names]
-    kernel_ids = _whole(kernels, "kernel_id")
+    kernel_ids = whole(kernels, "kernel_id")
     operator_of_kernel = np.full(len(kernel_ids), len(operator_names))  # of no operator
     if len(ids):
         at = np.minimum(np.searchsorted(ids, kernel_ids), len(ids) - 1)
@@ -154,7 +155,7 @@ def _steps(names: Sequence[str], codes: Ints) -> int:
 
 def _rows_of(calls: pa.Table, column: str) -> Ints:
     """The row of the call that each row names by its id; -1 for none."""
-    ids, call_ids = _whole(calls, "call_id"), _whole(calls, column)
+    ids, call_ids = whole(calls, "call_id"), whole(calls, column)
     order = np.argsort(ids)
     if not len(ids):
         return call_ids
@@ -167,15 +168,11 @@ def _table(session: Session, spec: TableSpec, columns: Sequence[str]) -> pa.Tabl
     return pa.Table.from_batches([batch.cast(schema) for batch in queries.batches(session, spec, columns)], schema)
 
 
-def _whole(table: pa.Table, name: str) -> Ints:
-    return np.asarray(pc.fill_null(table[name], -1).to_numpy(), np.int64)
-
-
 def _place(table: pa.Table, *columns: str) -> Ints:
     """One number for each combination of the columns."""
     places = np.zeros(table.num_rows, np.int64)
     for name in columns:
-        code = np.unique(_whole(table, name), return_inverse=True)[1]
+        code = np.unique(whole(table, name), return_inverse=True)[1]
         places = np.unique(places * (code.max(initial=0) + 1) + code, return_inverse=True)[1]
     return places
 

@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from aaco.analytics.llm.context_slope import ContextPoint, slope_of
+from aaco.analytics.llm.load_sweep import ENERGY
 from aaco.analytics.llm.summary import Endpoint
 from aaco.analytics.what_if.sweep import BatchCurve, BatchPoint, curve, described
 from aaco.core.config import Settings
@@ -21,7 +22,8 @@ from aaco.workflows.decode_run import DecodeRequest, ask_decoder
 from aaco.workflows.llm_run import LoadRequest, ask_endpoint
 from aaco.workflows.llm_session import REQUESTS
 
-SHOWN = ("ttft_p50_ms", "tpot_p50_ms", "prefill_tokens_per_s", "decode_tokens_per_s", "output_tokens_per_s")
+SHOWN = ("ttft_p50_ms", "tpot_p50_ms", "prefill_tokens_per_s", "decode_tokens_per_s", "output_tokens_per_s",
+         *ENERGY)
 OPEN_TIMES = 10  # requests of a load on a server, for each that is open at once
 
 

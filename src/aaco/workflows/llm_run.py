@@ -40,7 +40,6 @@ from aaco.workflows.llm_session import REQUESTS, begin
 
 SPARE = 64  # descriptors of this process that are no connections
 LONGEST_KEY = 1 << 16
-TERMS = ("ttft", "tpot", "latency")
 
 
 @dataclass(frozen=True)

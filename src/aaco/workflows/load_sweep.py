@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from aaco.analytics.llm.backlog import NAME as BACKLOG
 from aaco.analytics.llm.backlog import Backlog
-from aaco.analytics.llm.load_sweep import LoadStep, LoadSteps, LoadSweep, Over, StepFigure, sweep_of
+from aaco.analytics.llm.load_sweep import ENERGY, LoadStep, LoadSteps, LoadSweep, Over, StepFigure, sweep_of
 from aaco.analytics.llm.summary import NAME as ENDPOINT
 from aaco.analytics.llm.summary import Endpoint
 from aaco.core.config import Settings
@@ -24,7 +24,7 @@ from aaco.tracelake import documents, layout
 from aaco.workflows.llm_run import LoadRequest, ask_endpoint
 from aaco.workflows.llm_session import REQUESTS
 
-SHOWN = ("output_tokens_per_s", "ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms")
+SHOWN = ("output_tokens_per_s", "ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms", *ENERGY)
 STEP_S = 10.0  # that a rate lasts, unless the user says how many requests
 OPEN_TIMES = 10  # requests of a step, for each that is open at once
 HALVINGS = 2  # of the range that is left, on the scale of doublings

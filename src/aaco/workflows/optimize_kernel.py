@@ -13,7 +13,7 @@ from typing import Any
 from aaco.calibration.driver import MODULE_VERSION
 from aaco.core import files, host
 from aaco.core.errors import BadCapture, UsageError
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, known
 from aaco.optimize.kernels import applying, compiling, widening
 from aaco.optimize.kernels.acceptance import Gain
 from aaco.optimize.kernels.compiling import Toolchain
@@ -218,7 +218,7 @@ def _runs_on(origin: CapturedFrom) -> dict[str, str]:
     """Return the device and its driver, or the emulator: what one proves, the other has not."""
     if origin.is_amd:
         return {"device": f"emulated {emulator.target(origin.isa)}", "driver": emulator.identity()}
-    return {"device": origin.device, "driver": host.known(host.text, MODULE_VERSION) or origin.driver or ""}
+    return {"device": origin.device, "driver": known(host.text, MODULE_VERSION) or origin.driver or ""}
 
 
 def _identity(chain: Toolchain) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from aaco.core.tables import ENGINE_STEPS, SERVING_STEPS
 from aaco.llm import server_profile
 from aaco.llm.parse import clock_looks
 from aaco.pipeline import Run
+from aaco.profiler.formats import registry
 from aaco.tracelake import documents, layout, store
 
 REALTIME = "realtime"
@@ -41,7 +42,7 @@ def join(session: Session, folder: Path, before: server_profile.Written, setting
         if why_not:
             raise AacoError(why_not, "")
         show.step(f"reading the server's trace in {folder}")
-        paths = server_profile.written_since(folder, before)
+        paths = _captures(server_profile.written_since(folder, before))
         run = pipeline.import_captures(paths, settings, name=load.model, tag=tag, show=show)
         traced = run.session
         load = replace(load, device_session=traced.id, device_classes=list(_classes(run)))
@@ -50,6 +51,12 @@ def join(session: Session, folder: Path, before: server_profile.Written, setting
         why, steps = error.what, ENGINE_STEPS.build()
     store.write(session, ENGINE_STEPS, steps)
     session.write_json(layout.LOAD, encode(replace(load, why_no_steps=why)))
+
+
+def _captures(paths: Sequence[Path]) -> Sequence[Path]:
+    """Return the files that a parser recognises, as vLLM writes tables of text beside its traces; all if none is one,
+    so that the import gives the reason. Raise BadCapture."""
+    return [path for path in paths if registry.recognise(path)] or paths
 
 
 def _classes(run: Run) -> Iterator[TracedClass]:

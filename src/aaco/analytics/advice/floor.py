@@ -8,7 +8,7 @@ feeds, count as their bytes / link.
 Captures record which stream waited and which event was recorded, not which event a wait was for. So of several streams
 only the longest counts, and no dependency between streams: a lower bound. Collectives count from the arrival of the
 last rank. Of several mechanisms the least of each row counts: a union, never a product of ceilings. Circumstances such
-as a low clock come first, and the other changes act on what they leave. Rows that a change lets run beside the others
+as a low clock come first, and the other changes act on what they leave. Rows that a change lets run during the others
 count as a stream of their own. Where the host no longer comes late, kernels follow each other at once, and each is a
 little shorter than the traced one that began on an idle device.
 

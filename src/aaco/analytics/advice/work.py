@@ -205,7 +205,7 @@ class StepWork:
 
     @cached_property
     def calls_ns(self) -> Reals:
-        """The traced time of each row's part of its call, on the host: what calls cost beside each other.
+        """The traced time of each row's part of its call, on the host: what calls cost relative to each other.
 
         Calls of unknown length, such as copies that no operator is known of, count as launches.
         """

@@ -91,7 +91,7 @@ class Captured:
 
     def launches_of_piece(self, names: Sequence[str | None]) -> list[int]:
         """Return the launches that have these names one after the other; -1 where several that do are of different
-        rows. Empty if there are none: pieces of a step occur once a layer, too short to be aligned alone.
+        rows. Empty if there are none: pieces of a step occur once a layer, too short to be aligned separately.
         """
         starts = [start for start in range(len(self.names) - len(names) + 1)
                   if self.names[start:start + len(names)] == list(names)] if None not in names else []
@@ -103,7 +103,7 @@ class Captured:
         return replay.in_launch_order and all(map(may_launch, self.called, replay.families))
 
     def _by_name(self, names: Sequence[str | None]) -> list[int] | None:
-        """Return the launches by name alone, the n-th of a name for the n-th: streams run them in an order of their
+        """Return the launches by name only, the n-th of a name for the n-th: streams run them in an order of their
         own. None unless every launch of a name is of the same operator with the same inputs."""
         launches = defaultdict[str | None, list[int]](list)
         for place, name in enumerate(self.names):

@@ -15,7 +15,6 @@ from aaco.analytics.costs.torch.arguments import TYPES
 from aaco.analytics.roofline.devices.ceilings import DRAM, Ceilings
 from aaco.analytics.roofline.units import KIND, rate_used
 
-NO_SIDE = -1
 SURE = 3.0
 # FLOP/byte where the roofs meet, between those of MI210 to MI355X and A100 to H200 (their data sheets).
 RIDGES: Mapping[str, float] = {"matrix_bf16": 180.0, "matrix_f16": 180.0, "matrix_f8": 360.0, "matrix_i8": 360.0,

@@ -13,13 +13,16 @@ from typing import Any, Literal
 from aaco.analytics.llm.backlog import Backlog
 from aaco.analytics.what_if.sweep import SATURATED_PCT, Gain, gains_between, knee_of
 from aaco.core import documents
-from aaco.core.readings import Estimate
+from aaco.core.readings import Estimate, Reading
 from aaco.tracelake import layout
 
 NAME = "load_sweep"
 Over = Literal["rate", "poisson", "concurrency"]
 FAILED_PCT = 1.0  # of requests: more do not fail by chance
 FIRST = "there is no step before it"
+# Readings of a load that a table of several has too, where the devices or the processor were recorded.
+ENERGY = ("device_power_mean_w", "device_energy_per_output_token_j", "package_power_mean_w",
+          "package_energy_per_output_token_j")
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,11 @@ class StepFigure:
     low: float | None
     high: float | None
     why_absent: str
+
+    @property
+    def reading(self) -> Reading:
+        """Return it as the session of the step has it."""
+        return Reading(self.name, self.unit, self.value, self.why_absent, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,11 @@ class LoadStep:
     def failed_pct(self) -> float:
         """Return the share of requests that failed."""
         return 100 * self.failed / self.requests
+
+    @property
+    def readings(self) -> dict[str, Reading]:
+        """Return the figures by name."""
+        return {figure.name: figure.reading for figure in self.figures}
 
     @property
     def answered(self) -> Estimate | None:

@@ -2,7 +2,7 @@
 
 Equal means that the two points between which a time runs, or what is counted, are the same. vLLM and AIPerf take all
 requests of a run; latencies and rates here are of the steady window. Sources: vllm/benchmarks/serve.py,
-calculate_metrics; AIPerf, docs/metrics_reference.
+calculate_metrics; AIPerf, docs/metrics_reference; GuideLLM, schemas/base/request_stats.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-VLLM, AIPERF = "vllm", "aiperf"
+VLLM, AIPERF, GUIDELLM = "vllm", "aiperf", "guidellm"
 DEGREES = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
 ROLE = "of a chat vLLM takes the first chunk, which holds the role only; here the first with text"
+REASONING = "reasoning counts as a token there"
+MEAN = "called inter-token there; it is the mean of an answer, and reasoning counts as tokens"
 WHOLE = "over the whole run there, over the steady window here"
 
 
@@ -39,9 +41,8 @@ FIGURES = (
     NamedFigure(VLLM, "completed", "ok"),
     NamedFigure(VLLM, "total_input_tokens", "prompt_tokens"),
     NamedFigure(VLLM, "total_output_tokens", "output_tokens"),
-    NamedFigure(AIPERF, "time_to_first_token", "ttft_dispatched", "reasoning counts as a token there"),
-    NamedFigure(AIPERF, "inter_token_latency", "tpot", "called inter-token there; it is the mean of an answer, and "
-                "reasoning counts as tokens"),
+    NamedFigure(AIPERF, "time_to_first_token", "ttft_dispatched", REASONING),
+    NamedFigure(AIPERF, "inter_token_latency", "tpot", MEAN),
     NamedFigure(AIPERF, "inter_chunk_latency", "icl", "a list for each answer there, all gaps together here"),
     NamedFigure(AIPERF, "request_latency", "latency_dispatched"),
     NamedFigure(AIPERF, "request_throughput", "requests", WHOLE),
@@ -49,6 +50,13 @@ FIGURES = (
     NamedFigure(AIPERF, "output_token_throughput", "output_tokens", WHOLE),
     NamedFigure(AIPERF, "request_count", "ok"),
     NamedFigure(AIPERF, "error_request_count", "failed"),
+    NamedFigure(GUIDELLM, "time_to_first_token_ms", "ttft_dispatched", REASONING),
+    NamedFigure(GUIDELLM, "inter_token_latency_ms", "tpot", MEAN),
+    NamedFigure(GUIDELLM, "time_per_output_token_ms", "tpot", "the time to the first token is part of it there"),
+    NamedFigure(GUIDELLM, "request_latency", "latency_dispatched", "in s, and until the end of the stream there; until "
+                "the last text here"),
+    NamedFigure(GUIDELLM, "requests_per_second", "requests", WHOLE),
+    NamedFigure(GUIDELLM, "output_tokens_per_second", "output_tokens", WHOLE),
 )
 
 

@@ -14,6 +14,7 @@ from aaco.core.inputs import phase_ns
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 from aaco.core.tables import sampled
+from aaco.core.tables.spec import rows_where
 
 PSI = "Documentation/accounting/psi.rst"
 STAT = "proc_stat(5)"
@@ -75,7 +76,7 @@ def wait_per_switch_ms(measured_events: pa.Table) -> float:
         source="thermal_throttle of sysfs, arch/x86 therm_throt.c")
 def cpu_throttles_per_s(measured_events: pa.Table) -> float:
     """How often the processor throttled for heat, on all CPUs."""
-    counted = [kind for kind in THROTTLES if _of_kind(measured_events, kind).num_rows]
+    counted = [kind for kind in THROTTLES if rows_where(measured_events, "kind", kind).num_rows]
     if not counted:
         raise Absent("the kernel counts no thermal throttling here")
     return sum(_rate(measured_events, kind) for kind in counted)
@@ -85,7 +86,7 @@ def cpu_throttles_per_s(measured_events: pa.Table) -> float:
         source="Documentation/admin-guide/pm/cpufreq.rst")
 def cpu_clock_below_max_pct(measured_events: pa.Table) -> float:
     """How far the processor's clock stayed below its highest, turbo included."""
-    now, most = (_of_kind(measured_events, kind)["value"] for kind in ("cpu_frequency", "cpu_frequency_max"))
+    now, most = (rows_where(measured_events, "kind", kind)["value"] for kind in ("cpu_frequency", "cpu_frequency_max"))
     if not len(now) or not pc.sum(most).as_py():
         raise Absent("the kernel tells no CPU clock, or not how high it may be")
     return 100 * (1 - float(pc.mean(now).as_py()) / float(pc.mean(most).as_py()))
@@ -121,14 +122,10 @@ def _pressure(events: pa.Table, kind: str) -> float:
 
 
 def _sum(events: pa.Table, kind: str, column: str) -> float:
-    chosen = _of_kind(events, kind)
+    chosen = rows_where(events, "kind", kind)
     if not chosen.num_rows:
         raise Absent(f"no {kind} was sampled while inferences were measured")
     return float(pc.sum(chosen[column]).as_py() or 0)
-
-
-def _of_kind(events: pa.Table, kind: str) -> pa.Table:
-    return events.filter(pc.equal(events["kind"].cast(pa.string()), kind))
 
 
 def _peak(events: pa.Table, iterations: pa.Table, phase: str | None) -> Estimate:
@@ -153,6 +150,6 @@ def _peaks(samples: pa.Table, began: int, begin: int, end: int) -> list[Estimate
 
 
 def _between(samples: pa.Table, kind: str, first: int, last: int) -> NDArray[np.float64]:
-    rows = _of_kind(samples, kind)
+    rows = rows_where(samples, "kind", kind)
     inside = pc.and_(pc.greater_equal(rows["t_ns"], first), pc.less_equal(rows["t_ns"], last))
     return np.asarray(rows.filter(inside)["value"].to_numpy())

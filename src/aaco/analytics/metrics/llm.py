@@ -16,89 +16,47 @@ ITL = "gap before a chunk / tokens of the chunk, for each token; quantile of all
 ICL = "gap before a chunk; quantile of all"
 
 
-@metric(unit="ms", better="lower", formula=TTFT, source=METHODS, aliases=("ttft",))
-def ttft_p50_ms(endpoint: Endpoint) -> Estimate:
-    """Half of the requests have their first token after this time, the client's queue included."""
-    return endpoint.quantile("ttft", 0.5)
+# Quantiles of latencies: name, which latency, quantile, formula, meaning.
+QUANTILES = (
+    ("ttft_p50_ms", "ttft", 0.5, TTFT,
+     "Half of the requests have their first token after this time, the client's queue included."),
+    ("ttft_p90_ms", "ttft", 0.9, TTFT,
+     "Nine of ten requests have their first token after this time, the client's queue included."),
+    ("ttft_p99_ms", "ttft", 0.99, TTFT,
+     "99 of 100 requests have their first token after this time, the client's queue included."),
+    ("ttft_dispatched_p50_ms", "ttft_dispatched", 0.5, "first event with content - actual dispatch" + QUANTILE,
+     "Half of the requests have their first token this long after they were dispatched; the client's queue is not in "
+     "it."),
+    ("request_latency_p50_ms", "latency", 0.5, LATENCY,
+     "Half of the requests have their last token after this time, the client's queue included."),
+    ("request_latency_p90_ms", "latency", 0.9, LATENCY,
+     "Nine of ten requests have their last token after this time, the client's queue included."),
+    ("request_latency_p99_ms", "latency", 0.99, LATENCY,
+     "99 of 100 requests have their last token after this time, the client's queue included."),
+    ("tpot_p50_ms", "tpot", 0.5, TPOT, "Half of the requests take at most this long per token after the first."),
+    ("tpot_p90_ms", "tpot", 0.9, TPOT, "Nine of ten requests take at most this long per token after the first."),
+    ("tpot_p99_ms", "tpot", 0.99, TPOT, "99 of 100 requests take at most this long per token after the first."),
+    ("itl_p50_ms", "itl", 0.5, ITL,
+     "Half of the tokens after the first of an answer come at most this long after the one before."),
+    ("itl_p99_ms", "itl", 0.99, ITL,
+     "99 of 100 tokens after the first of an answer come at most this long after the one before."),
+    ("icl_p50_ms", "icl", 0.5, ICL,
+     "Half of the chunks after the first of an answer come at most this long after the one before."),
+    ("icl_p99_ms", "icl", 0.99, ICL,
+     "99 of 100 chunks after the first of an answer come at most this long after the one before."))
+ALIASES = {"ttft_p50_ms": ("ttft",), "tpot_p50_ms": ("tpot",), "itl_p50_ms": ("itl",), "icl_p50_ms": ("icl",)}
 
 
-@metric(unit="ms", better="lower", formula=TTFT, source=METHODS)
-def ttft_p90_ms(endpoint: Endpoint) -> Estimate:
-    """Nine of ten requests have their first token after this time, the client's queue included."""
-    return endpoint.quantile("ttft", 0.9)
+def _declare_quantile(name: str, latency: str, share: float, formula: str, meaning: str) -> None:
+    def quantile(endpoint: Endpoint) -> Estimate:
+        return endpoint.quantile(latency, share)
+
+    quantile.__name__, quantile.__doc__ = name, meaning
+    metric(unit="ms", better="lower", formula=formula, source=METHODS, aliases=ALIASES.get(name, ()))(quantile)
 
 
-@metric(unit="ms", better="lower", formula=TTFT, source=METHODS)
-def ttft_p99_ms(endpoint: Endpoint) -> Estimate:
-    """99 of 100 requests have their first token after this time, the client's queue included."""
-    return endpoint.quantile("ttft", 0.99)
-
-
-@metric(unit="ms", better="lower", formula="first event with content - actual dispatch" + QUANTILE, source=METHODS)
-def ttft_dispatched_p50_ms(endpoint: Endpoint) -> Estimate:
-    """Half of the requests have their first token this long after they were dispatched; the client's queue is not in
-    it."""
-    return endpoint.quantile("ttft_dispatched", 0.5)
-
-
-@metric(unit="ms", better="lower", formula=LATENCY, source=METHODS)
-def request_latency_p50_ms(endpoint: Endpoint) -> Estimate:
-    """Half of the requests have their last token after this time, the client's queue included."""
-    return endpoint.quantile("latency", 0.5)
-
-
-@metric(unit="ms", better="lower", formula=LATENCY, source=METHODS)
-def request_latency_p90_ms(endpoint: Endpoint) -> Estimate:
-    """Nine of ten requests have their last token after this time, the client's queue included."""
-    return endpoint.quantile("latency", 0.9)
-
-
-@metric(unit="ms", better="lower", formula=LATENCY, source=METHODS)
-def request_latency_p99_ms(endpoint: Endpoint) -> Estimate:
-    """99 of 100 requests have their last token after this time, the client's queue included."""
-    return endpoint.quantile("latency", 0.99)
-
-
-@metric(unit="ms", better="lower", formula=TPOT, source=METHODS, aliases=("tpot",))
-def tpot_p50_ms(endpoint: Endpoint) -> Estimate:
-    """Half of the requests take at most this long per token after the first."""
-    return endpoint.quantile("tpot", 0.5)
-
-
-@metric(unit="ms", better="lower", formula=TPOT, source=METHODS)
-def tpot_p90_ms(endpoint: Endpoint) -> Estimate:
-    """Nine of ten requests take at most this long per token after the first."""
-    return endpoint.quantile("tpot", 0.9)
-
-
-@metric(unit="ms", better="lower", formula=TPOT, source=METHODS)
-def tpot_p99_ms(endpoint: Endpoint) -> Estimate:
-    """99 of 100 requests take at most this long per token after the first."""
-    return endpoint.quantile("tpot", 0.99)
-
-
-@metric(unit="ms", better="lower", formula=ITL, source=METHODS, aliases=("itl",))
-def itl_p50_ms(endpoint: Endpoint) -> Estimate:
-    """Half of the tokens after the first of an answer come at most this long after the one before."""
-    return endpoint.quantile("itl", 0.5)
-
-
-@metric(unit="ms", better="lower", formula=ITL, source=METHODS)
-def itl_p99_ms(endpoint: Endpoint) -> Estimate:
-    """99 of 100 tokens after the first of an answer come at most this long after the one before."""
-    return endpoint.quantile("itl", 0.99)
-
-
-@metric(unit="ms", better="lower", formula=ICL, source=METHODS, aliases=("icl",))
-def icl_p50_ms(endpoint: Endpoint) -> Estimate:
-    """Half of the chunks after the first of an answer come at most this long after the one before."""
-    return endpoint.quantile("icl", 0.5)
-
-
-@metric(unit="ms", better="lower", formula=ICL, source=METHODS)
-def icl_p99_ms(endpoint: Endpoint) -> Estimate:
-    """99 of 100 chunks after the first of an answer come at most this long after the one before."""
-    return endpoint.quantile("icl", 0.99)
+for _row in QUANTILES:
+    _declare_quantile(*_row)
 
 
 @metric(unit="1/s", better="higher", formula="tokens that came in the steady window / its length", source=METHODS)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from aaco.core.readings import Absent
 from aaco.core.tables import replaced
+from aaco.core.tables.spec import rows_where
 
 OWN, OTHERS, HELD = "own_sm_pct", "others_sm_pct", "own_processes"  # of the samples table
 NVIDIA = "nvml"  # the source of its rows of gpu_events
@@ -93,14 +94,14 @@ def others(samples: pa.Table) -> pa.Table:
     A process on another device is no co-tenant. Raise Absent if the driver does not separate the two shares: then all
     of it may be the run's.
     """
-    own_samples = _samples_named(samples, OWN)
+    own_samples = rows_where(samples, "name", OWN)
     if not own_samples.num_rows:
         raise Absent("the driver does not tell whose work the device does")
     worked = own_samples.filter(pc.greater(own_samples["value"], 0))
     if not worked.num_rows:
         raise Absent("none of the processes that the driver lists belongs to this run: it was too short, or this "
                      "container has process numbers of its own")
-    others_samples = _samples_named(samples, OTHERS)
+    others_samples = rows_where(samples, "name", OTHERS)
     return others_samples.filter(pc.is_in(others_samples["device_id"], worked["device_id"].unique()))
 
 
@@ -116,12 +117,8 @@ def _devices_above_zero(samples: pa.Table | None, name: str) -> tuple[int, ...]:
     """Return the devices of which a sample of that name is above zero."""
     if samples is None:
         return ()
-    named_samples = _samples_named(samples, name)
+    named_samples = rows_where(samples, "name", name)
     return tuple(sorted(named_samples.filter(pc.greater(named_samples["value"], 0))["device_id"].unique().to_pylist()))
-
-
-def _samples_named(samples: pa.Table, name: str) -> pa.Table:
-    return samples.filter(pc.equal(samples["name"].cast(pa.string()), name))
 
 
 def _visible_devices(gpu_events: pa.Table, devices: list[int], visible: Mapping[str, Any],

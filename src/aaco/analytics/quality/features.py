@@ -22,6 +22,7 @@ from aaco.core import registry
 from aaco.core.arrays import Ints, Reals
 from aaco.core.readings import Absent, Reading
 from aaco.core.tables import ITERATION_FEATURES, sampled
+from aaco.core.tables.spec import rows_where
 
 # Feature -> kind of operating-system event. Amounts of a sampled interval are spread evenly over it; where single
 # events were recorded (analytics/streaming/overlap.py), they are taken in place of the samples.
@@ -67,7 +68,7 @@ def of_iterations(inference_iters: pa.Table, system_events: pa.Table | None, dev
             if name != "preempted_ns":  # a sample counts preemptions, it does not time them
                 columns[name] = _amount(sums, kind, "dur_ns" if name in TIMES else "value", length, start, end)
         for name, kind in LEVELS.items():
-            level_rows = _rows_of_kind(sums, kind)
+            level_rows = rows_where(sums, "kind", kind)
             columns[name] = _mean_level(level_rows["t_ns"], level_rows["value"], start, end)
     columns |= accounts.of_iterations(inference_iters, account) if account is not None and account.num_rows else {}
     columns |= _event_features(iteration_overlap) if iteration_overlap is not None else {}
@@ -114,18 +115,14 @@ def _event_features(events: pa.Table) -> dict[str, pa.Array]:
 
 def _intervals(events: pa.Table) -> dict[int, int]:
     """Return how long the interval that ends at each time is."""
-    sampled = _rows_of_kind(events, "sample")
+    sampled = rows_where(events, "kind", "sample")
     return dict(zip(sampled["t_ns"].to_pylist(), sampled["dur_ns"].to_pylist(), strict=True))
-
-
-def _rows_of_kind(events: pa.Table, kind: str) -> pa.Table:
-    return events.filter(pc.equal(events["kind"].cast(pa.string()), kind))
 
 
 def _amount(events: pa.Table, kind: str, column: str, length: Mapping[int, int], start: Ints,
             end: Ints) -> pa.Array | None:
     """Return each iteration's part of what was counted while it ran; None if the kind was not recorded."""
-    rows = _rows_of_kind(events, kind)
+    rows = rows_where(events, "kind", kind)
     rows = rows.filter(pc.is_valid(rows[column])).sort_by("t_ns")
     if not rows.num_rows:
         return None

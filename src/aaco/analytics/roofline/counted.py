@@ -19,20 +19,11 @@ from numpy.typing import NDArray
 
 from aaco.analytics.roofline.formulas import Formula, Formulas, plain
 from aaco.core.arrays import Reals
+from aaco.tracelake.document_schemas.answers import Contradicted
 
 AGREE = 1e-9  # relative; what two passes counted of a deterministic kernel is the same number or it is not
 MOST_NAMED = 4
 _INSTANCE = re.compile(r"(.+)\[\d{1,4}\]", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Contradiction:
-    """That counters of a kernel cannot both be right: on how many of how many kernels, and the worst of them."""
-
-    what: str
-    kernels: int
-    of: int
-    example: str
 
 
 @dataclass(frozen=True)
@@ -46,7 +37,7 @@ class Work:
     quantities: Mapping[str, Reals]
     absent: Mapping[str, str]
     unknown_matrix: NDArray[np.bool_]
-    contradictions: tuple[Contradiction, ...] = ()
+    contradictions: tuple[Contradicted, ...] = ()
     zero: tuple[str, ...] = ()
 
 
@@ -178,7 +169,7 @@ def _unknown_matrix(counted: Counted, quantities: Mapping[str, Reals]) -> NDArra
     return ran & (known == 0)
 
 
-def _contradictions(counted: Counted) -> Iterator[Contradiction]:
+def _contradictions(counted: Counted) -> Iterator[Contradicted]:
     for law in counted.wanted.laws:
         columns = [counted.column(name) for name in (*law.parts, law.whole)]
         if any(column is None for column in columns):
@@ -189,10 +180,11 @@ def _contradictions(counted: Counted) -> Iterator[Contradiction]:
         wrong = excess > 0
         if wrong.any():
             worst = int(np.nanargmax(np.where(wrong, excess, -np.inf)))
-            yield Contradiction(f"{' + '.join(law.parts)} is a part of {law.whole}", int(wrong.sum()), counted.count,
-                                f"{total[worst]:,.0f} of {whole[worst]:,.0f}")
+            yield Contradicted(what=f"{' + '.join(law.parts)} is a part of {law.whole}", kernels=int(wrong.sum()),
+                               of=counted.count, example=f"{total[worst]:,.0f} of {whole[worst]:,.0f}")
     for name, kernels in sorted(counted.differing.items()):
-        yield Contradiction(f"passes disagree on {name}; the first is used", len(kernels), counted.count, "")
+        yield Contradicted(what=f"passes disagree on {name}; the first is used", kernels=len(kernels),
+                           of=counted.count, example="")
 
 
 def _not_recorded(missing: list[str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from aaco.analytics.roofline.devices.architectures import ARCHITECTURES, Architecture, Registers
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, known
 
 VECTORS, SCALARS, LDS, WORKGROUPS, WAVES = "vector registers", "scalar registers", "local memory", "workgroups", "waves"
 
@@ -92,10 +92,7 @@ def _row(arch: str | None, wave_size: int | None, vgpr: int | None, agpr: int | 
     if block[0] is None:
         return None
     size = math.prod(side or 1 for side in block)
-    try:
-        return occupancy(arch, Kernel(wave_size, vgpr, agpr, None, sgpr, lds, size))
-    except Absent:
-        return None
+    return known(occupancy, arch, Kernel(wave_size, vgpr, agpr, None, sgpr, lds, size))
 
 
 def _registers(arch: Architecture, wave_size: int | None) -> Registers:

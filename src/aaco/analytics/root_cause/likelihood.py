@@ -114,7 +114,7 @@ class Likelihoods:
     def ruled_out(self, shifts: Reals, symptoms: Sequence[Symptom], pairs: bool = True) -> Reals:
         """RULED_OUT where a hypothesis's own sign did not move, or it does not explain one that moved far; else 0.
 
-        Of `unknown` and `no_fault` nothing must be seen: what speaks against them are the laws alone.
+        Of `unknown` and `no_fault` nothing must be seen: what speaks against them are only the laws.
         """
         hypotheses = self.hypotheses[:None if pairs else len(self.answers)]
         found = np.zeros((len(shifts), len(hypotheses), len(symptoms)))

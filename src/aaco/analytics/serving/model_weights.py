@@ -70,19 +70,6 @@ def products(shape: ModelShape, tokens: int, sampled: int, tp: int = 1) -> list[
     return [product for product in (*made, lm_head) if product.m and product.times]
 
 
-def all_weight_bytes(shape: ModelShape, tp: int = 1) -> dict[str, int]:
-    """Return the bytes of the weights on one rank by product, those of all experts included."""
-    return {product.name: product.times * _of_all_experts(shape, product).weight_bytes[0]
-            for product in products(shape, 1, 1, tp)}
-
-
-def expert_bytes(shape: ModelShape, tp: int = 1) -> int | None:
-    """Return the bytes of the weights of one expert of one layer on one rank; None of a dense model."""
-    parts = [replace(product, copies=(1, 1)).weight_bytes[0] for product in products(shape, 1, 1, tp)
-             if product.name.startswith(EXPERT)]
-    return sum(parts) if parts else None
-
-
 def check_ranks(shape: ModelShape, tp: int) -> None:
     """Raise UsageError if the heads cannot be divided among the ranks."""
     heads = shape.need("heads")
@@ -94,12 +81,6 @@ def check_ranks(shape: ModelShape, tp: int) -> None:
 def share(size: int, tp: int) -> int:
     """Return the part of a size that one rank has; what does not divide is padded, one head is copied."""
     return -(-size // tp)
-
-
-def _of_all_experts(shape: ModelShape, product: WeightProduct) -> WeightProduct:
-    if shape.experts is None or not product.name.startswith(EXPERT):
-        return product
-    return replace(product, copies=(shape.experts.count, shape.experts.count))
 
 
 def _of_attention(shape: ModelShape, tokens: int, tp: int) -> Iterator[WeightProduct]:

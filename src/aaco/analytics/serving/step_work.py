@@ -1,4 +1,4 @@
-"""The work of a whole serving step: matrix products and attention; and the time that moving its bytes takes.
+"""The work of a whole serving step: matrix products and attention, and the bytes that it moves.
 
 Useful work is that of the scheduled requests. Executed work has the padding of the replayed graph in its products; what
 padded requests do in attention is not known, and counted as nothing. Not counted: norms, embedding, sampling, writing
@@ -41,19 +41,6 @@ class StepBytes:
     def total(self) -> int:
         """Return the least bytes."""
         return self.weights + self.kv + self.activations
-
-    @property
-    def most(self) -> int:
-        """Return the bytes if the tokens reach as many experts as they can."""
-        return self.most_weights + self.kv + self.activations
-
-    def least_ms(self, bytes_per_s: float) -> float:
-        """Return the shortest time, ms, in which a memory of this bandwidth moves the least bytes."""
-        return 1e3 * self.total / bytes_per_s
-
-    def most_ms(self, bytes_per_s: float) -> float:
-        """Return the shortest time, ms, if the tokens reach as many experts as they can."""
-        return 1e3 * self.most / bytes_per_s
 
 
 def useful(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1, kv_bits: int | None = None) -> StepCost:

@@ -31,9 +31,6 @@ class LoneWaits:
     first: dict[int, tuple[int, int]]
 
 
-NO_LONE_WAITS = LoneWaits(np.zeros(0, np.int64), np.zeros(0, np.int64), {})
-
-
 def is_start_skew(first_ns: int, later: int, longest_later_ns: int) -> bool:
     """Return whether the first collective of a device waited for a rank that was not there yet."""
     return later >= LATER and first_ns > FAR * longest_later_ns

@@ -31,7 +31,7 @@ from aaco.core import tables
 from aaco.core.config import Analysis
 from aaco.core.errors import BadBundle
 from aaco.core.inputs import refuse_dispatches
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, known
 from aaco.tracelake import layout
 
 PARTS = ("timeline", "idle", "launches", "queues", "steady_state")  # documents that every examination writes
@@ -224,10 +224,7 @@ def of_tables(session_tables: Mapping[str, pa.Table], settings: Analysis) -> Dev
     if "kernels" not in session_tables:
         return None
     trace_tables = {name: session_tables[name] for name in (*COLUMNS, *WHOLE) if name in session_tables}
-    try:
-        return trace(settings=settings, **trace_tables)
-    except Absent:
-        return None
+    return known(trace, settings=settings, **trace_tables)
 
 
 def _in_order(rows: pa.Table) -> pa.Table:

@@ -34,8 +34,11 @@ class BatchPoint:
 
     @property
     def throughput(self) -> Estimate:
-        """Return the samples per second, with an interval as wide, relatively, as that of the median latency."""
-        if self.low is None or self.high is None:
+        """Return the samples per second, with an interval as wide, relatively, as that of the median latency.
+
+        Without one where that is not known, or the latency may be 0.
+        """
+        if not self.low or not self.high:
             return Estimate(self.throughput_per_s)
         share = self.throughput_per_s * self.latency_p50_ms
         return Estimate(self.throughput_per_s, share / self.high, share / self.low)

@@ -12,7 +12,6 @@ from aaco.analytics.workload.signs import NameTally, WorkloadSigns
 PRODUCTS = ("gemm", "conv", "attention", "recurrent")
 WIDE = ("fp64", "fp32", "tf32")
 NARROW = ("fp16", "bf16", "fp8", "fp4", "int8", "int4")
-EIGHT_BITS = ("fp8", "fp4", "int8", "int4")
 LEAST_KNOWN = 0.5  # of the time: with less of it known the type is not
 CONVERSIONS = 0.01  # of kernel time: conversions of layout that are worth a word
 # From the narrowest: a product of narrow weights and wide activations is counted under its narrow operand.

@@ -15,7 +15,7 @@ from typing import Any
 
 from aaco.collectors.gpu import amd_sysfs, device_samples, gpu_metrics
 from aaco.collectors.gpu.device_sampler import DeviceSampler
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, or_why
 
 SOURCE = "amdsmi"
 ONES = (0xFFFF, 0xFFFFFFFF, (1 << 64) - 1)
@@ -50,11 +50,7 @@ def library() -> ModuleType:
 
 def why_not() -> str | None:
     """Return why no device can be sampled through it; None if one can."""
-    try:
-        library()
-    except Absent as reason:
-        return str(reason)
-    return None
+    return or_why(library)[1] or None
 
 
 class AmdSmiSampler(DeviceSampler):

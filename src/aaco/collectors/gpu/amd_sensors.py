@@ -15,8 +15,8 @@ from pathlib import Path
 
 from aaco.collectors.gpu import gpu_metrics
 from aaco.collectors.inventory import machine
-from aaco.core.host import Host, known, number, text
-from aaco.core.readings import Absent
+from aaco.core.host import Host, number, text
+from aaco.core.readings import Absent, known
 
 VENDOR = 0x1002  # AMD, in the PCI SIG's list
 _LARGEST = (1 << 63) - 1

@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 from aaco.collectors.gpu import amd_library, amd_sensors, amd_sysfs, amd_tools, device_samples, nvml
 from aaco.collectors.gpu.device_recorder import RecorderAccount
 from aaco.collectors.gpu.own_processes import marked
-from aaco.core.host import Host, known, number
-from aaco.core.readings import Absent
+from aaco.core.host import Host, number
+from aaco.core.readings import Absent, known
 from aaco.core.tables import replaced
 
 PERIOD_S = 0.1

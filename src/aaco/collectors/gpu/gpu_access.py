@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aaco.collectors.inventory import environment, machine
-from aaco.core.host import Host, known, number, text
-from aaco.core.readings import Absent
+from aaco.core.host import Host, number, text
+from aaco.core.readings import Absent, known
 
 AMD, NVIDIA = 0x1002, 0x10DE  # the PCI SIG's list
 GPU_CLASSES = (0x03, 0x12)  # PCI base classes: display controller, processing accelerator

@@ -15,7 +15,8 @@ from pathlib import Path
 from aaco.collectors.gpu.amd_sensors import AmdDevice
 from aaco.collectors.gpu.device_samples import CODES, Record
 from aaco.collectors.gpu.own_processes import OwnProcesses
-from aaco.core.host import known, number
+from aaco.core.host import number
+from aaco.core.readings import known
 
 EVERY_NS = 200_000_000
 

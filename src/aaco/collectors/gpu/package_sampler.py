@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from aaco.collectors.gpu import device_samples, energy_counters
+from aaco.collectors.gpu import device_samples
 from aaco.collectors.gpu.device_sampler import DeviceSampler
-from aaco.collectors.gpu.energy_counters import POWERCAP
+from aaco.collectors.host import rapl
+from aaco.collectors.host.rapl import POWERCAP
 from aaco.collectors.recording import RecordFormat
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, or_why
 
 SOURCE = "rapl"
 KIND = "package_energy"
@@ -21,11 +22,7 @@ FORMAT = RecordFormat("package sampler", "aaco llm --telemetry", b"AACORAPL", 1,
 
 def why_not() -> str | None:
     """Return why the counters cannot be read; None if they can."""
-    try:
-        energy_counters.of_packages()
-    except Absent as reason:
-        return str(reason)
-    return None
+    return or_why(rapl.of_packages)[1] or None
 
 
 class PackageSampler(DeviceSampler):
@@ -33,7 +30,7 @@ class PackageSampler(DeviceSampler):
 
     def __init__(self, period_s: float = 0.1, *, raw: Path, root: Path = POWERCAP) -> None:
         super().__init__(SOURCE, FORMAT, period_s, raw)
-        self._counter = energy_counters.of_packages(root)
+        self._counter = rapl.of_packages(root)
         self._reading, self._joules = self._counter.read(), 0.0
 
     def rows(self) -> Sequence[tuple[int, ...]]:

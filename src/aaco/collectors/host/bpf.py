@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from aaco.core.errors import Missing
-from aaco.core.host import Host, known, text
-from aaco.core.readings import Absent
+from aaco.core.host import Host, text
+from aaco.core.readings import Absent, known
 
 # The system call's number, by machine, and its commands (include/uapi/linux/bpf.h).
 _NUMBERS = {"x86_64": 321, "aarch64": 280}

@@ -29,7 +29,7 @@ from aaco.core import files
 from aaco.core.arrays import Structs
 from aaco.core.errors import BadCapture
 from aaco.core.host import Host
-from aaco.core.readings import Absent
+from aaco.core.readings import or_why
 from aaco.core.tables import SYSTEM_EVENTS
 
 TIER, CLOCK = "T3", "monotonic"
@@ -168,11 +168,7 @@ def why_no_fault_latency(host: Host) -> str | None:
 
 
 def _why_not_loaded(feature: str, host: Host) -> str | None:
-    try:
-        bpf.loads(feature)(host)
-    except Absent as reason:
-        return str(reason)
-    return None
+    return or_why(lambda: bpf.loads(feature)(host))[1] or None
 
 
 def parse(raw: Path) -> pa.Table:

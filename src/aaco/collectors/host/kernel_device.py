@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aaco.core.errors import Missing, UsageError
 from aaco.core.host import Host
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, or_why
 
 DEVICE = Path("/dev/aaco")
 FIX = "make -C native/kmod, then sudo insmod native/kmod/aaco.ko; nothing else needs it"
@@ -115,11 +115,7 @@ class KernelModuleConnection:
 
 def why_not(host: Host | None = None) -> str | None:
     """Return why the module cannot be used here; None if it can."""
-    try:
-        probe(host or Host())
-    except Absent as reason:
-        return str(reason)
-    return None
+    return or_why(lambda: probe(host or Host()))[1] or None
 
 
 def probe(host: Host) -> str:

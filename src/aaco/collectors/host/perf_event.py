@@ -10,8 +10,8 @@ import struct
 import time
 from dataclasses import dataclass
 
-from aaco.core.host import Host, known, number
-from aaco.core.readings import Absent
+from aaco.core.host import Host, number
+from aaco.core.readings import Absent, known
 
 FIX = "sudo sysctl kernel.perf_event_paranoid=2; in a container, allow perf_event_open in the seccomp profile"
 NOT_OF_THE_KERNEL = "page faults taken inside system calls are not recorded: that needs CAP_PERFMON"

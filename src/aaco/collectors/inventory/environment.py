@@ -25,9 +25,9 @@ from typing import Any
 from aaco.collectors.inventory import gpu_settings, machine
 from aaco.core import labels
 from aaco.core.cgroup import cgroup
-from aaco.core.host import Host, known, number, text
+from aaco.core.host import Host, number, text
 from aaco.core.machine import GIB
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, known
 from aaco.core.redaction import redact_home, redact_variable
 
 SCHEMA_VERSION = 1

@@ -9,9 +9,9 @@ from aaco.collectors.inventory import gpu_settings
 from aaco.core.host import Host as Host
 from aaco.core.host import ask as ask
 from aaco.core.host import cpu_list as cpu_list
-from aaco.core.host import known, number, text
+from aaco.core.host import number, text
 from aaco.core.machine import Gpu, Machine
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, known
 
 AMD_NAMES = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids")
 

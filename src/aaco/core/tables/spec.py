@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from aaco.core.arrays import Ints
 from aaco.core.errors import BadBundle, first_line
 
 INT = pa.int64()
@@ -123,6 +124,20 @@ def started_in(rows: pa.Table | pa.RecordBatch, begin_ns: int, end_ns: int) -> A
     start = rows["t_start_ns"]
     inside = pc.and_(pc.greater_equal(start, begin_ns), pc.less_equal(start, end_ns))
     return rows.filter(pc.or_(inside, pc.is_valid(rows["iteration"])) if "iteration" in rows.schema.names else inside)
+
+
+def rows_where(table: pa.Table, column: str, name: str) -> pa.Table:
+    """Return the rows that hold this name in a column of names."""
+    import pyarrow.compute as pc
+
+    return table.filter(pc.equal(table[column].cast(pa.string()), name))
+
+
+def whole(table: pa.Table, column: str) -> Ints:
+    """Return a column of whole numbers; null is -1."""
+    import pyarrow.compute as pc
+
+    return np.asarray(pc.fill_null(table[column], -1).to_numpy(), np.int64)
 
 
 def sampled(events: pa.Table) -> pa.Table:

@@ -26,7 +26,6 @@ Filename = Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,150}$", 
 Word = Annotated[str | None, Query(max_length=300, pattern=r"^[^\x00-\x1f]*$")]
 RAW: dict[str, Any] = {"requestBody": {"required": True, "description": "The file itself.", "content": {
     "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}}
-CREATED = {201: {"model": SessionRow, "description": "The session that it became."}}
 
 
 @router.post("/bundles", status_code=201, response_model=SessionRow, openapi_extra=RAW, summary="Upload a bundle")

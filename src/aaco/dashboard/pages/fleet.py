@@ -9,12 +9,14 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from aaco.core.errors import NoBaseline
+from aaco.dashboard.api.fleet import Labels, chosen
 from aaco.dashboard.pages import look
 from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site
 from aaco.dashboard.paths import without_folders
-from aaco.fleet.scan import FleetFilter
+from aaco.report import format
 from aaco.report.renderers import fleet_page
+from aaco.report.sections import fleet as sections
 
 Name = Annotated[str, Query(max_length=300)]
 
@@ -24,14 +26,16 @@ def router(site: Site) -> APIRouter:
     pages = APIRouter(route_class=PageRoute, include_in_schema=False)
 
     @pages.get("/fleet")
-    def fleet(model: Name = "", device: Name = "") -> HTMLResponse:
-        asked = {"model": model, "device": device}
+    def fleet(model: Name = "", device: Name = "", label: Labels = ()) -> HTMLResponse:
+        asked = {"model": model, "device": device, "labels": [pair for pair in label if pair]}
         try:
-            document = site.fleet.overview(FleetFilter(model or None, device or None))
+            document = site.fleet.overview(chosen(model, device, label))
         except NoBaseline:
             return look.render("fleet.html", here="fleet", asked=asked, held=None, body="")
         links = {entry.session_id: look.address(f"/sessions/{entry.session_id}") for entry in site.index.entries()}
+        labels = [sections.label(row) for row in document["labels"]["labels"]]
+        links |= {format.cut(pair, sections.LABEL): look.address("/fleet", label=pair) for pair in labels}
         body = Markup(without_folders(fleet_page.body(document, links, "wide")))
-        return look.render("fleet.html", here="fleet", asked=asked, held=document["status"], body=body)
+        return look.render("fleet.html", here="fleet", asked=asked, held=document["status"], labels=labels, body=body)
 
     return pages

@@ -18,6 +18,7 @@ from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 from aaco.governance.changepoints import noise, segmentation, steps
 from aaco.governance.changepoints.steps import Step, Whitened
+from aaco.governance.compare import percent
 
 LEAST_PCT = 0.5  # no smaller change counts: METHODS' margin of equivalence
 FARTHEST = 1e100  # no measurement is larger, or smaller than its inverse
@@ -220,7 +221,7 @@ def _change(raw: Reals, draft: _Draft, step: Step, span: tuple[int, int], until:
     begin, end = span
     before, after = (float(np.median(part)) for part in (raw[begin:step.index], raw[step.index:end]))
     size, half = math.log(after / before), _half(draft.white, step.index - begin, end - step.index)
-    return Change(step.index, before, after, _percent(size), _percent(size - half), _percent(size + half),
+    return Change(step.index, before, after, percent(size), percent(size - half), percent(size + half),
                   step.p_value, step.index - begin, end - step.index, until)
 
 
@@ -229,7 +230,3 @@ def _half(white: Whitened, before: int, after: int) -> float:
     spread = noise.MEAN_TO_SIGMA * white.sigma / math.sqrt(1 - white.rho**2)  # a median's efficiency is 2 / pi
     error = spread * math.sqrt(sum(1 / noise.effective(count, white.rho) for count in (before, after)))
     return statistics.t_quantile(0.975, len(white.values) - 2) * error
-
-
-def _percent(log_ratio: float) -> float:
-    return 100 * math.expm1(min(log_ratio, 700.0))

@@ -6,14 +6,14 @@ moves the mean that everything is compared with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
 from aaco.core.arrays import Reals
-from aaco.core.readings import Absent, Estimate
+from aaco.core.readings import Absent, Estimate, or_why
 from aaco.governance.changepoints import changes, filters, forecast, hints, noise
 from aaco.governance.changepoints.changes import Change, Course
 from aaco.governance.changepoints.filters import CostShift
@@ -21,7 +21,6 @@ from aaco.governance.changepoints.forecast import Trend
 from aaco.governance.changepoints.hints import Hint
 from aaco.tracelake.history.history import Accepted, Direction, Key
 
-T = TypeVar("T")
 Status = Literal["regressed", "improved", "drifting", "stable", "insufficient"]
 RECENT = 20  # values that a change must lie within to be news
 
@@ -83,7 +82,7 @@ def examine(series: Sequence[Series], question: Question) -> list[Drift]:
     """Return every series by itself, and cost that moved between the series of one benchmark, machine and
     configuration.
     """
-    courses = [_or_why(lambda one=one: _course(one, question)) for one in series]  # type: ignore[misc]
+    courses = [or_why(lambda one=one: _course(one, question)) for one in series]  # type: ignore[misc]
     moved = _moved(series, [course for course, _ in courses])
     return [_drift(one, course, why, moved.get(number, ()), question)
             for number, (one, (course, why)) in enumerate(zip(series, courses, strict=True))]
@@ -131,11 +130,11 @@ def _drift(series: Series, course: Course | None, why: str, shifts: tuple[CostSh
         return Drift(series, "insufficient", why, None, (), (), None, None, None, None, absent)
     course = filters.without(course, shifts)
     values = _meant(series)
-    trend, why_no_trend = _or_why(lambda: forecast.trend(values, course.current))
+    trend, why_no_trend = or_why(lambda: forecast.trend(values, course.current))
     level = trend.now if trend and trend.significant else float(np.median(values[course.current:]))
-    watched, why_no_hints = _or_why(lambda: _watch(values, course, question))
+    watched, why_no_hints = or_why(lambda: _watch(values, course, question))
     limit = _limit(question, level)
-    reached, why_not = _or_why(lambda: _reached(trend, limit, why_no_trend))
+    reached, why_not = or_why(lambda: _reached(trend, limit, why_no_trend))
     status, reason = _judged(series, course, trend, question)
     absent = {"trend": why_no_trend, "hints": why_no_hints, "time_to_limit": why_not,
               "change_points": "" if course.changes else f"no change of level in {course.count} sessions"}
@@ -182,10 +181,3 @@ def _reached(trend: Trend | None, limit: float | None, why_no_trend: str) -> Est
     if trend is None:
         raise Absent(why_no_trend)
     return trend.reaches(limit)
-
-
-def _or_why(make: Callable[[], T]) -> tuple[T | None, str]:
-    try:
-        return make(), ""
-    except Absent as reason:
-        return None, str(reason)

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 
 from aaco.core.readings import Absent
 from aaco.governance import compare, metrics, verdict
-from aaco.governance.compare import Comparison, Difference
+from aaco.governance.compare import Comparison, EnvironmentDifference
 from aaco.governance.interleaved import duet
 from aaco.governance.interleaved.duet import Fit, Look
 from aaco.governance.metrics import Judged
 from aaco.governance.prior import Prior
-from aaco.governance.verdict import Counts, EnvironmentDifference, MetricVerdict, RegressionVerdict
+from aaco.governance.verdict import Counts, MetricVerdict, RegressionVerdict
 from aaco.tracelake.history.replicates import LATENCY
 
 Stopped = Literal["settled", "precision", "budget", "processes"]
@@ -146,8 +146,8 @@ def _find(pairs: pa.Table, terms: Terms, at: int, metric: str, believed: Prior |
 
 
 def document(pairs: pa.Table, terms: Terms, found: Findings, traced: Traced, stopped_by: Stopped,
-             differences: Sequence[Difference], labels: tuple[str, str], session_id: str, seed: int, tool_version: str,
-             reproduce_command: str) -> RegressionVerdict:
+             differences: Sequence[EnvironmentDifference], labels: tuple[str, str], session_id: str, seed: int,
+             tool_version: str, reproduce_command: str) -> RegressionVerdict:
     """Return the whole verdict on the current side against the baseline."""
     metric, headline = found.judged.metric, found.headline
     seen, fit = headline.comparison, headline.fit
@@ -155,27 +155,22 @@ def document(pairs: pa.Table, terms: Terms, found: Findings, traced: Traced, sto
     centres = _centres(pairs, terms, metric)
     effect = None if fit is None or centres is None else seen.effect_pct
     why = seen.why_no_interval or ("" if centres else "no process measured both sides")
-    sure = verdict.confidence(seen)
     every = _metrics(pairs, terms, found)
     made = RegressionVerdict(
-        status=seen.status, why=seen.why, regression=seen.status == "regressed", severity=verdict.severity(seen),
+        **verdict.of_comparison(seen),
         latency_delta_pct=found.latency.comparison.effect_pct if found.latency.fit and LATENCY in found.each else None,
         recommendation=_recommend(headline, terms), warnings=_warnings(found, terms),
-        confidence=sure, confidence_why=verdict.CALIBRATED if sure is not None else verdict.NOTHING_CLAIMED,
         metric=metric,
         baseline_value=centres[0] if centres else None, current_value=centres[1] if centres else None,
-        effect_pct=effect, ci=verdict.interval(seen),
-        level=seen.level, tolerance_pct=seen.tolerance_pct, p_regression=seen.p_regression, p_value=seen.p_value,
-        p_tolerance=seen.p_tolerance, mde80_normal_pct=seen.mde80_normal_pct, n_history=seen.history,
+        effect_pct=effect,
         q_value=found.judged.q_values.get(metric) if len(found.judged.q_values) > 1 else None,
-        mde80_pct=seen.mde80_pct, sigma_session=seen.sigma_session,
         n_sessions=Counts(baseline=len(changes), current=len(changes)),
         n_units=Counts(baseline=len(changes), current=len(changes)),
         n_iterations=Counts(baseline=sum(one.pairs for one in changes), current=sum(one.pairs for one in changes)),
         replication_unit=terms.unit, design=DESIGN, order_randomised=True, seed=seed,
         estimator=duet.ESTIMATOR + OF_A_TURN[metric],
         baseline_name=labels[0], baseline_ids=[session_id], session_ids=[session_id],
-        env_diff=[EnvironmentDifference(**vars(item)) for item in differences], metrics=every,
+        env_diff=list(differences), metrics=every,
         metrics_absent=_absent(found), duet=_how(terms, found, traced, stopped_by),
         tool_version=tool_version, reproduce_command=reproduce_command)
     figures = ("effect_pct", "baseline_value", "current_value", *verdict.FIGURES)

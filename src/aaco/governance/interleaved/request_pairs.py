@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
+from aaco.core.tables.spec import whole
 from aaco.governance.interleaved import duet, duet_verdict
 from aaco.governance.interleaved.duet_verdict import TIMES, TPOT, TTFT, Terms, Traced
 from aaco.governance.verdict import RegressionVerdict
@@ -48,7 +49,7 @@ def table(baseline: pa.Table, current: pa.Table) -> pa.Table:
     order = np.flatnonzero(both)
     blocks = max(min(len(order) // LEAST_PAIRS, MOST_BLOCKS), min(duet.LEAST_PROCESSES, len(order)))
     process = np.arange(len(order)) * blocks // max(len(order), 1)
-    first = np.where((_numbers(baseline, "t_send_ns") <= _numbers(current, "t_send_ns"))[order], "baseline", "current")
+    first = np.where((whole(baseline, "t_send_ns") <= whole(current, "t_send_ns"))[order], "baseline", "current")
     times = {f"{side}_{TIMES[metric]}": figures[index][place][order] for place, metric in enumerate((TPOT, TTFT))
              for index, side in enumerate(("baseline", "current"))}
     return pa.table({"process": process, "kind": pa.array(["change"] * len(order), pa.string()), "pair": order,
@@ -83,12 +84,8 @@ def verdict(pairs: pa.Table, terms: Terms, asked: int, labels: tuple[str, str], 
 
 def _figures(requests: pa.Table) -> tuple[Reals, Reals, Flags]:
     """Return time per output token and time to the first token, ms, and which requests have both."""
-    send, first, last, tokens = (_numbers(requests, name) for name in ("t_send_ns", "t_first_ns", "t_last_ns",
+    send, first, last, tokens = (whole(requests, name) for name in ("t_send_ns", "t_first_ns", "t_last_ns",
                                                                        "output_tokens"))
     ok = np.asarray(pc.equal(requests["status"].cast(pa.string()), "ok").to_numpy(), bool)
     has_both = ok & (tokens > 1) & (last > first) & (first > send)
     return (last - first) / np.maximum(tokens - 1, 1) / 1e6, (first - send) / 1e6, has_both
-
-
-def _numbers(requests: pa.Table, name: str) -> Ints:
-    return np.asarray(pc.fill_null(requests[name], -1).to_numpy(), np.int64)

@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from aaco.core.host import Host, ask, known, number, text
-from aaco.core.readings import Absent
-from aaco.laboratory.knobs.knob import Knob, NotHere, Want, write_text
+from aaco.core.host import Host, ask, number, text
+from aaco.core.readings import Absent, known
+from aaco.laboratory.knobs.knob import FileKnob, Knob, NotHere, Want, write_text
 
 LEVEL, CLOCKS, MEMORY = "power_dpm_force_performance_level", "pp_dpm_sclk", "pp_dpm_mclk"
 # The driver's levels, and what amd-smi calls those that it has another word for (amdsmi.h, amdsmi_dev_perf_level_t).
@@ -132,11 +132,10 @@ def _find_level(path: Path, mhz: int) -> str:
     return str(level)
 
 
-class AmdPower(Knob):
+class AmdPower(FileKnob):
     """The power that the driver allows, in uW as in hwmon."""
 
     name = "amd_power"
-    scope = "host"
     meaning = "the GPU's power cap"
 
     def wishes(self, want: Want) -> dict[str, str]:
@@ -149,12 +148,6 @@ class AmdPower(Knob):
             if low is not None and high is not None and not low <= want.gpu_power_w * 1_000_000 <= high:
                 raise Absent(f"{path}: takes {low // 1_000_000} to {high // 1_000_000} W, not {want.gpu_power_w}")
         return dict.fromkeys(map(str, caps), str(want.gpu_power_w * 1_000_000))
-
-    def read(self, target: str) -> str:
-        return text(Path(target))
-
-    def write(self, target: str, value: str) -> None:
-        write_text(Path(target), value)
 
 
 def _ask_tool(*words: str) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from aaco.core.cgroup import cgroup
-from aaco.core.host import Host, known, text
-from aaco.core.readings import Absent
+from aaco.core.host import Host, text
+from aaco.core.readings import Absent, known
 from aaco.laboratory.knobs.knob import FileKnob, Knob, NotHere, Want, listed, refusal, write_text
 from aaco.laboratory.knobs.process import FAIR, FIFO, RealTime, memory_nodes
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aaco.core.host import cpu_list, known, text
-from aaco.core.readings import Absent
+from aaco.core.host import cpu_list, text
+from aaco.core.readings import Absent, known
 from aaco.laboratory.knobs.knob import FileKnob, NotHere, Want
 
 PERFORMANCE = "performance"

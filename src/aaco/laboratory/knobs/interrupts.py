@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from aaco.core.host import cpu_list, known, text
-from aaco.core.readings import Absent
+from aaco.core.host import cpu_list, text
+from aaco.core.readings import Absent, known
 from aaco.laboratory.knobs.knob import FileKnob, NotHere, Want, listed
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aaco.analytics.roofline.occupancy import Kernel, Occupancy, occupancy
 from aaco.calibration import compiler as calibration_sources
 from aaco.calibration import device_compilers as compilers
 from aaco.calibration.device_compilers import CompileError, DeviceCode, by_command, by_library_apart, in_steps
@@ -99,15 +98,6 @@ def library_version(chain: Toolchain) -> str:
     major, minor = c_int(), c_int()
     getattr(compilers.load(library), f"{library.prefix}Version")(byref(major), byref(minor))
     return f"{major.value}.{minor.value}"
-
-
-def kernel_occupancy(resources: Resources, arch: str, block: Sequence[int], dynamic_bytes: int = 0) -> Occupancy:
-    """Return the occupancy that a compiled kernel can have. Raise Absent with the reason."""
-    if resources.registers is None:
-        raise Absent(f"its registers are not known: {resources.why_absent}")
-    threads = block[0] * block[1] * block[2]
-    lds = None if resources.shared_bytes is None else resources.shared_bytes + dynamic_bytes
-    return occupancy(arch, Kernel(total=resources.registers, lds_bytes=lds, workgroup_size=threads))
 
 
 def _compile(chain: Toolchain, text: bytes, name: str, timeout_s: float) -> DeviceCode:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aaco.optimize.kernels import lexing
 from aaco.optimize.kernels.grammar import LAUNCH_BOUNDS, PRAGMAS
 from aaco.optimize.kernels.lexing import DIRECTIVE, CodeToken, line_of
 from aaco.optimize.kernels.source import ASM, RESTRICT, RESTRICTS, KernelSource, find_kernel, is_unroll
 from aaco.optimize.kernels.variants import Refused
-
-
-def check_edit(before: bytes, after: bytes, name: str, permitted: frozenset[bytes] = frozenset(),
-               headers: Mapping[str, bytes] | None = None) -> KernelSource:
-    """Return the edited kernel if nothing but its body changed. Raise Refused.
-
-    permitted: what may be added to the signature, of LAUNCH_BOUNDS and RESTRICT.
-    """
-    return check_edited(find_kernel(before, name, headers), after, permitted)
 
 
 def check_edited(old: KernelSource, after: bytes, permitted: frozenset[bytes] = frozenset()) -> KernelSource:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,12 @@ def _isolated(begin: np.ndarray) -> np.ndarray:
     isolated = np.zeros(len(begin), bool)
     isolated[order] = (gaps[:-1] > DAY_NS) & (gaps[1:] > DAY_NS)
     return isolated if len(begin) > 2 else np.zeros(len(begin), bool)
+
+
+def time_columns(rows: Mapping[str, pa.Array]) -> dict[str, np.ndarray]:
+    """Return the times of records by the names that tables give them, of the columns start and end."""
+    start, end = integers(rows["start"]), integers(rows["end"])
+    return {"t_start_ns": start, "t_end_ns": end, "dur_ns": end - start}
 
 
 def integers(column: pa.Array) -> np.ndarray:

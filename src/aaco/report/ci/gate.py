@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aaco.report import format
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from aaco.governance.gate import Check, Report
 
 COLUMNS, LABEL = 100, 13
+_row = partial(format.labelled, width=LABEL, columns=COLUMNS)
 QUIET = ("equivalent", "kept", "skipped")
 
 
@@ -85,8 +87,3 @@ def _lines(report: Report) -> Iterator[str]:
         yield ""
         for note in listed:
             yield from _row("note", note)
-
-
-def _row(label: str, text: str) -> Iterator[str]:
-    for index, line in enumerate(format.wrap(text, COLUMNS - LABEL)):
-        yield f"{label if index == 0 else '':<{LABEL}}{line}"

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.llm.load import PROCESS
-from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.arrays import Flags, Reals
 from aaco.core.tables import LLM_EVENTS, REQUESTS
+from aaco.core.tables.spec import whole
 from aaco.report.exporters.points import ended_ns
 
 UNKNOWN, NS = -1, 1e9
@@ -73,16 +74,16 @@ Entry = tuple[str, str, str, tuple[float, ...], Reals, Mapping[str, str | int]]
 
 def _of_client(requests: pa.Table) -> Iterator[Entry]:
     """Yield what the client saw of whole requests, failed ones by their class, and the tokens."""
-    send, end = _whole(requests, "t_send_ns"), _whole(requests, "t_end_ns")
+    send, end = whole(requests, "t_send_ns"), whole(requests, "t_end_ns")
     status = requests["status"].cast(pa.string()).to_numpy(zero_copy_only=False).astype(str)
     for kind in np.unique(status).tolist():
         rows = (status == kind) & (send != UNKNOWN) & (end != UNKNOWN)
         yield ("gen_ai.client.operation.duration", "s", "from the dispatch of a request to the end of its answer",
                DURATION_S, (end - send)[rows] / NS, {} if kind == "ok" else {"error.type": kind})
     for direction, column in (("input", "prompt_tokens"), ("output", "output_tokens")):
-        counts = _whole(requests, column)
+        counts = whole(requests, column)
         if direction == "output":
-            counts = np.where(counts == UNKNOWN, counts, counts + np.maximum(_whole(requests, "reasoning_tokens"), 0))
+            counts = np.where(counts == UNKNOWN, counts, counts + np.maximum(whole(requests, "reasoning_tokens"), 0))
         yield ("gen_ai.client.token.usage", "{token}", "tokens of requests, as the server counts them", TOKENS,
                counts[counts != UNKNOWN].astype(np.float64), {"gen_ai.token.type": direction})
 
@@ -93,11 +94,11 @@ def _of_chunks(tables: Mapping[str, pa.Table], requests: pa.Table) -> Iterator[E
         return
     events = tables[LLM_EVENTS.name]
     events = events.filter(pc.is_in(events["kind"].cast(pa.string()), pa.array(["content", "reasoning", "empty"])))
-    request, at = _whole(events, "request_id"), _whole(events, "t_ns")
-    order = np.lexsort((_whole(events, "index"), request))
+    request, at = whole(events, "request_id"), whole(events, "t_ns")
+    order = np.lexsort((whole(events, "index"), request))
     request, at = request[order], at[order]
     is_first = np.diff(request, prepend=UNKNOWN) != 0
-    ids, send = _whole(requests, "request_id"), _whole(requests, "t_send_ns")
+    ids, send = whole(requests, "request_id"), whole(requests, "t_send_ns")
     of_request = np.argsort(ids)[np.searchsorted(np.sort(ids), request[is_first])]
     since = send[of_request]
     yield ("gen_ai.client.operation.time_to_first_chunk", "s", "from the dispatch of a request to the first chunk of "
@@ -113,9 +114,9 @@ def _of_server(requests: pa.Table) -> Iterator[Entry]:
             ("request.duration", "server_latency_ns", "from when the server took a request to its end", DURATION_S),
             ("time_to_first_token", "server_ttft_ns", "from when the server took a request to its first token",
              FIRST_TOKEN_S)):
-        ns = _whole(requests, column)
+        ns = whole(requests, column)
         yield f"gen_ai.server.{name}", "s", f"{meaning}, as it says", bounds, ns[ok & (ns != UNKNOWN)] / NS, {}
-    decode, tokens = _whole(requests, "server_decode_ns"), _whole(requests, "output_tokens")
+    decode, tokens = whole(requests, "server_decode_ns"), whole(requests, "output_tokens")
     rows = ok & (decode != UNKNOWN) & (tokens > 1)
     yield ("gen_ai.server.time_per_output_token", "s", "time of each token after the first, as the server says",
            PER_TOKEN_S, decode[rows] / (tokens[rows] - 1) / NS, {})
@@ -143,8 +144,3 @@ def _facts(explanation: Explanation) -> dict[str, str | int]:
                   (443 if parts.scheme == "https" else 80), "gen_ai.operation.name": OPERATIONS[
                       "chat" if parts.path.endswith("/chat/completions") else "completions"]}
     return facts
-
-
-def _whole(table: pa.Table, name: str) -> Ints:
-    """Return a column of whole numbers; null is -1."""
-    return np.asarray(pc.fill_null(table[name], UNKNOWN).to_numpy(), np.int64)

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from aaco.analytics.explanation import Explanation
-from aaco.core import registry
+from aaco.core import labels, registry
 from aaco.core.readings import Reading
 from aaco.report.sections import content, kernels
 
@@ -86,6 +86,7 @@ def _about(explanation: Explanation, subject: Mapping[str, str], ended: int | No
     record = explanation.record
     facts = {"aaco.session.id": explanation.session_id, "aaco.session.status": explanation.status,
              "aaco.session.tag": str(record.get("tag") or ""), "aaco.version": str(record.get("tool_version") or "")}
+    facts |= {f"aaco.label.{name}": text for name, text in labels.kept(explanation.environment.get("labels")).items()}
     yield Point("aaco.session.info", "{session}", 1, "the session that the other values are of",
                 {**subject, **{name: value for name, value in facts.items() if value}}, time_ns=ended)
     if ended is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.quality import measurement_quality
 from aaco.core.files import finite
-from aaco.core.readings import Absent
+from aaco.core.readings import or_why
 from aaco.report.sections import breakdown, content, inventory, kernels, nodes
 from aaco.report.sections.outliers import outliers
 
@@ -76,7 +76,5 @@ def _quality(explanation: Explanation) -> dict[str, Any]:
 
 
 def _roofline(explanation: Explanation) -> dict[str, Any]:
-    try:
-        return {"executed_nodes": nodes.placed(explanation), "why_absent": None}
-    except Absent as reason:
-        return {"executed_nodes": None, "why_absent": str(reason)}
+    placed, why = or_why(lambda: nodes.placed(explanation))
+    return {"executed_nodes": placed, "why_absent": why or None}

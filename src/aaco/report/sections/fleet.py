@@ -10,6 +10,7 @@ from aaco.report import format
 from aaco.report.rows import Row
 
 MOST_ROWS = 100  # of a table on the page
+LABEL = 64  # letters of a label that the page shows
 Document = Mapping[str, Any]
 WHERE = ("Model", "Device", "Backend", "Node")
 
@@ -41,11 +42,13 @@ def tables(document: Document) -> Iterator[FleetTable]:
     yield _nodes(document["top"])
     yield _stragglers(document["top"])
     yield _device_skews(document["top"])
+    yield _unhealthy(document["health"])
     yield _heat_map(document["heatmap"])
     yield _trends(document["trend"])
     yield _changes(document["trend"])
     yield _scaling(document["scaling"])
     yield _kernels(document["top"])
+    yield _label_counts(document["labels"])
 
 
 def facts(status: Document) -> list[Row]:
@@ -141,6 +144,34 @@ def _device_skews(top: Document) -> FleetTable:
          Cell(str(row["devices"])), *_where(row)) for row in shown], frozenset({"Skew", "Devices"}))
 
 
+def _unhealthy(asked: Document) -> FleetTable:
+    rows = asked["unhealthy"]
+    lead = (f"{format.plural(asked['devices'], 'device')} watched by telemetry, {len(rows):,} of them not always "
+            f"healthy{_first(rows)}. Of each the worst state, in the latest session with it.")
+    columns = ("Session", "State", "Evidence", "Number", "Not healthy in", "Device", "Node")
+    return FleetTable("health", "Health of devices", lead + _unknown(asked["absent"]), columns, [
+        (Cell(row["session_id"]), Cell(row["state"], "worse"), Cell(format.cut(row["evidence"], 100)),
+         Cell(str(row["device_id"])), Cell(f"{row['unhealthy']:,} of {format.plural(row['sessions'], 'session')}"),
+         *_where(row, ("device", "node"))) for row in rows[:MOST_ROWS]], frozenset({"Number"}))
+
+
+def _label_counts(asked: Document) -> FleetTable:
+    rows = asked["labels"]
+    lead = f"{format.plural(asked['found'], 'label')} of schedulers"
+    lead += f"; the {len(rows):,} of most sessions are shown." if asked["found"] > len(rows) else "."
+    return FleetTable("labels", "Labels", lead + _unknown(asked["absent"]), ("Label", "Sessions"), [
+        (Cell(format.cut(label(row), LABEL)), Cell(f"{row['sessions']:,}")) for row in rows], frozenset({"Sessions"}))
+
+
+def label(row: Document) -> str:
+    """Return a label as --label takes it."""
+    return f"{row['name']}={row['value']}"
+
+
+def _unknown(absent: Sequence[Document]) -> str:
+    return "".join(f" Not known: {format.plural(row['sessions'], 'session')}; {row['why_absent']}." for row in absent)
+
+
 def device(row: Document) -> str:
     """Return how a device of a session is called: by its rank where that is known."""
     return f"rank {row['rank']}" if row["rank"] is not None else f"device {row['device_id']}"
@@ -207,12 +238,13 @@ def _changes(asked: Document) -> FleetTable:
     judged = sum(not group["why_no_changes"] for group in asked["groups"])
     lead = (f"{format.plural(len(changed), 'change')} of level in {format.plural(judged, 'judged group')} of "
             f"comparable sessions, the newest first{_first(changed)}.")
-    columns = ("First session", "Verdict", "Change", "Before", "After", "q", "Model", "Device", "Backend")
+    columns = ("First session", "Verdict", "Change", "Before", "After", "q", "Commit", "Model", "Device", "Backend")
     return FleetTable("changes", "Changes of level", lead, columns, [
         (Cell(change["session_id"]), Cell(change["verdict"], change["verdict"]), Cell(_change(change["change_pct"])),
          Cell(format.quantity(change["before"], group["unit"])), Cell(format.quantity(change["after"], group["unit"])),
-         Cell(_q(change)), *_where(group, ("model", "device", "backend")))
-        for change, group in changed[:MOST_ROWS]], frozenset({"Change", "Before", "After", "q"}))
+         Cell(_q(change)), Cell(format.cut(change["commit"] or format.NA, 16)),
+         *_where(group, ("model", "device", "backend"))) for change, group in changed[:MOST_ROWS]],
+        frozenset({"Change", "Before", "After", "q"}))
 
 
 def _kernels(top: Document) -> FleetTable:

@@ -9,7 +9,7 @@ from typing import Any
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.quality import health
 from aaco.analytics.quality.health import HealthTrend
-from aaco.core.readings import Absent, Reading
+from aaco.core.readings import Absent, Reading, or_why
 from aaco.report import format
 from aaco.report.sections import content
 
@@ -41,13 +41,13 @@ class Health:
         parts = {name: {"weight": part.weight, "metric": part.metric, "worth": found.parts.get(name),
                         "value": self._of(part.metric).value, "why_absent": self._of(part.metric).why_absent or None}
                  for name, part in health.PARTS.items()}
-        trend, why_no_trend = self._trend_or_why()
+        trend, why_no_trend = or_why(self.trend)
         return {"schema_version": SCHEMA_VERSION, "session_id": self.explanation.session_id,
                 "value": self.reading.value, "band": self.reading.band or None,
                 "why_absent": self.reading.why_absent or None,
                 "coverage": found.coverage, "parts": parts,
                 "trend": {**asdict(trend), "direction": trend.direction} if trend else None,
-                "why_no_trend": why_no_trend}
+                "why_no_trend": why_no_trend or None}
 
     def lines(self) -> Iterator[str]:
         """What `aaco chi` prints."""
@@ -61,19 +61,13 @@ class Health:
                                    f"{part['metric']} {about}")
         if self.reading.value is None:
             yield from format.hung("  ", self.reading.why_absent)
-        trend, why = self._trend_or_why()
+        trend, why = or_why(self.trend)
         yield from format.hung("  ", f"trend: {trend.points_per_session:+.1f} points per session over "
                                f"{format.plural(trend.sessions, 'session')} ({trend.direction})" if trend
                                else f"no trend: {why}")
 
     def _of(self, metric: str) -> Reading:
         return self.explanation.readings[metric]
-
-    def _trend_or_why(self) -> tuple[HealthTrend | None, str | None]:
-        try:
-            return self.trend(), None
-        except Absent as reason:
-            return None, str(reason)
 
 
 def summary_document(explanation: Explanation) -> dict[str, Any]:

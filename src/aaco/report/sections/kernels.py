@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics.explanation import Explanation
 from aaco.core import inputs, tables
-from aaco.core.readings import Absent
+from aaco.core.readings import known
 from aaco.report import format
 from aaco.report.sections import start_skew
 from aaco.report.svg import COLOURS
@@ -25,10 +25,7 @@ def window(explanation: Explanation) -> inputs.Window | None:
     found = explanation.tables
     if explanation.captures or "kernels" not in found or "api_calls" not in found:
         return None
-    try:
-        return inputs.window(found["kernels"], found["api_calls"])
-    except Absent:
-        return None
+    return known(inputs.window, found["kernels"], found["api_calls"])
 
 
 def place(explanation: Explanation) -> str:

@@ -14,7 +14,7 @@ from aaco.analytics.explanation import Explanation, once
 from aaco.analytics.graph.executed_work import executed_work
 from aaco.analytics.roofline.nodes import node_work, roofline
 from aaco.core import inputs
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, or_why
 from aaco.report import format
 
 UNMODELLED, INSERTED = "its work is not modelled", "the runtime inserted it: it computes no node of the model"
@@ -136,10 +136,8 @@ def _placed(explanation: Explanation) -> list[dict[str, Any]] | str:
 
 def why_not_placed(explanation: Explanation) -> str:
     """Why no executed node has a place under the roofs; empty where some have."""
-    try:
-        placed(explanation)
-    except Absent as reason:
-        return str(reason)
+    if why := or_why(lambda: placed(explanation))[1]:
+        return why
     return "" if any(node.roof for node in executed(explanation)) else "no executed node has modelled arithmetic"
 
 

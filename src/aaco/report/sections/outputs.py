@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from aaco.report import format
 
 COLUMNS, LABEL = 80, 14
+_row = partial(format.labelled, width=LABEL, columns=COLUMNS)
 MOST = 40
 
 
@@ -43,8 +45,3 @@ def _tolerance(one: Mapping[str, Any]) -> str:
     if one["relative"] is None:
         return "none: must be equal"
     return f"{one['absolute']:.3g} + {one['relative']:.3g} x the element ({one['precision']})"
-
-
-def _row(label: str, text: str) -> Iterator[str]:
-    for index, line in enumerate(format.wrap(text, COLUMNS - LABEL)):
-        yield f"{label if index == 0 else '':<{LABEL}}{line}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from aaco.report import format
 
 COLUMNS = 80
 LABEL = 22
+_row = partial(format.labelled, width=LABEL, columns=COLUMNS)
 NAMES = {"latency_ms": "latency", "device_time_ms": "device time", "tpot_p50_ms": "TPOT",
          "ttft_dispatched_p50_ms": "TTFT from dispatch"}
 MOST_CAUSES = 5
@@ -132,11 +134,6 @@ def _differences(verdict: Mapping[str, Any]) -> Iterator[str]:
         yield format.cut(f" {mark} {item['fact']}: {item['baseline']} -> {item['current']}", COLUMNS)
     if len(found) > MOST_DIFFERENCES:
         yield f"   and {len(found) - MOST_DIFFERENCES} more in regress/verdict.json"
-
-
-def _row(label: str, text: str) -> Iterator[str]:
-    for index, line in enumerate(format.wrap(text, COLUMNS - LABEL)):
-        yield f"{label if index == 0 else '':<{LABEL}}{line}"
 
 
 def _absent(verdict: Mapping[str, Any], name: str) -> str:

@@ -13,8 +13,9 @@ from aaco.analytics.roofline import formulas, groups
 from aaco.collectors.inventory import machine
 from aaco.core import files
 from aaco.core.errors import Missing, UsageError
-from aaco.core.host import Host, known
+from aaco.core.host import Host
 from aaco.core.plan import Command
+from aaco.core.readings import known
 from aaco.core.show import SILENT, Show
 from aaco.profiler.formats.nvidia import ncu as ncu_csv
 from aaco.profiler.launchers import (

@@ -29,7 +29,6 @@ from aaco.core.tables import (
 from aaco.steps import measured_part
 from aaco.tracelake import documents, layout, queries, store
 
-DOCUMENT = layout.finding("critical_path")
 TABLES = (CRITICAL_PATH, CRITICAL_KERNELS, KERNEL_SLACK)
 NO_WORK = "no work of a device that has a start was recorded"
 

@@ -139,7 +139,7 @@ class _Examination:
             "theoretical": _ceilings(theory), "measured": _ceilings(reached), "sources": list(theory.sources),
             "absent": {}, "contradictions": [], "impossible": []})
         entry_of_device["absent"] |= done.absent
-        entry_of_device["contradictions"] += [asdict(contradiction) for contradiction in done.contradictions]
+        entry_of_device["contradictions"] += [contradiction.model_dump() for contradiction in done.contradictions]
         entry_of_device["impossible"] += [asdict(contradiction) for contradiction in impossible]
 
 

@@ -85,7 +85,7 @@ class KernelReplacement(Part):
     times: Count
     ns_before: Whole
     ns_after: Whole
-    first_before: Whole
+    first_before: Whole  # index of its first kernel, in start order over the whole trace; -1 where there is none
     first_after: Whole
 
 

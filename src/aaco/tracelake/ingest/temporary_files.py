@@ -46,7 +46,7 @@ class Scratch:
         with files.storage(self._folder):
             if self._file is None:
                 self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - until close()
-            _write_all(self._file.fileno(), memoryview(message))
+            files.write_all(self._file.fileno(), memoryview(message))
         stored = Stored(self._end, message.size, batch.schema, batch.num_rows)
         self._end += message.size
         return stored
@@ -92,8 +92,3 @@ class DiskArray:
         """Let go of the touched pages: they stay in the file, and count no more as this process's memory."""
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
-
-
-def _write_all(descriptor: int, content: memoryview) -> None:
-    while content:
-        content = content[os.write(descriptor, content):]

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from aaco.core.arrays import Ints
 from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
+from aaco.core.tables.spec import whole
 from aaco.tracelake.perfetto_export.timeline_tracks import ENGINE, ENGINE_PID, Events, Track, Values
 
 CLIENT, CLIENT_PID = "Requests", 2**31 - 3  # no process, as ENGINE_PID
@@ -53,7 +54,7 @@ def values(tables: Mapping[str, pa.Table]) -> Iterator[Values]:
     """Yield how many requests are open, and how many are due and wait for their dispatch."""
     if REQUESTS.name not in tables or not (table := _on_one_clock(tables[REQUESTS.name])).num_rows:
         return
-    due, send, end = _due(table), _whole(table, "t_send_ns"), _end(table)
+    due, send, end = _due(table), whole(table, "t_send_ns"), _end(table)
     for number, (name, begin, until) in enumerate((("Open requests", send, end),
                                                    ("Requests that are due and wait in the client", due, send),
                                                    ("Backlog: requests that are due and not answered", due, end))):
@@ -70,8 +71,8 @@ def _count_over_time(track: Track, begin: Ints, end: Ints) -> Values:
 
 def _of_client(table: pa.Table, answers: pa.Table | None) -> Events:
     """Return the requests of a client, each with its phases and the tokens inside them."""
-    due, send, end = _due(table), _whole(table, "t_send_ns"), _end(table)
-    first, last = _whole(table, "t_first_ns"), _whole(table, "t_last_ns")
+    due, send, end = _due(table), whole(table, "t_send_ns"), _end(table)
+    first, last = whole(table, "t_first_ns"), whole(table, "t_last_ns")
     names, code = _titles(table)
     phases = ((due, send, send >= due), (send, np.where(first >= 0, first, end), send >= 0),
               (first, last, (first >= 0) & (last > first)))
@@ -79,7 +80,7 @@ def _of_client(table: pa.Table, answers: pa.Table | None) -> Events:
              *(Spans(rows := np.flatnonzero(has), begin[rows], until[rows], np.full(len(rows), len(names) + number))
                for number, (begin, until, has) in enumerate(phases))]
     names += ["queue", "TTFT", "decode"]
-    notes = {name: _padded(_whole(table, name), spans[1:]) for name in NOTES if table[name].null_count < len(due)}
+    notes = {name: _padded(whole(table, name), spans[1:]) for name in NOTES if table[name].null_count < len(due)}
     if answers is not None and answers.num_rows:
         tokens, texts, more = _tokens(table, answers, len(names))
         spans.append(tokens)
@@ -92,16 +93,16 @@ def _of_client(table: pa.Table, answers: pa.Table | None) -> Events:
 
 def _of_server(table: pa.Table) -> Events:
     """Return the requests as a server has them, from when it took each, with its queue, prefill and decode."""
-    start = _whole(table, "server_start_ns")
-    lengths = [np.maximum(0, _whole(table, f"server_{name}_ns")) for name in ("queue", "prefill", "decode")]
-    latency = np.maximum(_whole(table, "server_latency_ns"), np.sum(lengths, axis=0))
+    start = whole(table, "server_start_ns")
+    lengths = [np.maximum(0, whole(table, f"server_{name}_ns")) for name in ("queue", "prefill", "decode")]
+    latency = np.maximum(whole(table, "server_latency_ns"), np.sum(lengths, axis=0))
     names, code = _titles(table)
     spans, begin = [Spans(np.arange(len(start)), start, start + latency, code)], start
     for number, length in enumerate(lengths):
         rows = np.flatnonzero(length > 0)
         spans.append(Spans(rows, begin[rows], (begin + length)[rows], np.full(len(rows), len(names) + number)))
         begin = begin + length
-    notes = {name: _padded(_whole(table, name), spans[1:]) for name in NOTES[:5]
+    notes = {name: _padded(whole(table, name), spans[1:]) for name in NOTES[:5]
              if table[name].null_count < len(start)}
     return _on_lines(SERVER, SERVER_PID, start, start + latency, spans, [*names, "queue", "prefill", "decode"], notes)
 
@@ -109,13 +110,13 @@ def _of_server(table: pa.Table) -> Events:
 def _of_engine(steps: pa.Table) -> Events:
     """Return the steps of the server's engine: on the host, and their part on the device."""
     names, name = np.unique(pc.fill_null(steps["phase"].cast(pa.string()), "step").to_pylist(), return_inverse=True)
-    device = np.flatnonzero(_whole(steps, "device_start_ns") >= 0)
+    device = np.flatnonzero(whole(steps, "device_start_ns") >= 0)
     tracks = [Track(ENGINE, ENGINE_PID, line, number) for number, line in enumerate(("Steps on the host",
                                                                                     "Steps on the device"))]
     both = np.concatenate((np.arange(len(steps)), device))
-    notes = {column: _whole(steps, column)[both] for column in ("step", "context_requests", "generation_requests",
+    notes = {column: whole(steps, column)[both] for column in ("step", "context_requests", "generation_requests",
                                                                 "kernels", "busy_ns")}
-    start, end = (np.concatenate((_whole(steps, f"t_{point}_ns"), _whole(steps, f"device_{point}_ns")[device]))
+    start, end = (np.concatenate((whole(steps, f"t_{point}_ns"), whole(steps, f"device_{point}_ns")[device]))
                   for point in ("start", "end"))
     return Events("serving", tracks, np.repeat((0, 1), (len(steps), len(device))), start, end, names.tolist(),
                   name[both], notes=notes)
@@ -128,17 +129,17 @@ def _tokens(table: pa.Table, answers: pa.Table, code: int) -> tuple[Spans, list[
     much it may have come earlier. code: of the first name.
     """
     answers = answers.filter(pc.equal(answers["kind"].cast(pa.string()), "content"))
-    ids, wanted = _whole(table, "request_id"), _whole(answers, "request_id")
+    ids, wanted = whole(table, "request_id"), whole(answers, "request_id")
     order = np.argsort(ids)
     place = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]
-    index, at, count = (_whole(answers, name) for name in ("index", "t_ns", "tokens"))
+    index, at, count = (whole(answers, name) for name in ("index", "t_ns", "tokens"))
     rows = np.lexsort((index, place))
     rows = rows[ids[place[rows]] == wanted[rows]]  # those of requests that are on the common clock
     behind = np.flatnonzero(np.diff(place[rows], prepend=UNKNOWN) == 0)
     later, before = rows[behind], rows[behind - 1]
     numbers, name = np.unique(count[later], return_inverse=True)
     texts = ["chunk" if number < 0 else "token" if number == 1 else f"{number} tokens" for number in numbers.tolist()]
-    earliest = _whole(answers, "earliest_ns")[later]
+    earliest = whole(answers, "earliest_ns")[later]
     notes = {"event": index[later], "may_be_earlier_ns": np.where(earliest < 0, UNKNOWN, at[later] - earliest)}
     return Spans(place[later], at[before], np.maximum(at[later], at[before]), code + name), texts, notes
 
@@ -178,22 +179,17 @@ def _on_one_clock(table: pa.Table) -> pa.Table:
 
 def _due(table: pa.Table) -> Ints:
     """Return when each was due; where no plan says it, when it was dispatched."""
-    due, send = _whole(table, "t_intended_ns"), _whole(table, "t_send_ns")
+    due, send = whole(table, "t_intended_ns"), whole(table, "t_send_ns")
     return np.where(due >= 0, np.minimum(due, send), send)
 
 
 def _end(table: pa.Table) -> Ints:
     """Return when each had its last token; of one that failed when it ended."""
     is_ok = np.asarray(pc.equal(table["status"].cast(pa.string()), "ok"), bool)
-    send, last, end = (_whole(table, name) for name in ("t_send_ns", "t_last_ns", "t_end_ns"))
+    send, last, end = (whole(table, name) for name in ("t_send_ns", "t_last_ns", "t_end_ns"))
     return np.maximum(send, np.where(is_ok & (last >= 0), last, np.maximum(last, end)))
 
 
 def _padded(column: Ints, others: list[Spans]) -> Ints:
     """Return a column of the requests with nothing for the slices inside them."""
     return np.concatenate((column, np.full(sum(len(spans.row) for spans in others), UNKNOWN)))
-
-
-def _whole(table: pa.Table, name: str) -> Ints:
-    """Return a column of whole numbers; null is -1."""
-    return np.asarray(pc.fill_null(table[name], UNKNOWN).to_numpy(), np.int64)

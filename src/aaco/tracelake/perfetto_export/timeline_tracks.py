@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Ints
+from aaco.core.tables.spec import whole
 
 INFERENCES = "Inferences"
 HOST = "Host process"  # viewers write its number behind it
@@ -121,17 +122,17 @@ def values(tables: Mapping[str, pa.Table]) -> Iterator[Values]:
 def _inferences(table: pa.Table) -> Events:
     phases = table["phase"].cast(pa.string()).to_pylist()
     labels = [f"{phase} {number}" for phase, number in zip(phases, table["iteration"].to_pylist(), strict=True)]
-    process = _whole(table, "process")
+    process = whole(table, "process")
     numbers = np.unique(process)
     tracks = [Track(INFERENCES, 0, f"Run {number}", int(number)) for number in numbers]
     names, name = np.unique(labels, return_inverse=True)
-    return Events("inference", tracks, np.searchsorted(numbers, process), _whole(table, "t_start_ns"),
-                  _whole(table, "t_end_ns"), names.tolist(), name)
+    return Events("inference", tracks, np.searchsorted(numbers, process), whole(table, "t_start_ns"),
+                  whole(table, "t_end_ns"), names.tolist(), name)
 
 
 def _critical(table: pa.Table) -> Events:
     """What bounded the wall time, a line for each path; delays that rest on an inferred edge say so."""
-    path = _whole(table, "path")
+    path = whole(table, "path")
     numbers = np.unique(path)
     several = len(numbers) > 1
     tracks = [Track(CRITICAL_PATH, PATH_PID, f"path {number}" if several else "path", int(number))
@@ -139,8 +140,8 @@ def _critical(table: pa.Table) -> Events:
     kinds, kind = _names(table, "kind")
     inferred = np.asarray(pc.equal(pc.fill_null(table["basis"].cast(pa.string()), ""), "inferred"), bool)
     names = [*kinds, *(f"{each} (inferred)" for each in kinds)]
-    return Events("critical_path", tracks, np.searchsorted(numbers, path), _whole(table, "t_start_ns"),
-                  _whole(table, "t_end_ns"), names, kind + len(kinds) * inferred,
+    return Events("critical_path", tracks, np.searchsorted(numbers, path), whole(table, "t_start_ns"),
+                  whole(table, "t_end_ns"), names, kind + len(kinds) * inferred,
                   notes=_notes(table, "kernel_id", "copy_id", "call_id"))
 
 
@@ -148,14 +149,14 @@ def _calls(table: pa.Table) -> Events:
     track, keys = _grouped(table, "capture", "rank", "process_id", "thread_id")
     tracks = [_thread(*key) for key in keys]
     names, name = _names(table, "name")
-    flow = np.where(_whole(table, "correlation_id") > 0, _flow(table), 0)
-    return Events("call", tracks, track, _whole(table, "t_start_ns"), _whole(table, "t_end_ns"), names, name,
+    flow = np.where(whole(table, "correlation_id") > 0, _flow(table), 0)
+    return Events("call", tracks, track, whole(table, "t_start_ns"), whole(table, "t_end_ns"), names, name,
                   flows=[flow, *_asked(table, flow)], notes=_notes(table, "correlation_id", "external_id"))
 
 
 def _asked(table: pa.Table, flow: Ints) -> list[Ints]:
     """For operations, the arrows of the first LAUNCHED calls directly inside that launch something."""
-    calls, parents = _whole(table, "call_id"), _whole(table, "parent_id")
+    calls, parents = whole(table, "call_id"), whole(table, "parent_id")
     launches = np.flatnonzero((flow > 0) & (parents >= 0))
     order = np.argsort(calls)
     at = np.searchsorted(calls[order], parents[launches])
@@ -181,7 +182,7 @@ def _kernels(table: pa.Table) -> Events:
     names, name = _names(table, "kernel_name")
     shape = (f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
     shown = _notes(table, "correlation_id", "dispatch_id", *shape)
-    return Events("kernel", tracks, track, _whole(table, "t_start_ns"), _whole(table, "t_end_ns"), names, name,
+    return Events("kernel", tracks, track, whole(table, "t_start_ns"), whole(table, "t_end_ns"), names, name,
                   flow_end=_flow(table), notes=shown)
 
 
@@ -189,7 +190,7 @@ def _copies(table: pa.Table) -> Events:
     track, keys = _grouped(table, "capture", "rank", "device_id", "queue_id", "stream_id", "process_id", "thread_id")
     tracks = [_queue("Copies", *key) for key in keys]
     names, name = _names(table, "kind")
-    return Events("copy", tracks, track, _whole(table, "t_start_ns"), _whole(table, "t_end_ns"), names, name,
+    return Events("copy", tracks, track, whole(table, "t_start_ns"), whole(table, "t_end_ns"), names, name,
                   flow_end=_flow(table), notes=_notes(table, "correlation_id", "bytes"))
 
 
@@ -209,8 +210,8 @@ def _system(table: pa.Table) -> Events:
     names = [_event(kinds[code // len(details)], details[code % len(details)], code % len(details) < len(details) - 1)
              for code in of_both.tolist()]
     summed = np.asarray(pc.equal(pc.fill_null(table["tier"].cast(pa.string()), ""), "T1"), bool)
-    length = _whole(table, "dur_ns")
-    start = _whole(table, "t_ns") - np.where(summed, length, 0)
+    length = whole(table, "dur_ns")
+    start = whole(table, "t_ns") - np.where(summed, length, 0)
     return Events("system", tracks, track, start, start + length, names, name,
                   notes=_notes(table, "cpu", "other_process"))
 
@@ -224,8 +225,8 @@ def _event(kind: str, detail: str, detailed: bool) -> str:
 
 def _gpu_values(table: pa.Table) -> Iterator[Values]:
     table = _timed(table, "t_ns") or table.slice(0, 0)
-    for device in np.unique(_whole(table, "device_id")).tolist():
-        rows = table.filter(pa.array(_whole(table, "device_id") == device))
+    for device in np.unique(whole(table, "device_id")).tolist():
+        rows = table.filter(pa.array(whole(table, "device_id") == device))
         for name in rows.column_names:
             unit = next((unit for ending, unit in UNITS.items() if name.endswith(ending)), None)
             if unit and rows[name].null_count < len(rows):
@@ -254,7 +255,7 @@ def _samples(table: pa.Table) -> pa.Table:
 
 def _series(rows: pa.Table, name: str, track: Track, unit: str) -> Values:
     rows = rows.filter(pc.is_valid(rows[name])).sort_by("t_ns")
-    return Values(track, unit, _whole(rows, "t_ns"), np.asarray(rows[name].to_numpy(), np.float64))
+    return Values(track, unit, whole(rows, "t_ns"), np.asarray(rows[name].to_numpy(), np.float64))
 
 
 def _thread(capture: int, rank: int, pid: int, tid: int) -> Track:
@@ -312,11 +313,6 @@ def _timed(table: pa.Table, column: str) -> pa.Table | None:
     return timed if timed.num_rows else None
 
 
-def _whole(table: pa.Table, name: str) -> Ints:
-    """A column of whole numbers; null is -1."""
-    return np.asarray(pc.fill_null(table[name], -1).to_numpy(), np.int64)
-
-
 def _names(table: pa.Table, column: str) -> tuple[list[str], Ints]:
     """The texts of a NAME column and their code in each row; null is called "unnamed"."""
     whole = table[column].unify_dictionaries().combine_chunks()
@@ -327,7 +323,7 @@ def _names(table: pa.Table, column: str) -> tuple[list[str], Ints]:
 
 def _grouped(table: pa.Table, *columns: str) -> tuple[Ints, list[tuple[int, ...]]]:
     """Per row the position of its combination of the columns, and the combinations; null is -1."""
-    keys = np.stack([_whole(table, name) for name in columns])
+    keys = np.stack([whole(table, name) for name in columns])
     combined = np.zeros(keys.shape[1], np.int64)
     for row in keys:  # one column at a time keeps the combined number small
         _, code = np.unique(row, return_inverse=True)
@@ -338,7 +334,7 @@ def _grouped(table: pa.Table, *columns: str) -> tuple[Ints, list[tuple[int, ...]
 
 def _flow(table: pa.Table) -> Ints:
     """An arrow's id of each row's correlation id, different for different captures; 0 for none."""
-    ids, capture = _whole(table, "correlation_id"), _whole(table, "capture") + 1
+    ids, capture = whole(table, "correlation_id"), whole(table, "capture") + 1
     mixed = ids.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + capture.astype(np.uint64)
     mixed = (mixed ^ mixed >> np.uint64(31)) * np.uint64(0xBF58476D1CE4E5B9) >> np.uint64(11)
     return np.where(ids > 0, np.maximum(mixed.astype(np.int64), 1), 0)
@@ -346,7 +342,7 @@ def _flow(table: pa.Table) -> Ints:
 
 def _notes(table: pa.Table, *columns: str) -> dict[str, Ints]:
     """The columns that hold anything."""
-    return {name: _whole(table, name) for name in columns if table[name].null_count < table.num_rows}
+    return {name: whole(table, name) for name in columns if table[name].null_count < table.num_rows}
 
 
 def _steps(table: pa.Table) -> Events:
@@ -355,8 +351,8 @@ def _steps(table: pa.Table) -> Events:
     phases, batches = table["phase"].cast(pa.string()).to_pylist(), table["batch"].to_pylist()
     labels = [f"{phase or 'step'}{'' if batch is None else f', batch {batch}'}"
               for phase, batch in zip(phases, batches, strict=True)]
-    return _engine(table, "Steps on the device", 0, labels, _whole(table, "device_start_ns"),
-                   _whole(table, "device_end_ns"), "step", "scheduled_tokens", "kernels")
+    return _engine(table, "Steps on the device", 0, labels, whole(table, "device_start_ns"),
+                   whole(table, "device_end_ns"), "step", "scheduled_tokens", "kernels")
 
 
 def _layers(table: pa.Table) -> Events:
@@ -364,13 +360,13 @@ def _layers(table: pa.Table) -> Events:
     spans = table.filter(pc.is_valid(table["layer"])).group_by(["capture", "step", "layer"]).aggregate(
         [("t_start_ns", "min"), ("t_end_ns", "max")]).sort_by("t_start_ns_min")
     labels = [f"layer {layer}" for layer in spans["layer"].to_pylist()]
-    return _engine(spans, "Layers", 1, labels, _whole(spans, "t_start_ns_min"), _whole(spans, "t_end_ns_max"), "step")
+    return _engine(spans, "Layers", 1, labels, whole(spans, "t_start_ns_min"), whole(spans, "t_end_ns_max"), "step")
 
 
 def _engine(table: pa.Table, line: str, first: int, labels: Sequence[str], start: Ints, end: Ints, *notes: str
             ) -> Events:
     """Slices of a serving engine, a line for each capture. first: number of the first capture's line; two apart."""
-    capture = _whole(table, "capture")
+    capture = whole(table, "capture")
     numbers = np.unique(capture)
     tracks = [Track(ENGINE, ENGINE_PID, f"{line}, capture {number}" if len(numbers) > 1 else line,
                     first + 2 * max(0, int(number))) for number in numbers]

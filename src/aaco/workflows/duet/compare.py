@@ -36,8 +36,9 @@ from aaco.runner.pairs import DuetPlan, Kind
 from aaco.steps import lab_session
 from aaco.steps.seal import outcome
 from aaco.tracelake import layout, manifest, store
+from aaco.tracelake.document_schemas.evidence import DuetCost
 from aaco.workflows.duet import device, kept, past, schedule, sides
-from aaco.workflows.duet.costs import Meter, ProcessCost
+from aaco.workflows.duet.costs import Meter
 from aaco.workflows.duet.sides import DuetSide, PreparedSide
 
 TAG = "compare"
@@ -95,7 +96,7 @@ class Compared(NamedTuple):
 
     session: Session
     verdict: RegressionVerdict
-    costs: tuple[ProcessCost, ...] = ()
+    costs: tuple[DuetCost, ...] = ()
     why_no_energy: str = ""
 
     def energy_of_controls(self) -> tuple[list[float], list[float]]:

@@ -9,32 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from aaco.collectors.gpu import energy_counters
-from aaco.collectors.gpu.energy_counters import EnergyCounter
+from aaco.collectors.host import rapl
+from aaco.collectors.host.rapl import EnergyCounter
 from aaco.core.readings import Absent
 from aaco.runner.duet import ModelSide
 from aaco.runner.job import ON_CUDA
-from aaco.runner.pairs import DuetPlan, Kind
+from aaco.runner.pairs import DuetPlan
+from aaco.tracelake.document_schemas.evidence import DuetCost
 from aaco.workflows.duet.sides import PreparedSide
-
-
-@dataclass(frozen=True)
-class ProcessCost:
-    """A process of a comparison: its kind, seconds, and joules where a counter could be read."""
-
-    process: int
-    kind: Kind
-    took_s: float
-    energy_j: float | None
 
 
 class Meter:
     """Notes what each process costs. counted: of which hardware, empty where no counter is read; why_not: then why."""
 
     def __init__(self, both: Sequence[PreparedSide], energy: bool) -> None:
-        self.costs: list[ProcessCost] = []
+        self.costs: list[DuetCost] = []
         self.counted, self.why_not, self._counter = "", "", None
         try:
             self._counter = _counter(both) if energy else None
@@ -49,7 +40,7 @@ class Meter:
         yield
         took_s, after = time.monotonic() - began, self._read()
         joules = self._counter.joules(before, after) if self._counter and before and after else None
-        self.costs.append(ProcessCost(planned.process, planned.kind, took_s, joules))
+        self.costs.append(DuetCost(process=planned.process, kind=planned.kind, took_s=took_s, energy_j=joules))
 
     def close(self) -> None:
         """Let the counter go."""
@@ -68,7 +59,7 @@ class Meter:
 def _counter(both: Sequence[PreparedSide]) -> EnergyCounter:
     """Return the counter of the hardware that works for both sides. Raise Absent."""
     if all(side.on_host for side in both):
-        return energy_counters.of_packages()
+        return rapl.of_packages()
     numbers = {_device(side) for side in both}
     if None in numbers or len(numbers) > 1:
         raise Absent("the sides run on other devices than one of NVIDIA's")

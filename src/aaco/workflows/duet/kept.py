@@ -15,7 +15,7 @@ from aaco.core.redaction import redact_variable
 from aaco.core.redaction.command_line import redact_command
 from aaco.core.session import Session
 from aaco.core.tables import PAIRS
-from aaco.governance.compare import Difference
+from aaco.governance.compare import EnvironmentDifference
 from aaco.governance.interleaved import duet, duet_verdict
 from aaco.governance.interleaved.duet import Look
 from aaco.governance.interleaved.duet_verdict import Stopped, Terms, Traced
@@ -50,12 +50,12 @@ def planned(terms: Terms, seed: int, drawn: Sequence[Sequence[DuetPlan]], both: 
 
 
 def measured(ran: Mapping[str, Mapping[str, str]], traced: Traced, stopped_by: Stopped,
-             differences: Sequence[Difference], meter: Meter) -> dict[str, Any]:
+             differences: Sequence[EnvironmentDifference], meter: Meter) -> dict[str, Any]:
     """What the measurement adds to the document."""
-    return {"costs": [asdict(cost) for cost in meter.costs], "energy_counted": meter.counted or None,
+    return {"costs": [cost.model_dump() for cost in meter.costs], "energy_counted": meter.counted or None,
             "why_no_energy": meter.why_not or None,
             "ran": {side: dict(facts) for side, facts in ran.items()}, "device": asdict(traced),
-            "stopped_by": stopped_by, "differences": [asdict(item) for item in differences]}
+            "stopped_by": stopped_by, "differences": [item.model_dump() for item in differences]}
 
 
 def verdict(session_id: str, document: Mapping[str, Any], table: pa.Table, terms: Terms) -> RegressionVerdict:
@@ -63,8 +63,9 @@ def verdict(session_id: str, document: Mapping[str, Any], table: pa.Table, terms
     traced = Traced(**document.get("device", asdict(BEFORE)))
     return duet_verdict.document(
         table, terms, duet_verdict.find(table, terms, traced.why_absent), traced, document["stopped_by"],
-        [Difference(**item) for item in document["differences"]], (document["labels"][0], document["labels"][1]),
-        session_id, document["seed"], __version__, document["reproduce_command"])
+        [EnvironmentDifference(**item) for item in document["differences"]],
+        (document["labels"][0], document["labels"][1]), session_id, document["seed"], __version__,
+        document["reproduce_command"])
 
 
 def again(session: Session) -> RegressionVerdict:

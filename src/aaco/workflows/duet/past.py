@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from aaco.core.errors import NoBaseline
-from aaco.core.readings import Absent
+from aaco.core.readings import or_why
 from aaco.governance.interleaved import duet
 from aaco.governance.interleaved.duet import Unit
 from aaco.governance.prior import Prior
@@ -37,10 +37,7 @@ def prior(store: Path, machine: str, sides: Sequence[PreparedSide], device: bool
                     runs += _runs(history, key)
     except NoBaseline:
         pass
-    try:
-        return duet.prior([values for _, values in sorted(runs)[-MOST_RUNS:]]), ""
-    except Absent as reason:
-        return None, str(reason)
+    return or_why(lambda: duet.prior([values for _, values in sorted(runs)[-MOST_RUNS:]]))
 
 
 def keep(store: Path, machine: str, session_id: str, sides: Sequence[PreparedSide], units: Sequence[Unit],

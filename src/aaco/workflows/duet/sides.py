@@ -19,7 +19,7 @@ from aaco.core.near import near
 from aaco.core.plan import HOST, Command, Plan
 from aaco.core.redaction import redact_variable
 from aaco.core.show import SILENT, Show
-from aaco.governance.compare import Difference
+from aaco.governance.compare import EnvironmentDifference
 from aaco.runner.duet import CommandSide, ModelSide
 from aaco.runner.registry import SESSION_ATTRIBUTES, BackendEntry
 from aaco.steps import run
@@ -69,11 +69,11 @@ def prepare(side: DuetSide, settings: Settings, given: Mapping[str, Any], show: 
 
 
 def differences(baseline: PreparedSide, current: PreparedSide, ran: Mapping[str, Mapping[str, str | None]]) -> tuple[
-        Difference, ...]:
+        EnvironmentDifference, ...]:
     """Every fact that is not the same on both sides, with what the processes reported of them. None of them blocks:
     that they differ is what is compared."""
     before, after = {**baseline.facts, **ran["baseline"]}, {**current.facts, **ran["current"]}
-    return tuple(Difference(name, before.get(name), after.get(name), False)
+    return tuple(EnvironmentDifference(fact=name, baseline=before.get(name), current=after.get(name), blocks=False)
                  for name in dict.fromkeys((*before, *after)) if before.get(name) != after.get(name))
 
 

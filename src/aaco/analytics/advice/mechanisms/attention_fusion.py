@@ -45,7 +45,7 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 def _one_attention(work: StepWork, least: Reals) -> Response:
-    """Return the step with written-out attention as its products alone, at the share of the roof that they reach."""
+    """Return the step with written-out attention as its products only, at the share of the roof that they reach."""
     taken = least < work.sure_ns
     products = np.minimum(own_time(work), roofs_now(work) / REACH)
     kept = np.where(work.of_families(*PRODUCTS), products, 0.0)

@@ -26,7 +26,7 @@ def _is_compiled(operator: StepOperator, names: tuple[WorkName, ...]) -> bool:
 
 
 def _least_ns(work: StepWork) -> Reals:
-    """Return the times of what a compiler calls libraries for, a kernel for each call, and of what it leaves alone."""
+    """Return the times of what a compiler calls libraries for, a kernel for each call, and of what it leaves."""
     kept = work.of_families(*KEPT) & ~work.copies(*LOCAL_COPIES)
     shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0) * work.call_shares
     products = np.maximum(product_roofs(work, own_rate(work), is_meant=_is_compiled), shortest)

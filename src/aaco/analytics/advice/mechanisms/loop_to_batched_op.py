@@ -43,7 +43,7 @@ WITH_A_VECTOR = ("aten::mv", "aten::addmv", "aten::addmv_")
 @dataclass(frozen=True)
 class Loops:
     """The loops of a step. turns: of each row those of the loop that it is in, by what follows what; 1 of other rows.
-    groups: how many numbers of rows the products with weights of one shape take at most, each seldom in a step.
+    groups: how many numbers of rows the products with weights of one shape take at most, each rarely in a step.
     """
 
     turns: Reals
@@ -51,8 +51,8 @@ class Loops:
 
 
 def _calls_of_name(work: StepWork) -> Reals:
-    """Return of each row how often operators of its name are called in a step: how many turns a loop has whose turns
-    are unlike each other, such as groups of many sizes.
+    """Return of each row how often operators of its name are called in a step: how many turns a loop has if they
+    differ from each other, such as groups of many sizes.
     """
     return work.calls_of(lambda operator: operator.name)
 
@@ -116,7 +116,7 @@ def _is_loop(work: StepWork) -> bool:
 
 
 def _turns_back(work: StepWork, ahead: Reals) -> Reals:
-    """Return of each row of the way back how many turns the loop has whose turns it belongs to, 1 of other rows: each
+    """Return of each row of the way back how many turns the loop has that it belongs to, 1 of other rows: each
     turn has its own operators there, so they are called once for each, or a few times.
     """
     calls = np.where(work.operated(lambda operator: operator.phase == BACKWARD),
@@ -128,7 +128,7 @@ def _turns_back(work: StepWork, ahead: Reals) -> Reals:
 
 
 def _rows_of_calls(work: StepWork) -> Reals:
-    """Return of each row how often its operator is called in a row there, with kernels of its own alone; 1 if less than
+    """Return of each row how often its operator is called in a row there, with no other kernels between; 1 if less than
     LOOP times. Copies between two of these calls, as of each result to the host, are part of the turns.
     """
     kernels = np.flatnonzero(~work.of_families(COPY))
@@ -142,7 +142,7 @@ def _rows_of_calls(work: StepWork) -> Reals:
 
 
 def _most_groups(work: StepWork) -> int:
-    """Return how many numbers of rows the products with weights of one shape take at most, each seldom in a step."""
+    """Return how many numbers of rows the products with weights of one shape take at most, each rarely in a step."""
     calls = Counter[tuple[str, ProductShape]]()
     for operator, called in zip(work.operators, work.operator_calls.tolist(), strict=False):
         if called and (shape := product(operator.name, operator.arguments)):

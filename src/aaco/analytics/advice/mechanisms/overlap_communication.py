@@ -1,6 +1,6 @@
-"""Collectives that run beside other work: a step takes at least as long as the longer of both.
+"""Collectives that run during other work: a step takes at least as long as the longer of both.
 
-A collective beside other work may hide its wait for a late rank, so each counts as the least that one of its name took.
+A collective during other work may hide its wait for a late rank, so each counts as the least that one of its name took.
 """
 
 from __future__ import annotations

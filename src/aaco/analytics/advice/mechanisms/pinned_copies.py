@@ -30,7 +30,7 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 def _pinned(work: StepWork, least: Reals) -> Response:
-    """Return the step whose host does not copy from pageable memory itself, as long as it was traced to."""
+    """Return the step if the host does not copy from pageable memory itself, as long as it was traced to."""
     return unchanged(work, float(work.ns[_pageable(work)].sum()) / work.steps)
 
 

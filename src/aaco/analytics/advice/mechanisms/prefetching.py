@@ -1,4 +1,4 @@
-"""Inputs of the next step are copied while this one computes: copies from the host run beside the kernels.
+"""Inputs of the next step are copied while this one computes: copies from the host run during the kernels.
 
 They share the link, so that a step takes at least as long as their bytes need on it.
 """

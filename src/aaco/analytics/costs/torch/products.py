@@ -47,11 +47,6 @@ def aiter_gemm(args: OperatorArguments) -> OperatorCall:
     return _layer(left, args.tensor(1), args.optional(2), args.dtype(3, left.dtype))
 
 
-def vllm_linear(args: OperatorArguments) -> OperatorCall:
-    """vllm::rocm_unquantized_gemm and its kind (input, weight, bias), as a linear layer."""
-    return linear_layer(args)
-
-
 def scaled_mm(args: OperatorArguments) -> OperatorCall:
     """_scaled_mm (A, B, scale of A, of B, bias, scale of the result, its type): in the positions of
     MatMulIntegerToFloat."""

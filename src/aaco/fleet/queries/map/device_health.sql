@@ -1,7 +1,7 @@
 -- The state of each device that telemetry watched in a session. Of a session without it one row says why.
 WITH counted AS (
     SELECT session_id, time_ns, node, device, health, why_no_health, coalesce(len(health), 0) AS devices
-    FROM facts
+    FROM session_facts
 )
 SELECT session_id, time_ns, node, device, unnest(health, recursive := true), NULL AS why_absent
 FROM counted

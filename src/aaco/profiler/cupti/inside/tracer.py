@@ -19,7 +19,6 @@ from .spool import CALL, DATA, HEAD, NAME, SIZE, CuptiSpool
 
 # CUpti_ActivityKind.
 COPY, FILL, DRIVER, RUNTIME, DEVICE, KERNEL, PEER_COPY = 1, 2, 4, 5, 8, 10, 22
-KERNELS_ONLY = "kernels"
 EVERYTHING = "all"
 NEEDED = (KERNEL, COPY, FILL)
 OPTIONAL = (PEER_COPY, DEVICE)

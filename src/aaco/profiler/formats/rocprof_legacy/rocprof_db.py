@@ -24,7 +24,7 @@ from aaco.profiler.formats.rocprofv3.rocm_labels import direction
 from aaco.profiler.io import sqlite
 from aaco.profiler.io.columns import bare, coded, constant
 from aaco.profiler.io.lookup import ProcessScopedIds
-from aaco.profiler.io.record_accounting import ABSENT, RecordAccount, integers, total
+from aaco.profiler.io.record_accounting import ABSENT, RecordAccount, integers, time_columns, total
 from aaco.profiler.io.sqlite import LONGEST_NAME, ColumnBatch, Database, SqliteTable, quoted
 
 FORMAT = "rocprof_db"
@@ -148,7 +148,7 @@ class _RocprofDbReader:
         return KERNELS.build(
             kernel_id=rows["row"], kernel_name=_kernel_names(rows), source=constant(FORMAT, rows.count),
             timed=constant("execution", rows.count), process_id=rows["pid"], thread_id=rows["tid"], **columns, **more,
-            **_time_columns(rows))
+            **time_columns(rows))
 
     def _counter_tables(self, rows: ColumnBatch, counters: list[str]) -> Iterator[pa.Table]:
         for index, name in enumerate(counters):
@@ -179,7 +179,7 @@ class _RocprofDbReader:
             copy_id=rows["row"], kind=coded(kind, pa.array(KINDS)), src_device=source, dst_device=target,
             device_id=rows["device"], queue_id=rows["queue"], stream_id=rows["stream"], process_id=rows["pid"],
             thread_id=rows["tid"], correlation_id=self._ids(rows, hsa), source=constant(FORMAT, rows.count),
-            **_time_columns(rows))
+            **time_columns(rows))
 
     def _calls(self, name: str, domain: str) -> Iterator[pa.Table]:
         table = self.database.tables.get(name)
@@ -196,7 +196,7 @@ class _RocprofDbReader:
             linked = {} if domain == "marker" else {"correlation_id": self._ids(rows, domain != "hip")}
             yield API_CALLS.build(call_id=keys, name=rows["name"].dictionary_encode(), process_id=rows["pid"],
                                   domain=constant(domain, rows.count), thread_id=rows["tid"], **linked,
-                                  **_time_columns(rows))
+                                  **time_columns(rows))
             if args:
                 has_arguments = integers(rows["length"]) > len('{"args":""}')
                 yield CALL_ARGUMENTS.build(call_id=keys[has_arguments],
@@ -225,8 +225,3 @@ def _kernel_names(rows: ColumnBatch) -> pa.Array:
     distinct = rows["name"].dictionary_encode()
     names = pa.array([bare(name) or None for name in distinct.dictionary.to_pylist()], pa.string())
     return coded(distinct.indices.to_numpy(), names)
-
-
-def _time_columns(rows: ColumnBatch) -> dict[str, Any]:
-    start, end = integers(rows["start"]), integers(rows["end"])
-    return {"t_start_ns": start, "t_end_ns": end, "dur_ns": end - start}

@@ -28,7 +28,7 @@ from aaco.profiler.formats.rocprofv3.rocm_labels import direction
 from aaco.profiler.io import names, sqlite
 from aaco.profiler.io.columns import bare, coded, constant, titled
 from aaco.profiler.io.dispatches import GLOBAL_SIZE
-from aaco.profiler.io.record_accounting import ABSENT, DEVICE_WORK, LATEST_NS, RecordAccount, integers
+from aaco.profiler.io.record_accounting import ABSENT, DEVICE_WORK, LATEST_NS, RecordAccount, integers, time_columns
 from aaco.profiler.io.sqlite import LONGEST_NAME, ColumnBatch, Database, SqliteTable, joined, quoted
 
 FORMAT = "rpd"
@@ -226,7 +226,7 @@ class _RpdReader:
         return KERNELS.build(
             kernel_id=batch["id"], kernel_name=coded(names, self.kernels.names), source=constant(FORMAT, batch.count),
             timed=constant("execution", batch.count), device_id=self._device(batch),
-            **self._grid(batch, is_same_kernel | is_unnamed), **self._linked(batch, "kernels"), **_time_columns(batch))
+            **self._grid(batch, is_same_kernel | is_unnamed), **self._linked(batch, "kernels"), **time_columns(batch))
 
     def _grid(self, batch: ColumnBatch, launched: np.ndarray) -> dict[str, Any]:
         """Return sizes, if the call that launched the kernel states them; a size of 0 is none."""
@@ -251,7 +251,7 @@ class _RpdReader:
             copy_id=batch["id"], kind=coded(kind, pa.array(KINDS)), bytes=_null_unless_positive(batch["bytes"]),
             src_device=pa.array(numbers, mask=(kind != 2) | (numbers == ABSENT)),
             dst_device=pa.array(numbers, mask=~np.isin(kind, (1, 5)) | (numbers == ABSENT)), device_id=device,
-            source=constant(FORMAT, batch.count), **self._linked(batch, "copies"), **_time_columns(batch))
+            source=constant(FORMAT, batch.count), **self._linked(batch, "copies"), **time_columns(batch))
 
     def _copy_kinds(self, batch: ColumnBatch) -> np.ndarray:
         """Return the index into KINDS, by the operation's type; if that has no direction, by the call's kind argument.
@@ -276,7 +276,7 @@ class _RpdReader:
         return API_CALLS.build(
             call_id=batch["id"], name=titled(messages, rows, self.strings.names), process_id=batch["pid"],
             domain=coded(self.words.domain[rows], pa.array(self.words.domains.tolist())), thread_id=batch["tid"],
-            correlation_id=batch["id"], **_time_columns(batch))
+            correlation_id=batch["id"], **time_columns(batch))
 
     def _arguments(self, api: SqliteTable, marker: str) -> Iterator[pa.Table]:
         join = self._argument_join(api)
@@ -330,11 +330,6 @@ _SIZES = {"grid_x": "gridx", "grid_y": "gridy", "grid_z": "gridz", "block_x": "w
 
 def _column(table: SqliteTable, name: str) -> str:
     return quoted(table.columns.get(name.lower(), name))
-
-
-def _time_columns(batch: ColumnBatch) -> dict[str, Any]:
-    start, end = integers(batch["start"]), integers(batch["end"])
-    return {"t_start_ns": start, "t_end_ns": end, "dur_ns": end - start}
 
 
 def _null_unless_positive(column: pa.Array) -> pa.Array:

@@ -7,7 +7,15 @@ from typing import Any
 
 from aaco.analytics.llm.decoding import DECODE_RATE, PREFILL_RATE, PREFILL_SHARE, SLOPE, STABILITY
 from aaco.analytics.llm.load import OwnTokenCount
-from aaco.analytics.llm.summary import ALL, NAME, OTHER_CLIENT, Endpoint, LatencyQuantiles, QuantileEstimate
+from aaco.analytics.llm.summary import (
+    ALL,
+    NAME,
+    OTHER_CLIENT,
+    Endpoint,
+    FailureClass,
+    LatencyQuantiles,
+    QuantileEstimate,
+)
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
@@ -37,6 +45,7 @@ EXPLAINED = {
     "unfinished": "it was under way when the client ended", "failed_elsewhere": "the source says that it failed",
     "no_times": "its times are none: negative, no number, or in no order"}
 SHOWN = 8
+MESSAGE = 120  # letters of a server's message in the headline
 # Of each of these the first that is there.
 HEADLINE = (("ttft", "ttft_dispatched", "server_ttft"), ("tpot", "server_latency"))
 
@@ -76,9 +85,22 @@ def headline(endpoint: Endpoint) -> str:
     shown = [f"{LABELS[latency.name]} {quantiles(latency).partition(f'; p90 {format.NA}')[0]}"
              for latency in first if latency]
     failed = endpoint.requests - endpoint.ok
-    ending = f"{failed:,} of {endpoint.requests:,} requests failed" if failed else \
+    ending = f"{failed:,} of {endpoint.requests:,} requests failed{_first_failure(endpoint)}" if failed else \
         f"all {endpoint.requests:,} requests were answered"
     return f"{'; '.join([*shown, ending])}."
+
+
+def _first_failure(endpoint: Endpoint) -> str:
+    """Return the most frequent class of failures and the begin of its message."""
+    if not endpoint.failures:
+        return ""
+    failure = endpoint.failures[0]
+    detail = failure.detail if len(failure.detail) <= MESSAGE else f"{failure.detail[:MESSAGE]}..."
+    return f" ({failure.count:,} {_status(failure)}{f': {detail}' if detail else ''})"
+
+
+def _status(failure: FailureClass) -> str:
+    return f"HTTP {failure.http_status}" if failure.status == "http_error" else failure.status.replace("_", " ")
 
 
 def exactness(endpoint: Endpoint) -> str:
@@ -88,6 +110,8 @@ def exactness(endpoint: Endpoint) -> str:
     if (client := endpoint.client) is None:
         return OTHER_CLIENT[0].upper() + OTHER_CLIENT[1:]
     merged = f"{format.percent(client.merged_pct / 100)} of the events were read with later ones, and are intervals"
+    if client.delay_p99_us is None and not endpoint.ok:
+        return "No request was answered, so that no time was measured"
     if client.delay_p99_us is None:
         return f"Times are those at which the client read: the kernel gave no stamps. {merged}"
     return (f"Times are the kernel's; the client itself was {format.quantity(client.delay_p99_us, 'us')} late (p99), "
@@ -171,9 +195,8 @@ def _own_count(own: OwnTokenCount) -> str:
 def failures(endpoint: Endpoint, most: int = SHOWN) -> Iterator[Row]:
     """Yield the classes of failures and their messages, the most frequent first."""
     for failure in endpoint.failures[:most]:
-        status = f"HTTP {failure.http_status}" if failure.status == "http_error" else failure.status.replace("_", " ")
         message = f": {failure.detail}" if failure.detail else ""
-        yield Row(status, f"{failure.count:,}; {EXPLAINED[failure.status]}{message}")
+        yield Row(_status(failure), f"{failure.count:,}; {EXPLAINED[failure.status]}{message}")
     if more := len(endpoint.failures[most:]):
         yield Row("Others", format.plural(more, "more class"))
 

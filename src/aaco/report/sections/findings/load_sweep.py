@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aaco.analytics.llm.load_sweep import NAME, JudgedStep, LoadSweep
+from aaco.analytics.llm.load_sweep import ENERGY, NAME, JudgedStep, LoadSweep
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
+from aaco.report.sections import load_energy
 
 LOADS = {"rate": "requests/s", "poisson": "requests/s at random times", "concurrency": "open at once"}
 STATES = {True: "saturated", False: "keeps up", None: format.NA}
@@ -25,8 +26,9 @@ def _row(judged: JudgedStep) -> Row:
     """Return a step in a line."""
     throughput, *times = cells(judged)
     latencies = "; ".join(f"{label} {time} ms" for label, time in zip(("TTFT", "TPOT"), times[1:], strict=True))
+    energy = load_energy.text(judged.step.readings)
     return Row(f"{judged.step.load:.4g}", f"{throughput} answers/s, {times[0]} tokens/s; {latencies}; "
-                                          f"{STATES[judged.saturated]}: {judged.why}")
+               f"{STATES[judged.saturated]}: {judged.why}{f'; {energy}' if energy else ''}")
 
 
 def cells(judged: JudgedStep) -> tuple[str, str, str, str]:
@@ -50,6 +52,8 @@ def conclusions(sweep: LoadSweep) -> Iterator[Row]:
         most = format.quantity(sweep.most_answered_per_s, "1/s", sweep.most_answered_low, sweep.most_answered_high)
         yield Row("Most answered", most)
     reasons = {figure.why_absent.partition(":")[0]: figure.why_absent for judged in sweep.steps
-               for figure in judged.step.figures if figure.value is None}
+               for figure in judged.step.figures if figure.value is None and figure.name not in ENERGY}
     if reasons:
         yield Row("Not shown", "; ".join(reasons.values()))
+    if why_no_energy := load_energy.absent(judged.step.readings for judged in sweep.steps):
+        yield Row("Energy not shown", why_no_energy)
