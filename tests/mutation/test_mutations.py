@@ -2393,6 +2393,8 @@ MUTATIONS = [
     ("analytics/advice/work.py", " - self.waited_ns",
      "",
      "tests/unit/test_floor.py::test_collectives_count_from_the_arrival_of_the_last_rank"),
+    ("analytics/advice/floor.py", "    floor_ns = min(of.floor_ns, step.ns)\n", "    floor_ns = of.floor_ns\n",
+     "tests/unit/test_floor.py::test_kernels_that_the_profiler_slowed_keep_no_step_from_being_as_fast_as_it_was"),
     ("analytics/advice/floor.py", "reduce(np.minimum, ",
      "reduce(np.maximum, ",
      "tests/unit/test_floor.py::test_floors_of_several_mechanisms_are_of_the_union_of_their_targets"),

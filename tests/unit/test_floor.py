@@ -105,6 +105,14 @@ def test_a_ceiling_says_of_which_step_it_is_and_is_never_below_one():
     assert ceiling(StepTime(9_900, False), found) == 1 and StepTime(1, False).of == PROFILED
 
 
+def test_kernels_that_the_profiler_slowed_keep_no_step_from_being_as_fast_as_it_was():
+    """Mutation: the floor is that of the traced kernels, though the step without a profiler was shorter."""
+    found = floor(step(kernel(10)), [MECHANISMS["graph"]])
+    assert found.floor_ns == 10_000
+    assert kept_ns(StepTime(9_700, True), found) == 9_700 and ceiling(StepTime(9_700, True), found) == 1
+    assert kept_ns(StepTime(9_700, False), found) == 10_000
+
+
 def test_a_change_that_leaves_the_host_as_it_is_takes_no_wait_for_the_host():
     """Mutations: no `most_ns`; of a step without a profiler the whole floor; rows beside others count what is left."""
     work = step(kernel(90), kernel(10, "collective"))

@@ -240,11 +240,14 @@ def ceiling_of(step: StepTime, of: MechanismFloor) -> str:
 
 
 def kept_ns(step: StepTime, of: MechanismFloor) -> float | None:
-    """Return what must stay of what the ceiling is of, ns; None without a floor."""
+    """Return what must stay of what the ceiling is of, ns; None without a floor. A step without a profiler holds all
+    that must stay of it: kernels that took longer when they were traced do not make its floor longer than itself.
+    """
     loses_ns = of.waits_ns if of.most_ns is None else of.most_ns
-    if of.floor_ns is None or loses_ns is None or not step.unprofiled:
+    if of.floor_ns is None or not step.unprofiled:
         return of.floor_ns
-    return max(of.floor_ns, (step.ns - loses_ns) / of.samples)
+    floor_ns = min(of.floor_ns, step.ns)
+    return floor_ns if loses_ns is None else max(floor_ns, (step.ns - loses_ns) / of.samples)
 
 
 def _left(times: LeastTimes, mechanisms: Sequence[Mechanism]) -> LeastTimes:
