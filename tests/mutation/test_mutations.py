@@ -414,7 +414,8 @@ MUTATIONS = [
      "    if False:",
      "tests/unit/test_fleet.py::test_a_compacted_file_that_is_missing_or_shorter_is_named"),
     ("fleet/scan.py",
-     "if after == state:\n            raise\n        return _ask(lake, after, question, choice, metric, engine)",
+     "if after == state:\n            raise\n        return _ask(lake, after, question, choice, metric, "
+     "engine, judges)",
      "raise",
      "tests/unit/test_fleet.py::test_a_reader_whose_files_are_compacted_meanwhile_looks_again"),
     ("governance/fleet.py", "    q[tested] = benjamini_hochberg(p[tested])",

@@ -17,7 +17,7 @@ from aaco.core.readings import Absent
 from aaco.fleet.catalog import Catalog
 from aaco.fleet.compaction import read_manifest
 from aaco.fleet.lakes import open_store
-from aaco.fleet.scan import LOCAL, Engine, FleetFilter, Scan, ask
+from aaco.fleet.scan import LOCAL, Engine, FleetFilter, Scan, ask, one_table
 from aaco.fleet.store import Place
 from aaco.governance import fleet
 from aaco.governance.changepoints import changes
@@ -97,7 +97,7 @@ def top_of(tables: Mapping[str, pa.Table], fdr: float, most: int) -> dict[str, A
 def scaling(lake: Place, choice: FleetFilter | None = None, engine: Engine = LOCAL) -> dict[str, Any]:
     """Return the scaling efficiency of comparable sessions: throughput per device over that on the smallest number of
     devices that they recorded. It is absent where only one number was recorded, or none is known."""
-    return scaling_of(ask(lake, lambda scan: scan.run("scaling"), choice or FleetFilter(), engine=engine))
+    return scaling_of(one_table(lake, "scaling", choice, engine))
 
 
 def scaling_of(table: pa.Table) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def scaling_of(table: pa.Table) -> dict[str, Any]:
 
 def health(lake: Place, choice: FleetFilter | None = None, engine: Engine = LOCAL) -> dict[str, Any]:
     """Return the devices of each node that were too hot, or had their clock lowered, in a session, the worst first."""
-    return health_of(ask(lake, lambda scan: scan.run("device_health"), choice or FleetFilter(), engine=engine))
+    return health_of(one_table(lake, "device_health", choice, engine))
 
 
 def health_of(table: pa.Table) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def health_of(table: pa.Table) -> dict[str, Any]:
 
 def labels(lake: Place, choice: FleetFilter | None = None, most: int = 20, engine: Engine = LOCAL) -> dict[str, Any]:
     """Return in how many sessions each label of a scheduler is, the most first."""
-    return labels_of(ask(lake, lambda scan: scan.run("label_counts"), choice or FleetFilter(), engine=engine), most)
+    return labels_of(one_table(lake, "label_counts", choice, engine), most)
 
 
 def labels_of(table: pa.Table, most: int) -> dict[str, Any]:

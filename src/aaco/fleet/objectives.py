@@ -21,7 +21,7 @@ from aaco.core import registry, statistics
 from aaco.core.errors import UsageError
 from aaco.core.readings import Reading
 from aaco.fleet.answers import COMPARABLE, document
-from aaco.fleet.scan import LOCAL, Engine, FleetFilter, ask
+from aaco.fleet.scan import LOCAL, Engine, FleetFilter, one_table
 from aaco.fleet.store import Place
 from aaco.governance import sla
 from aaco.tracelake.history.replicates import LATENCY, MEASURES
@@ -51,7 +51,7 @@ def check(lake: Place, policy: sla.Policy, choice: FleetFilter | None = None, ne
     """
     with ThreadPoolExecutor(1) as beside:  # half a second of imports, in which DuckDB already computes
         named = beside.submit(_outcomes_of_nothing, policy)
-        table = ask(lake, lambda scan: scan.run("metric_levels"), choice or FleetFilter(), engine=engine)
+        table = one_table(lake, "metric_levels", choice, engine)
         unmeasured = named.result()
     judged = [_judged(policy, group) for group in _groups(table.to_pylist(), newest)]
     return document({
