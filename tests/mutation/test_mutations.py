@@ -941,7 +941,7 @@ MUTATIONS = [
     ("analytics/advice/floor.py", "most_ns=_most_ns(work, least, apart, mechanisms, samples) if host_stays else None",
      "most_ns=None",
      "tests/unit/test_floor.py::test_a_change_that_leaves_the_host_as_it_is_takes_no_wait_for_the_host"),
-    ("analytics/advice/floor.py", "return max(of.floor_ns, (step.ns - loses_ns) / of.samples)", "return of.floor_ns",
+    ("analytics/advice/floor.py", "max(floor_ns, (step.ns - loses_ns) / of.samples)", "floor_ns",
      "tests/unit/test_floor.py::test_a_change_that_leaves_the_host_as_it_is_takes_no_wait_for_the_host"),
     ("analytics/advice/floor.py", "np.where(beside, work.sure_ns, np.maximum(0.0, work.sure_ns - samples * least))",
      "(work.sure_ns - samples * least)",
