@@ -66,6 +66,11 @@ def interval_ranks(count: int, q: float, level: float) -> tuple[int, int] | None
     return (low, high) if low >= 0 and high < count else None
 
 
+def percent(log_ratio: float) -> float:
+    """Return a change on the log scale in percent."""
+    return 100 * math.expm1(min(log_ratio, 700.0))  # beyond that a double overflows; the interval of 1 degree can
+
+
 def mean_interval(sample: Sample, level: float = 0.95) -> Estimate:
     """The mean with its Student-t interval; the interval is None for one observation.
 

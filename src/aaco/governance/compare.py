@@ -217,12 +217,12 @@ def judge(spread: Spread, tolerance_pct: float, level: float) -> Comparison:
     error, margin = spread.standard_error, math.log1p(tolerance_pct / 100)
     half = statistics.t_quantile(0.5 + level / 2, spread.degrees) * error
     low, high = spread.effect - half, spread.effect + half
-    mde_pct = percent(statistics.detectable(level, spread.degrees) * error)
+    mde_pct = statistics.percent(statistics.detectable(level, spread.degrees) * error)
     status, why = decide(low, high, margin, mde_pct, tolerance_pct)
     worse, better = probability(spread.effect, error, spread.degrees, margin)
     return Comparison(
-        status, why, percent(spread.effect), tolerance_pct, level, spread.unit, spread.units, spread.design,
-        low_pct=percent(low), high_pct=percent(high), p_regression=worse, p_improvement=better,
+        status, why, statistics.percent(spread.effect), tolerance_pct, level, spread.unit, spread.units, spread.design,
+        low_pct=statistics.percent(low), high_pct=statistics.percent(high), p_regression=worse, p_improvement=better,
         p_tolerance=statistics.t_cdf((margin - spread.effect) / error, spread.degrees),
         p_value=2 * statistics.t_cdf(-abs(spread.effect) / error, spread.degrees),
         mde80_pct=mde_pct, mde80_normal_pct=100 * DETECTABLE * error, sigma_session=spread.sigma,
@@ -280,8 +280,8 @@ def _named(sessions: Sequence[str]) -> str:
 
 def _unjudged(before: Sessions, after: Sessions, tolerance_pct: float, level: float, why: str) -> Comparison:
     one, other = np.concatenate(before), np.concatenate(after)
-    return Comparison("inconclusive", why, percent(float(other.mean() - one.mean())), tolerance_pct, level, "process",
-                      (len(one), len(other)), "unpaired processes, too few to know their spread",
+    return Comparison("inconclusive", why, statistics.percent(float(other.mean() - one.mean())), tolerance_pct, level,
+                      "process", (len(one), len(other)), "unpaired processes, too few to know their spread",
                       why_no_interval=why)
 
 
@@ -295,11 +295,6 @@ def _turns(baseline: Side, current: Side) -> list[bool]:
     if len(found) < len(times[0]) + len(times[1]) or len(set(moments)) < len(moments) or not in_order:
         return []
     return [bool(side) for _, side in found]
-
-
-def percent(log_ratio: float) -> float:
-    """Return a change on the log scale in percent."""
-    return 100 * math.expm1(min(log_ratio, 700.0))  # beyond that a double overflows; the interval of 1 degree can
 
 
 def _facts(side: Side) -> dict[str, str | None]:

@@ -18,7 +18,6 @@ from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 from aaco.governance.changepoints import noise, segmentation, steps
 from aaco.governance.changepoints.steps import Step, Whitened
-from aaco.governance.compare import percent
 
 LEAST_PCT = 0.5  # no smaller change counts: METHODS' margin of equivalence
 FARTHEST = 1e100  # no measurement is larger, or smaller than its inverse
@@ -221,8 +220,8 @@ def _change(raw: Reals, draft: _Draft, step: Step, span: tuple[int, int], until:
     begin, end = span
     before, after = (float(np.median(part)) for part in (raw[begin:step.index], raw[step.index:end]))
     size, half = math.log(after / before), _half(draft.white, step.index - begin, end - step.index)
-    return Change(step.index, before, after, percent(size), percent(size - half), percent(size + half),
-                  step.p_value, step.index - begin, end - step.index, until)
+    return Change(step.index, before, after, statistics.percent(size), statistics.percent(size - half),
+                  statistics.percent(size + half), step.p_value, step.index - begin, end - step.index, until)
 
 
 def _half(white: Whitened, before: int, after: int) -> float:

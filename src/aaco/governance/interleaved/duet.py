@@ -206,15 +206,15 @@ def judge(found: Fit, look: Look, alpha: float, tolerance_pct: float, unit_name:
     error, margin, scale = found.standard_error, math.log1p(tolerance_pct / 100), alpha / look.alpha
     quantile = statistics.t_quantile(1 - look.alpha / 2, found.degrees)
     low, high = found.effect - quantile * error, found.effect + quantile * error
-    mde_pct = compare.percent(statistics.detectable(1 - look.alpha, found.degrees) * error)
+    mde_pct = statistics.percent(statistics.detectable(1 - look.alpha, found.degrees) * error)
     status, why = compare.decide(low, high, margin, mde_pct, tolerance_pct)
     too_few = found.processes < LEAST_PROCESSES
     if too_few:
         status, why = "inconclusive", f"{found.processes} processes: a verdict needs {LEAST_PROCESSES}"
     worse, better = probability(found.effect, error, found.degrees, margin)
     return Comparison(
-        status, why, compare.percent(found.effect), tolerance_pct, 1 - alpha, unit_name,
-        (found.processes, found.processes), design, low_pct=compare.percent(low), high_pct=compare.percent(high),
+        status, why, statistics.percent(found.effect), tolerance_pct, 1 - alpha, unit_name,
+        (found.processes, found.processes), design, low_pct=statistics.percent(low), high_pct=statistics.percent(high),
         p_regression=worse, p_improvement=better,
         p_tolerance=min(1.0, scale * statistics.t_cdf((margin - found.effect) / error, found.degrees)),
         p_value=min(1.0, scale * 2 * statistics.t_cdf(-abs(found.effect) / error, found.degrees)),

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.core import statistics
 from aaco.core.readings import Absent
-from aaco.governance import compare, metrics, verdict
+from aaco.governance import metrics, verdict
 from aaco.governance.compare import Comparison, EnvironmentDifference
 from aaco.governance.interleaved import duet
 from aaco.governance.interleaved.duet import Fit, Look
@@ -205,7 +206,7 @@ def _how(terms: Terms, found: Findings, traced: Traced, stopped_by: Stopped) -> 
         look_alpha=terms.looks[found.look].alpha, stopped_by=stopped_by, degrees=fit.degrees if fit else None,
         prior_degrees=believed.degrees if believed else 0.0, prior_runs=believed.runs if believed else 0,
         why_no_prior=fit.why_no_prior if fit else terms.why_no_prior, traced=traced.processes,
-        order_effect_pct=None if fit is None or fit.order_effect is None else compare.percent(fit.order_effect))
+        order_effect_pct=None if fit is None or fit.order_effect is None else statistics.percent(fit.order_effect))
 
 
 def _centres(pairs: pa.Table, terms: Terms, metric: str) -> tuple[float, float] | None:
