@@ -28,7 +28,8 @@ from aaco.tracelake.history.replicates import LATENCY, MEASURES
 
 # The metrics that the lake holds, by their names in a policy.
 HELD = {"latency_p50_ms": LATENCY, **{name: name for name in ("latency_p90_ms", "latency_p99_ms", "throughput_per_s")}}
-DECLARED = "aaco.analytics.metrics.latency"  # where these are declared
+# Where these are declared, and the others of the policy that is judged where none is given.
+DECLARED = tuple(f"aaco.analytics.metrics.{name}" for name in ("latency", "host", "kernels"))
 FEWEST = 2  # sessions that a level of a group takes
 
 
@@ -63,7 +64,8 @@ def check(lake: Place, policy: sla.Policy, choice: FleetFilter | None = None, ne
 
 def _outcomes_of_nothing(policy: sla.Policy) -> tuple[sla.Outcome, ...]:
     """Return the objectives, each skipped. Raise UsageError. Of the metrics all are declared only if one needs it."""
-    import_module(DECLARED)
+    for name in DECLARED:
+        import_module(name)
     try:
         return sla.outcomes(policy, {})
     except UsageError:
