@@ -39,6 +39,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """At the end all of it is given back: libraries complain of what is left."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def captures() -> Path:
     """The folder of third-party captures; a test that needs it is skipped where it is not."""
