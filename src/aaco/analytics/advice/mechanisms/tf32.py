@@ -1,7 +1,7 @@
 """TF32 for products of float32 on the vector units: the same tensors, the matrix units' rate.
 
-Two kinds stay as they are: products of a matrix with one vector, as their kernels use no matrix units (cuBLAS's gemv), and
-fused attention, which chooses its units by itself (PyTorch's memory-efficient attention asks for no precision).
+Two kinds stay as they are: products of a matrix with one vector, as their kernels use no matrix units (cuBLAS's gemv),
+and fused attention, which chooses its units by itself (PyTorch's memory-efficient attention asks for no precision).
 """
 
 from __future__ import annotations
