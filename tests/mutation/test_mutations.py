@@ -408,7 +408,7 @@ MUTATIONS = [
      "tests/unit/test_fleet_labels.py::test_the_environment_has_labels_that_do_not_make_runs_differ"),
     ("analytics/quality/device_health.py", "CRITICAL if BY_HARDWARE.match(reason) else ", "",
      "tests/unit/test_fleet_labels.py::test_the_state_of_a_device_has_its_evidence"),
-    ("fleet/scan.py", "    if unsummed:\n", "    if False:\n",
+    ("fleet/scan.py", "    elif unsummed:\n", "    elif False:\n",
      "tests/unit/test_fleet_sums.py::test_sums_of_files_and_what_is_in_landing_are_the_whole"),
     ("fleet/scan.py", " WHERE file IN (SELECT file FROM summed)\")", "\")",
      "tests/unit/test_fleet_sums.py::test_sums_of_files_and_what_is_in_landing_are_the_whole"),

@@ -50,7 +50,7 @@ def check(lake: Place, policy: sla.Policy, choice: FleetFilter | None = None, ne
 
     newest: how many sessions of each group count, the newest ones; None: all.
     """
-    with ThreadPoolExecutor(1) as beside:  # half a second of imports, in which DuckDB already computes
+    with ThreadPoolExecutor(1) as beside:  # it imports, while DuckDB already computes
         named = beside.submit(_outcomes_of_nothing, policy)
         table = one_table(lake, "metric_levels", choice, engine)
         unmeasured = named.result()

@@ -20,8 +20,7 @@ from aaco.fleet.store import Place
 from aaco.tracelake.history.replicates import LATENCY
 
 MOST = 20  # rows of each list of `top`
-ASKED = (*answers.TOP, "scaling",
-         "per_ceiling", "unmeasured", "device_health", "label_counts")
+ASKED = (*answers.TOP, "scaling", "per_ceiling", "unmeasured", "device_health", "label_counts")
 DESCRIBED = ("descriptions",)  # what only a card needs
 
 

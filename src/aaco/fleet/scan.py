@@ -261,7 +261,9 @@ def _open_sums(connection: Any, lake: Store, shard: Shard) -> None:
     connection.execute(f"CREATE TEMP TABLE summed AS {sql.column('file', summed)}")
     connection.execute("CREATE VIEW sums AS SELECT * FROM all_sums WHERE file IN (SELECT file FROM summed)")
     unsummed = {path: rows for path, rows in shard.with_kernels.items() if path not in shard.summed}
-    if unsummed:
+    if unsummed == shard.files:
+        connection.execute("CREATE VIEW unsummed AS SELECT * FROM facts")
+    elif unsummed:
         _open(connection, lake, shard, unsummed, "unsummed")
     else:
         connection.register("nothing_unsummed", facts.FACTS.schema.empty_table())
