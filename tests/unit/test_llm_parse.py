@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import json
+import tempfile
+import zlib
 from pathlib import Path
 
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from aaco.core.tables import LLM_EVENTS
+from aaco.llm import answers, parse
 from aaco.llm.parse import Parsing
 from aaco.llm.record import Kind, ReadRecorder
-from tests.fakes.llm_server import DONE, event
+from tests.fakes.llm_server import DONE, event, sse
 
 WALL = 10**18  # CLOCK_REALTIME minus CLOCK_MONOTONIC, ns
 HEAD = json.dumps({"status": 200, "content-type": "text/event-stream"}).encode()
 
 
-def parsed(path: Path, *reads: tuple[int, int, int, bytes]) -> tuple[list[dict[str, int]], dict[str, int]]:
+def parsed(path: Path, *reads: tuple[int, int, int, bytes], head: bytes = HEAD
+           ) -> tuple[list[dict[str, int]], dict[str, int]]:
     """Events and the request of an answer with these reads: kernel's time (0: none), user's, since when, content."""
     recorder = ReadRecorder(path)
     recorder.add(-1, Kind.CLOCK, WALL, 0, b"100")
     recorder.add(0, Kind.DISPATCH, 1_000, 1_500)
     recorder.add(0, Kind.SENT, 0, 2_000)
     recorder.add(0, Kind.FIRST, WALL + 5_000, 9_000)
-    recorder.add(0, Kind.HEAD, WALL + 5_000, 9_000, HEAD)
+    recorder.add(0, Kind.HEAD, WALL + 5_000, 9_000, head)
     for kernel, user, since, content in reads:
         recorder.add(0, Kind.BODY, kernel and WALL + kernel, user, content, since)
     recorder.add(0, Kind.END, 0, 90_000)
@@ -82,3 +91,31 @@ def test_without_a_stamp_the_time_is_the_read_and_an_interval(tmp_path: Path):
     events, _ = parsed(tmp_path / "reads", (0, 11_000, 9_500, event("a")), (0, 31_000, 20_000, event("b")))
     assert [(row["t_ns"], row["earliest_ns"], row["delay_ns"]) for row in events] == [
         (11_000, 9_500, None), (31_000, 20_000, None)]
+
+
+pieces = st.lists(st.sampled_from([
+    event("a"), event("b", usage={"completion_tokens": 2}), event(""), event("a") + event("b"), event("a")[:-1], b"\n",
+    event("a")[:9], event("a")[9:], b"data: {}\n\n", b"data: {\n\n", b"data: {", b": comment\n\n", b"data: {\r\n\r\n",
+    sse({"error": {"message": "no"}}), sse({"choices": [{"delta": {"reasoning": "hm"}}]}), DONE]), max_size=12)
+
+
+@given(pieces)
+def test_reads_that_are_one_event_are_known_by_their_letters(found: list[bytes]):
+    """Mutation: a line that ends elsewhere is one, too."""
+    ends = np.cumsum([len(piece) for piece in found], dtype=np.int64)
+    assert answers.are_one_event(b"".join(found), ends).tolist() == [
+        piece.startswith(b"data: {") and piece.count(b"\n") == 2 and piece.endswith(b"\n\n") for piece in found]
+
+
+@given(pieces, st.booleans())
+def test_a_read_that_is_one_event_is_read_as_any_other(found: list[bytes], is_gzip: bool):
+    """With the short way and without it the tables are the same. Mutation: what follows the begin of an event is one
+    by itself."""
+    compress = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
+    sent = [compress.compress(piece) + compress.flush(zlib.Z_SYNC_FLUSH) for piece in found] if is_gzip else found
+    head = HEAD[:-1] + b', "content-encoding": "gzip"}' if is_gzip else HEAD
+    reads = [(0 if at % 5 == 4 else 10_000 + 100 * at, 10_050 + 100 * at, 0, piece) for at, piece in enumerate(sent)]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        short = parsed(Path(folder) / "short", *reads, head=head)
+        patch.setattr(parse, "are_one_event", lambda content, ends: np.zeros(len(ends), bool))
+        assert short == parsed(Path(folder) / "whole", *reads, head=head)

@@ -33,9 +33,10 @@ class StreamedAnswer:
         self.http_status = UNKNOWN
         self.model = self.detail = self.failure = ""
         self.usage, self.timings = Usage(), Timings()
-        self.source = ""
+        self.source = self._counted_by = ""  # which part of the chunks has the counts
         self.place: dict[str, int | None] = {}  # of a turn of a conversation: which
         self.done = self.finished = self.is_stream = False  # is_stream: whether the header promises events
+        self.is_plain = False  # whether the next read is events as they are, from the begin of one on
         self._head: dict[str, Any] = {}
         self._events = EventSplitter()
         self._body = b""
@@ -48,6 +49,7 @@ class StreamedAnswer:
         self.is_stream = self.http_status == 200 and EVENT_STREAM in self._head.get("content-type", EVENT_STREAM)
         if self._head.get("content-encoding", "identity") in ("gzip", "deflate"):
             self._inflate = zlib.decompressobj(GZIP if self._head["content-encoding"] == "gzip" else zlib.MAX_WBITS)
+        self.is_plain = self.is_stream and not self._inflate and not self.failure
 
     def read(self, content: bytes) -> list[bytes]:
         """Return the data of the events that a read completes; of what is no stream, and after a failure, none."""
@@ -57,7 +59,9 @@ class StreamedAnswer:
             if self._inflate:
                 content = self._inflate.decompress(content)
             if self.is_stream:
-                return self._events.feed(content)
+                data = self._events.feed(content)
+                self.is_plain = not self._inflate and self._events.is_between
+                return data
         except (zlib.error, Malformed) as error:
             self.fail("malformed", str(error))
             return []
@@ -85,43 +89,40 @@ class StreamedAnswer:
             return code, UNKNOWN
         self.model = chunk.model or self.model
         for choice in chunk.choices:
-            self.finished = self.finished or choice.finish_reason is not None
-        total, source = self._total(chunk)
+            if choice.finish_reason is not None:
+                self.finished = True
+        total, tokens = self._total(chunk), UNKNOWN
         if code == EMPTY and self.chunks and self.is_counting and total > self.counted:
             code = CONTENT  # a token without text, such as the one that ends the answer
-        tokens = self._count(total, source, code)
-        self.has_reasoning = self.has_reasoning or code == REASONING
         if code == CONTENT:
             if not self.chunks:
                 self.first_ns, self.first_earliest_ns = t_ns, earliest_ns
             self.chunks += 1
             self.last_ns, self.last_earliest_ns = t_ns, earliest_ns
+        elif code == REASONING:
+            self.has_reasoning = True
+        else:
+            return code, tokens
+        if total < self.counted:
+            self.is_counting = False  # what follows cannot be split into its events any more
+        elif self.is_counting:  # tokens since the last event with any
+            tokens, self.counted, self.source = total - self.counted, total, self._counted_by
+            if code == REASONING:
+                self.in_reasoning += tokens
         return code, tokens
 
-    def _count(self, total: int, source: str, code: int) -> int:
-        """Return the tokens since the last event with any, if this one has some and the server counts them."""
-        if code not in (CONTENT, REASONING):
-            return UNKNOWN
-        if total < self.counted or not self.is_counting:
-            self.is_counting = False  # what follows cannot be split into its events any more
-            return UNKNOWN
-        tokens, self.counted, self.source = total - self.counted, total, source
-        if code == REASONING:
-            self.in_reasoning += tokens
-        return tokens
-
-    def _total(self, chunk: Chunk) -> tuple[int, str]:
-        """Return the tokens until now as the chunk has them, and by which of its parts; keep what else it says."""
-        total, source = UNKNOWN, ""
+    def _total(self, chunk: Chunk) -> int:
+        """Return the tokens until now as the chunk has them; keep what else it says."""
+        total = UNKNOWN
         if timings := chunk.timings:
             self.timings = timings
             if timings.predicted_n is not None:
-                total, source = timings.predicted_n, "timings"
+                total, self._counted_by = timings.predicted_n, "timings"
         if usage := chunk.usage:
             self.usage = usage
             if usage.completion_tokens is not None:
-                total, source = usage.completion_tokens, "continuous_usage"
-        return total, source
+                total, self._counted_by = usage.completion_tokens, "continuous_usage"
+        return total
 
     def take_prompt(self, tokens: int) -> None:
         """Take the length of the prompt of a target in this process, which keeps no prefixes."""
@@ -139,7 +140,7 @@ class StreamedAnswer:
     def fail(self, why: str, detail: str = "") -> None:
         """Note the first failure."""
         if not self.failure:
-            self.failure, self.detail = why, " ".join(detail.split())[:MOST_DETAIL]
+            self.is_plain, self.failure, self.detail = False, why, " ".join(detail.split())[:MOST_DETAIL]
 
     def end(self, why: str, at: int) -> None:
         """Take how the connection ended: empty for a complete answer, else the class of the failure and more."""

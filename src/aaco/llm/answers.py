@@ -10,17 +10,21 @@ import re
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
+
+from aaco.core.arrays import Flags, Ints
 
 MOST_LINE = 16 << 20  # bytes: a line beyond it is no chunk of any server
 END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r(?!\n)|\n\r\n|\r\n\n")
 LINE = re.compile(rb"\r\n|\n|\r")
 DONE = b"[DONE]"
+EVENT, NEWLINE = b"data: {", ord("\n")
 Text = str | None
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)] | None  # what a float, and so any reader of JSON, holds exactly
 Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)] | None  # 30 years
 
 
-class Details(msgspec.Struct):
+class Details(msgspec.Struct, gc=False):
     """Parts of the counts of tokens."""
 
     cached_tokens: Count = None
@@ -28,7 +32,7 @@ class Details(msgspec.Struct):
     accepted_prediction_tokens: Count = None
 
 
-class Usage(msgspec.Struct):
+class Usage(msgspec.Struct, gc=False):
     """Counts of tokens until now."""
 
     prompt_tokens: Count = None
@@ -37,7 +41,7 @@ class Usage(msgspec.Struct):
     completion_tokens_details: Details | None = None
 
 
-class Timings(msgspec.Struct):
+class Timings(msgspec.Struct, gc=False):
     """What llama.cpp's server says of the time: its prompt until the first token, and the tokens after that."""
 
     predicted_n: Count = None
@@ -48,7 +52,7 @@ class Timings(msgspec.Struct):
     predicted_ms: Milliseconds = None
 
 
-class Delta(msgspec.Struct):
+class Delta(msgspec.Struct, gc=False):
     """What a chunk of a chat adds. Text is only looked at for being there."""
 
     content: Text = None
@@ -58,7 +62,7 @@ class Delta(msgspec.Struct):
     refusal: Text = None
 
 
-class ChunkChoice(msgspec.Struct):
+class ChunkChoice(msgspec.Struct, gc=False):
     """One of the answers in a chunk: of a chat a delta, of a completion text."""
 
     index: int = 0
@@ -67,7 +71,7 @@ class ChunkChoice(msgspec.Struct):
     finish_reason: Text = None
 
 
-class Chunk(msgspec.Struct):
+class Chunk(msgspec.Struct, gc=False):
     """A chunk of a stream; an error in its place is an object, or a text."""
 
     choices: list[ChunkChoice] = []
@@ -98,6 +102,8 @@ def kind_of(chunk: Chunk) -> str:
         return "error"
     if not chunk.choices:
         return "usage" if chunk.usage or chunk.timings else "empty"
+    if len(chunk.choices) == 1:
+        return _kind_of_choice(chunk.choices[0])
     kinds = [_kind_of_choice(choice) for choice in chunk.choices]
     return next((kind for kind in ("content", "reasoning") if kind in kinds), "empty")
 
@@ -114,6 +120,19 @@ def _kind_of_choice(choice: ChunkChoice) -> str:
     return "reasoning" if delta and (delta.reasoning_content or delta.reasoning) else "empty"
 
 
+def are_one_event(content: bytes, ends: Ints) -> Flags:
+    """Return which pieces of the content, by where they end, are the one line of an event and the line that ends it, as
+    nearly all reads of a stream are."""
+    letters, begins = np.frombuffer(content, np.uint8), np.append(0, ends)[:-1]
+    lines = np.flatnonzero(letters == NEWLINE)
+    before = np.searchsorted(lines, begins)
+    is_one = (ends - begins > len(EVENT)) & (np.searchsorted(lines, ends) - before == 2)
+    is_one[is_one] = (lines[before[is_one]] == ends[is_one] - 2) & (lines[before[is_one] + 1] == ends[is_one] - 1)
+    first = letters[begins[is_one, None] + np.arange(len(EVENT))]
+    is_one[is_one] = (first == np.frombuffer(EVENT, np.uint8)).all(axis=1)
+    return is_one
+
+
 class EventSplitter:
     """Cuts the content of one answer into the data of its events; pieces may end anywhere."""
 
@@ -123,7 +142,7 @@ class EventSplitter:
 
     def feed(self, content: bytes) -> list[bytes]:
         """Return the data of the events that the content completes. Raise Malformed for a line without end."""
-        if not self._size and content.startswith(b"data: {") and content.find(b"\n") == len(content) - 2 \
+        if not self._size and content.startswith(EVENT) and content.find(b"\n") == len(content) - 2 \
                 and content.endswith(b"\n"):
             return [content[6:-2]]  # nearly all are like this
         self._pieces.append(content)

@@ -15,12 +15,14 @@ import pyarrow as pa
 from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
 from aaco.llm import record
 from aaco.llm.answer import CONTENT, KINDS, UNKNOWN, StreamedAnswer
+from aaco.llm.answers import are_one_event
 from aaco.llm.record import Kind, Recorded
 from aaco.llm.stamps import ClockLooks
 
 PIECE = 1 << 16  # rows of a piece of events
 NUMBERS = ("request_id", "index", "t_ns", "earliest_ns", "delay_ns", "kind", "tokens")
 DATED = re.compile(r"-\d{4}(-?\d\d){0,2}")  # gpt-4o is answered by gpt-4o-2024-08-06
+BODY = int(Kind.BODY)
 UNFINISHED = "unfinished"  # status of a request that was under way when the client ended
 
 
@@ -78,14 +80,23 @@ class Parsing:
     def _take(self, block: Recorded) -> None:
         """Take the rows of a block, each as what it is."""
         rows, content = block.rows, block.content
-        monotonic = self.looks.monotonic(rows["kernel_ns"], rows["user_ns"]).tolist()
-        ends = np.cumsum(rows["size"]).tolist()
+        monotonic = self.looks.monotonic(rows["kernel_ns"], rows["user_ns"])
+        ends = np.cumsum(rows["size"])
+        one_event = (monotonic != 0) & are_one_event(content, ends)
         columns = (rows[name].tolist() for name in ("request", "kind", "user_ns", "since_ns", "kernel_ns"))
-        start = 0
-        for request, kind, user_ns, since_ns, kernel_ns, stamp_ns, end in zip(*columns, monotonic, ends, strict=True):
+        start, answers, add = 0, self._answers, self._numbers.extend
+        for request, kind, user_ns, since_ns, kernel_ns, stamp_ns, is_event, end in zip(
+                *columns, monotonic.tolist(), one_event.tolist(), ends.tolist(), strict=True):
             piece, start = content[start:end], end
-            if kind == Kind.BODY:
-                self._read(self._answers[request], piece, stamp_ns, user_ns, since_ns)
+            if kind == BODY:
+                answer = answers[request]
+                if not (is_event and answer.is_plain):
+                    self._read(answer, piece, stamp_ns, user_ns, since_ns)
+                    continue
+                code, tokens = answer.take(piece[6:-2], stamp_ns, UNKNOWN)
+                add((request, answer.index, stamp_ns, UNKNOWN, user_ns - stamp_ns, code, tokens))
+                answer.index += 1
+                answer.read_ns = stamp_ns
             elif kind == Kind.PACKETS:
                 self.packets = json.loads(piece)
             elif kind == Kind.STEP:
