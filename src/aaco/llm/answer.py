@@ -6,7 +6,7 @@ import json
 import zlib
 from typing import Any
 
-from aaco.llm.answers import DONE, Chunk, Details, EventSplitter, Malformed, Timings, Usage, decode, kind_of, message_of
+from aaco.llm.answers import DONE, Details, EventSplitter, Malformed, Timings, Usage, decode, kind_of, message_of
 
 KINDS = ("content", "reasoning", "empty", "usage", "error", "done")
 CODES = {kind: code for code, kind in enumerate(KINDS)}
@@ -91,7 +91,15 @@ class StreamedAnswer:
         for choice in chunk.choices:
             if choice.finish_reason is not None:
                 self.finished = True
-        total, tokens = self._total(chunk), UNKNOWN
+        total = tokens = UNKNOWN
+        if timings := chunk.timings:
+            self.timings = timings
+            if timings.predicted_n is not None:
+                total, self._counted_by = timings.predicted_n, "timings"
+        if usage := chunk.usage:
+            self.usage = usage
+            if usage.completion_tokens is not None:
+                total, self._counted_by = usage.completion_tokens, "continuous_usage"
         if code == EMPTY and self.chunks and self.is_counting and total > self.counted:
             code = CONTENT  # a token without text, such as the one that ends the answer
         if code == CONTENT:
@@ -110,19 +118,6 @@ class StreamedAnswer:
             if code == REASONING:
                 self.in_reasoning += tokens
         return code, tokens
-
-    def _total(self, chunk: Chunk) -> int:
-        """Return the tokens until now as the chunk has them; keep what else it says."""
-        total = UNKNOWN
-        if timings := chunk.timings:
-            self.timings = timings
-            if timings.predicted_n is not None:
-                total, self._counted_by = timings.predicted_n, "timings"
-        if usage := chunk.usage:
-            self.usage = usage
-            if usage.completion_tokens is not None:
-                total, self._counted_by = usage.completion_tokens, "continuous_usage"
-        return total
 
     def take_prompt(self, tokens: int) -> None:
         """Take the length of the prompt of a target in this process, which keeps no prefixes."""

@@ -22,7 +22,7 @@ from aaco.llm.stamps import ClockLooks
 PIECE = 1 << 16  # rows of a piece of events
 NUMBERS = ("request_id", "index", "t_ns", "earliest_ns", "delay_ns", "kind", "tokens")
 DATED = re.compile(r"-\d{4}(-?\d\d){0,2}")  # gpt-4o is answered by gpt-4o-2024-08-06
-BODY = int(Kind.BODY)
+BODY, SPARE = int(Kind.BODY), len("data: ")
 UNFINISHED = "unfinished"  # status of a request that was under way when the client ended
 
 
@@ -83,20 +83,21 @@ class Parsing:
         monotonic = self.looks.monotonic(rows["kernel_ns"], rows["user_ns"])
         ends = np.cumsum(rows["size"])
         one_event = (monotonic != 0) & are_one_event(content, ends)
-        columns = (rows[name].tolist() for name in ("request", "kind", "user_ns", "since_ns", "kernel_ns"))
+        columns = [rows[name].tolist() for name in ("request", "kind", "user_ns", "since_ns", "kernel_ns")]
+        delays = (rows["user_ns"] - monotonic).tolist()
         start, answers, add = 0, self._answers, self._numbers.extend
-        for request, kind, user_ns, since_ns, kernel_ns, stamp_ns, is_event, end in zip(
-                *columns, monotonic.tolist(), one_event.tolist(), ends.tolist(), strict=True):
-            piece, start = content[start:end], end
-            if kind == BODY:
-                answer = answers[request]
-                if not (is_event and answer.is_plain):
-                    self._read(answer, piece, stamp_ns, user_ns, since_ns)
-                    continue
-                code, tokens = answer.take(piece[6:-2], stamp_ns, UNKNOWN)
-                add((request, answer.index, stamp_ns, UNKNOWN, user_ns - stamp_ns, code, tokens))
+        for request, kind, user_ns, since_ns, kernel_ns, stamp_ns, delay_ns, is_event, end in zip(
+                *columns, monotonic.tolist(), delays, one_event.tolist(), ends.tolist(), strict=True):
+            if is_event and kind == BODY and (answer := answers[request]).is_plain:
+                code, tokens = answer.take(content[start + SPARE:end - 2], stamp_ns, UNKNOWN)
+                add((request, answer.index, stamp_ns, UNKNOWN, delay_ns, code, tokens))
                 answer.index += 1
                 answer.read_ns = stamp_ns
+                start = end
+                continue
+            piece, start = content[start:end], end
+            if kind == BODY:
+                self._read(answers[request], piece, stamp_ns, user_ns, since_ns)
             elif kind == Kind.PACKETS:
                 self.packets = json.loads(piece)
             elif kind == Kind.STEP:
