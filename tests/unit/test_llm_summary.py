@@ -11,9 +11,10 @@ import pytest
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.analytics.llm.summary import MIXED, Endpoint, summarise
 from aaco.core import statistics
+from aaco.core.documents import encode
 from aaco.core.readings import Absent
 from aaco.core.tables import LLM_EVENTS, REQUESTS
-from aaco.report.sections.findings.endpoint import exactness, headline
+from aaco.report.sections.findings.endpoint import exactness, headline, sections
 
 MS = 1_000_000
 LOAD = EndpointLoad(
@@ -66,6 +67,17 @@ def test_times_to_first_and_last_token_and_between():
             assert endpoint.quantile(name, q).value == pytest.approx(ms), (name, q)
     itl = next(one for one in endpoint.latencies if one.name == "itl")
     assert itl.count == 3 * endpoint.in_latencies
+
+
+def test_chunks_are_beside_their_tokens():
+    """Of 4 chunks with 5 tokens one has no event of its own, such as the last. Answers that failed or have no count are
+    not in it. Mutation: all chunks."""
+    endpoint = found([request(0, 0, tokens=5), request(1, 100, tokens=5), request(2, 200, status="cut"),
+                      request(3, 300) | {"output_tokens": None, "tokens_source": None}])
+    assert (endpoint.output_chunks, endpoint.output_tokens) == (8, 10)
+    texts = {row.label: row.text for _, rows in sections(encode(endpoint)) for row in rows}
+    assert texts["Chunks with them"] == "8 for 10 tokens (+2)"
+    assert found([request(0, 0) | {"output_tokens": None, "tokens_source": None}]).output_chunks is None
 
 
 def test_a_chunk_of_several_tokens_is_not_one_token():

@@ -122,6 +122,7 @@ class Endpoint:
     and prefill_share (% of the time).
 
     latencies: those that begin with server_ were measured by the server. client: null where another tool measured.
+    output_chunks: events that have the output tokens, in answers of which both are known.
     other_names: by tool the figures that mean the same there, under its names. own_tokens: a count of the text, which
     is in no other figure; null: without a tokenizer of the user's.
     """
@@ -148,6 +149,7 @@ class Endpoint:
     other_names: dict[str, dict[str, Any]]
     server_means: list[PhaseMean]
     own_tokens: OwnTokenCount | None = None
+    output_chunks: int | None = None
 
     @property
     def accuracy(self) -> ClientAccuracy:
@@ -215,7 +217,8 @@ def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], l
         _bound(points, inside, load, decoding[-1], steps),
         _other_names(latencies, {"ok": ok, "failed": len(points.send) - ok, "prompt_tokens": prompt,
                                  "output_tokens": _sum(points.tokens[points.is_ok])}),
-        list(means(load.server)) if load and load.server else [], load.own_tokens if load else None)
+        list(means(load.server)) if load and load.server else [], load.own_tokens if load else None,
+        _sum(points.chunks[points.is_ok & (points.tokens > 0)]))
 
 
 def _bound(points: Points, inside: Flags, load: EndpointLoad | None, prefill: DecodeFigure, steps: pa.Table | None

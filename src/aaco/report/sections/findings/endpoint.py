@@ -174,6 +174,9 @@ def _window(endpoint: Endpoint) -> Iterator[Row]:
 def _tokens(endpoint: Endpoint) -> Iterator[Row]:
     sources = ", ".join(f"{SOURCES[source]} ({count:,})" for source, count in endpoint.tokens_sources.items())
     yield Row("Tokens counted by", sources or "n/a: the server counts none")
+    if endpoint.output_chunks and endpoint.output_tokens and not endpoint.process:
+        apart = endpoint.output_tokens - endpoint.output_chunks
+        yield Row("Chunks with them", f"{endpoint.output_chunks:,} for {endpoint.output_tokens:,} tokens ({apart:+,})")
     if own := endpoint.own_tokens:
         yield Row("Own count", _own_count(own))
     if endpoint.cached_tokens:
