@@ -1,5 +1,5 @@
 """Assign kernels to nodes by their order, if no launch, name or profile does it: of a program that MIGraphX compiled
-the kernels of libraries, which bear no symbol of it.
+the kernels of libraries, which have no symbol of it.
 
 A runtime executes its nodes in order, and a node launches its kernels one after the other: kernels that prepare (a
 transposed input), one or more that do the work, kernels that finish (a bias, a sum of partial results). This is a
@@ -94,18 +94,18 @@ class ByOrder:
 
 
 def lay_unnamed(kernels: pa.Table, methods: Sequence[str | None], program: pa.Table) -> ByOrder:
-    """Assign the kernels without a node to the nodes of a program whose symbol no kernel bears.
+    """Assign the kernels without a node to the nodes of a program that no kernel has the symbol of.
 
     kernels: in start order, with the methods by which their `executed_node` was found. program: executed nodes in the
-    order in which they run, again and again; op_type is the symbol of its kernel. The kernels between two whose nodes
-    are known are of nodes between these. Where no node is known, too many lie between, or the node launches no such
+    order in which they run, again and again; op_type is the symbol of its kernel. The kernels between two with known
+    nodes are of nodes between these. Where no node is known, there are too many between, or the node launches no such
     kernels, they stay as they are.
     """
     names, executed = ([name or "" for name in kernels[column].to_pylist()]
                        for column in ("kernel_name", "executed_node"))
     node_names, nodes = program["name"].to_pylist(), sequence_nodes(program)
-    place, borne = {name: at for at, name in enumerate(node_names)}, {plain_symbol(name) for name in names}
-    free = [at for at, node in enumerate(nodes) if node.op_type not in borne]
+    place, present = {name: at for at, name in enumerate(node_names)}, {plain_symbol(name) for name in names}
+    free = [at for at, node in enumerate(nodes) if node.op_type not in present]
     methods, confidence = list(methods), list[float | None]([None] * len(names))
     certain = [row for row, name in enumerate(executed) if name in place]
     laid: dict[tuple[int | None, int | None, tuple[str, ...]], list[tuple[int, float] | None]] = {}
@@ -137,7 +137,7 @@ def _family(op_type: str, domain: str) -> str:
 
 
 def _between(places: Sequence[int], before: int | None, after: int | None) -> list[int]:
-    """Return those of the places in a program that lie between two others, around its end if the second comes first."""
+    """Return those of the places in a program that are between two others, around its end if the second comes first."""
     behind = [place for place in places if before is None or place > before]
     if before is not None and after is not None and after <= before:
         return behind + [place for place in places if place < after]
