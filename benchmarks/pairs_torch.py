@@ -2715,8 +2715,8 @@ class ModulatedBlock(nn.Module):
 
 @before("diffusion_transformer")
 def autocast_weights(at: Place) -> list[Side]:
-    """A diffusion transformer of 6 layers handles 2 pictures of 256 patches; autocast narrows its fp32 weights."""
-    batch, width, length = at.pick(2, 1), at.pick(2048, 32), at.pick(256, 8)
+    """A diffusion transformer of 6 layers handles 4 pictures of 256 patches; autocast narrows its fp32 weights."""
+    batch, width, length = at.pick(4, 1), at.pick(2048, 32), at.pick(256, 8)
 
     def make(narrow: bool = False, compiled: bool = False, wrap: Wrap = as_is) -> Step:
         dtype = BF16 if narrow else FP32
@@ -2737,7 +2737,7 @@ def autocast_weights(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "bf16 autocast", "batch": batch, "weights": "fp32"}),
         Side("weights_in_bf16", partial(make, narrow=True), ("narrower_types",), {"weights": "bf16, no autocast"}),
-        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
         Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "all layers"}),
         Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
     ]
