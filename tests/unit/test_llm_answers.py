@@ -81,6 +81,43 @@ def test_tokens_of_each_chunk_are_differences_of_the_count_so_far():
     assert timed.counts["cached_tokens"] == 9 and timed.counts["accepted_draft_tokens"] == 2
 
 
+def chunk(delta: dict[str, Any] | None, tokens: int, finish: str | None = None) -> bytes:
+    """As vLLM 0.32 writes it with stream_options.continuous_usage_stats; delta None: the last one, of the whole answer.
+    """
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish,
+                                         "token_ids": None}]
+    return sse({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices,
+                "usage": {"prompt_tokens": 8, "total_tokens": 8 + tokens, "completion_tokens": tokens}})
+
+
+def test_a_token_without_text_is_a_token_where_the_server_counts_it():
+    """vLLM counts the token that ends an answer, and those in the middle of a letter. Mutation: they are empty events,
+    so that the time per token is that of one token less."""
+    role = {"role": "assistant", "content": ""}
+    answer, found = answered(chunk(role, 0), chunk({"content": "a"}, 1), chunk({"content": ""}, 2), chunk(
+        {"content": "\u00e9"}, 3), chunk({"content": ""}, 4, "stop"), chunk(None, 4), b"data: [DONE]\n\n")
+    assert found == [("empty", -1), ("content", 1), ("content", 1), ("content", 1), ("content", 1), ("usage", -1),
+                     ("done", -1)]
+    assert answer.counts["output_tokens"] == 4 and answer.counts["tokens_source"] == "continuous_usage"
+    assert (answer.first_ns, answer.last_ns, answer.chunks) == (20, 50, 4)
+
+
+def test_a_token_without_text_before_the_first_is_not_the_first():
+    """The mark after reasoning, and a count with the role: the text that follows has them. Mutation: any event that
+    is counted is content."""
+    answer, found = answered(chunk({"role": "assistant", "content": ""}, 1), chunk({"reasoning": "hm"}, 2), chunk(
+        {"content": ""}, 3), chunk({"content": "a"}, 4), chunk({}, 4, "stop"), b"data: [DONE]\n\n")
+    assert found == [("empty", -1), ("reasoning", 2), ("empty", -1), ("content", 2), ("empty", -1), ("done", -1)]
+    assert (answer.first_ns, answer.last_ns) == (40, 40) and answer.counts["output_tokens"] == 2
+
+
+def test_without_a_count_an_event_without_text_is_no_token():
+    answer, found = answered(event("a"), event(""), event("b"), event(""), sse({"choices": [], "usage": usage(4)}),
+                             b"data: [DONE]\n\n")
+    assert [kind for kind, _ in found] == ["content", "empty", "content", "empty", "usage", "done"]
+    assert (answer.first_ns, answer.last_ns) == (10, 30) and answer.counts["output_tokens"] == 4
+
+
 def test_the_servers_times_are_those_of_its_last_word():
     """Of llama.cpp, which says them so far with each chunk. Mutation: prefill is decode."""
     answer, _ = answered(event("a", timings={"predicted_n": 1, "prompt_ms": 2.5, "predicted_ms": 0.001}),

@@ -10,7 +10,7 @@ from aaco.llm.answers import DONE, Chunk, Details, EventSplitter, Malformed, Tim
 
 KINDS = ("content", "reasoning", "empty", "usage", "error", "done")
 CODES = {kind: code for code, kind in enumerate(KINDS)}
-CONTENT, REASONING, DONE_CODE = CODES["content"], CODES["reasoning"], CODES["done"]
+CONTENT, REASONING, EMPTY, DONE_CODE = CODES["content"], CODES["reasoning"], CODES["empty"], CODES["done"]
 EVENT_STREAM = "text/event-stream"
 OK = "ok"
 COUNTED = "counted"  # source of tokens that were made in this process
@@ -86,7 +86,10 @@ class StreamedAnswer:
         self.model = chunk.model or self.model
         for choice in chunk.choices:
             self.finished = self.finished or choice.finish_reason is not None
-        tokens = self._count(chunk, code)
+        total, source = self._total(chunk)
+        if code == EMPTY and self.chunks and self.is_counting and total > self.counted:
+            code = CONTENT  # a token without text, such as the one that ends the answer
+        tokens = self._count(total, source, code)
         self.has_reasoning = self.has_reasoning or code == REASONING
         if code == CONTENT:
             if not self.chunks:
@@ -95,9 +98,8 @@ class StreamedAnswer:
             self.last_ns, self.last_earliest_ns = t_ns, earliest_ns
         return code, tokens
 
-    def _count(self, chunk: Chunk, code: int) -> int:
-        """Return the tokens since the last event with text, if this one does and the server counts them."""
-        total, source = self._total(chunk)
+    def _count(self, total: int, source: str, code: int) -> int:
+        """Return the tokens since the last event with any, if this one has some and the server counts them."""
         if code not in (CONTENT, REASONING):
             return UNKNOWN
         if total < self.counted or not self.is_counting:

@@ -57,7 +57,8 @@ LLM_EVENTS = TableSpec(
         "earliest_ns": (INT, "the earliest that it may have come, as several reads' worth have one stamp, or there is "
                              "none; null where t_ns is exact"),
         "delay_ns": (INT, "from the kernel's receipt to the client's read; null without a stamp"),
-        "kind": (NAME, "content, reasoning, empty (no text, such as the role), usage, error or done"),
+        "kind": (NAME, "content (after the first also a token without text, if the server counts it), reasoning, empty "
+                       "(no text, such as the role), usage, error or done"),
         "tokens": (INT, "tokens in it as the server says with it; null where it does not"),
     }, never_null=("request_id", "index", "t_ns", "kind"))
 ENGINE_STEPS = TableSpec(

@@ -20,7 +20,7 @@ from aaco.core import statistics
 from aaco.core.readings import Absent
 from aaco.governance import metrics, verdict
 from aaco.governance.compare import Comparison, EnvironmentDifference
-from aaco.governance.interleaved import duet
+from aaco.governance.interleaved import duet, sign_flips
 from aaco.governance.interleaved.duet import Fit, Look
 from aaco.governance.metrics import Judged
 from aaco.governance.prior import Prior
@@ -45,7 +45,7 @@ class Terms:
     """What a comparison is judged by, settled before it is measured.
 
     prior: what earlier runs say of the scatter of latencies; device_prior: of the device's times. only_quiet: latencies
-    of disturbed pairs do not count; the device's times do.
+    of disturbed pairs do not count; the device's times do. too_few: of requests, why they are no ground for a verdict.
     """
 
     tolerance_pct: float
@@ -58,6 +58,7 @@ class Terms:
     precision_pct: float | None = None
     device_prior: Prior | None = None
     why_no_device_prior: str = ""
+    too_few: str = ""
 
     def quiet(self, metric: str) -> bool:
         """Return whether only undisturbed pairs count."""
@@ -131,9 +132,9 @@ def find_requests(pairs: pa.Table, terms: Terms) -> Findings:
     """Judge pairs of requests by their time per output token, and by that to the first. Raise Absent where the
     former has no answer, ValueError for times that are none.
     """
-    each, absent = {TPOT: _find(pairs, terms, 0, TPOT, None, terms.why_no_prior)}, {}
+    each, absent = {TPOT: _find_of_blocks(pairs, terms, TPOT)}, {}
     try:
-        each[TTFT] = _find(pairs, terms, 0, TTFT, None, terms.why_no_prior)
+        each[TTFT] = _find_of_blocks(pairs, terms, TTFT)
     except Absent as reason:
         absent[TTFT] = str(reason)
     judged = metrics.among_all({name: item.comparison for name, item in each.items()}, absent, TPOT)
@@ -144,6 +145,17 @@ def _find(pairs: pa.Table, terms: Terms, at: int, metric: str, believed: Prior |
     units = duet.units(pairs, terms.quiet(metric), TIMES[metric])
     fit = duet.fit(units, believed, why)
     return Finding(duet.judge(fit, terms.looks[at], terms.alpha, terms.tolerance_pct, terms.unit, DESIGN), fit, units)
+
+
+def _find_of_blocks(pairs: pa.Table, terms: Terms, metric: str) -> Finding:
+    """Judge blocks of pairs by sign flips. Either order in a pair is as frequent in each block, so it has no effect."""
+    units = tuple(replace(one, order=0.0) for one in duet.units(pairs, times=TIMES[metric]))
+    fit = duet.fit(units, None, terms.why_no_prior)
+    seen = duet.judge(fit, terms.looks[0], terms.alpha, terms.tolerance_pct, terms.unit, DESIGN)
+    seen = sign_flips.judged(seen, np.array([one.log_ratio for one in units]), terms.alpha)
+    if terms.too_few:
+        seen = replace(seen, status="inconclusive", why=terms.too_few, veto="too few")
+    return Finding(seen, fit, units)
 
 
 def document(pairs: pa.Table, terms: Terms, found: Findings, traced: Traced, stopped_by: Stopped,

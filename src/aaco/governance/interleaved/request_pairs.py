@@ -1,29 +1,39 @@
 """Requests to two endpoints of a language model, sent in turns with the same prompts: pairs of them, and the terms.
 
-The two requests of a pair are dispatched one after the other, in an order that is drawn and balanced, so that what the
-client and a shared machine do meets both. A block of pairs is a unit: its median of log(current / baseline). Blocks
-follow each other in time, so that slow drift, and what neighbouring requests have in common, scatter between blocks and
-are in the interval.
+The two requests of a pair are dispatched one after the other, in an order that is drawn and the opposite in every
+second pair, so that what the client and a shared machine do meets both. A block of pairs is a unit: its median of
+log(current / baseline). Blocks follow each other in time, so that slow drift, and what neighbouring requests have in
+common, scatter between blocks and are in the interval. The longer pairs stay alike, the longer a block must be:
+neighbouring means of n values with an autocorrelation time of t correlate by (t - 1 / t) / 4n, if it fades
+exponentially.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from aaco.analytics.quality.stability import autocorrelation
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 from aaco.core.tables.spec import whole
-from aaco.governance.interleaved import duet, duet_verdict
+from aaco.governance.interleaved import duet, duet_verdict, sign_flips
 from aaco.governance.interleaved.duet_verdict import TIMES, TPOT, TTFT, Terms, Traced
 from aaco.governance.verdict import RegressionVerdict
 
-LEAST_PAIRS, MOST_BLOCKS = 10, 30  # in a block, unless there are fewer than five of so many; of all
+LEAST_PAIRS, MOST_BLOCKS = 10, 30  # in a block, unless there are fewer than FEW blocks of so many; of all
+FEW = 8  # blocks
+ALIKE = 0.05  # correlation of neighbouring blocks that changes no interval
+WINDOW = 3  # autocorrelation times over which autocorrelations are added up (Sokal 1997)
 ORDER_SEED = 27
 DESIGN = "interleaved requests"
-ESTIMATOR = "mean over blocks of requests of the median of log(current / baseline) over pairs, less the order in a pair"
+ESTIMATOR = "mean over blocks of requests of the median of log(current / baseline) over pairs; interval by sign flips"
 ADVICE = {"regressed": "The current endpoint is slower: aaco report shows either session.",
           "improved": "Keep it: the current endpoint is faster.",
           "equivalent": "Nothing to do: any change is within the tolerance.",
@@ -32,9 +42,10 @@ NO_PRIOR = "earlier loads are no measure of the scatter of this one"
 
 
 def sides(pairs: int, seed: int) -> Ints:
-    """Return of each of 2 x pairs requests its side, 0 or 1: which is first in a pair is drawn, each way as often."""
-    firsts = np.arange(pairs) % 2
-    np.random.default_rng((ORDER_SEED, seed)).shuffle(firsts)
+    """Return of each of 2 x pairs requests its side, 0 or 1: which is first in a pair is drawn, and the other one is in
+    the next, so that each is as often in any stretch."""
+    firsts = np.random.default_rng((ORDER_SEED, seed)).integers(0, 2, (pairs + 1) // 2)
+    firsts = np.stack([firsts, 1 - firsts], axis=1).ravel()[:pairs]
     return np.asarray(np.stack([firsts, 1 - firsts], axis=1).ravel(), np.int64)
 
 
@@ -47,12 +58,12 @@ def table(baseline: pa.Table, current: pa.Table) -> pa.Table:
     figures = [_figures(side) for side in (baseline, current)]
     both = figures[0][2] & figures[1][2]
     order = np.flatnonzero(both)
-    blocks = max(min(len(order) // LEAST_PAIRS, MOST_BLOCKS), min(duet.LEAST_PROCESSES, len(order)))
-    process = np.arange(len(order)) * blocks // max(len(order), 1)
     first = np.where((whole(baseline, "t_send_ns") <= whole(current, "t_send_ns"))[order], "baseline", "current")
-    times = {f"{side}_{TIMES[metric]}": figures[index][place][order] for place, metric in enumerate((TPOT, TTFT))
-             for index, side in enumerate(("baseline", "current"))}
-    return pa.table({"process": process, "kind": pa.array(["change"] * len(order), pa.string()), "pair": order,
+    times = {f"{side}_{TIMES[metric]}": np.asarray(figures[index][place][order], np.float64)
+             for place, metric in enumerate((TPOT, TTFT)) for index, side in enumerate(("baseline", "current"))}
+    blocks = _blocks(len(order), _alike(times, first))
+    return pa.table({"process": np.arange(len(order)) * blocks // max(len(order), 1),
+                     "kind": pa.array(["change"] * len(order), pa.string()), "pair": order,
                      "created_first": pa.nulls(len(order), pa.string()), "ran_first": first, **times,
                      "disturbed": np.zeros(len(order), bool)})
 
@@ -60,7 +71,12 @@ def table(baseline: pa.Table, current: pa.Table) -> pa.Table:
 def terms(pairs: pa.Table, tolerance_pct: float, alpha: float) -> Terms:
     """Return what the pairs are judged by: one look, at all of them."""
     blocks = len(pc.unique(pairs["process"]))
-    return Terms(tolerance_pct, alpha, (duet.Look(max(blocks, 2), alpha),), "block", False, None, NO_PRIOR)
+    alike = _alike({name: pairs[name].to_numpy() for name in pairs.column_names if name.endswith("_ms")},
+                   pairs["ran_first"].to_numpy(zero_copy_only=False))
+    too_few = "" if len(pairs) < FEW or len(pairs) / _least(alike) >= sign_flips.LEAST_BLOCKS else (
+        f"neighbouring pairs are alike for {alike:.0f} of them: a verdict needs {math.ceil(FEW * _least(alike)):,}")
+    return Terms(tolerance_pct, alpha, (duet.Look(max(blocks, 2), alpha),), "block", False, None, NO_PRIOR,
+                 too_few=too_few)
 
 
 def verdict(pairs: pa.Table, terms: Terms, asked: int, labels: tuple[str, str], sessions: tuple[str, str], seed: int,
@@ -80,6 +96,44 @@ def verdict(pairs: pa.Table, terms: Terms, asked: int, labels: tuple[str, str], 
     return made.model_copy(update={
         "warnings": warnings, "design": DESIGN, "baseline_ids": [sessions[0]],
         "estimator": ESTIMATOR + duet_verdict.OF_A_TURN[made.metric], "recommendation": ADVICE[made.status]})
+
+
+def _blocks(pairs: int, alike: float) -> int:
+    """Return into how many blocks to cut so many pairs with this autocorrelation time; too short ones where that leaves
+    too few, which `terms` says."""
+    blocks = max(min(pairs // LEAST_PAIRS, MOST_BLOCKS), min(FEW, pairs))
+    return max(min(blocks, int(pairs / _least(alike))), min(sign_flips.LEAST_BLOCKS, pairs), 1)
+
+
+def _least(alike: float) -> float:
+    """Return the length of a block from which on neighbours are hardly correlated; at least 1."""
+    return max(1.0, (alike - 1 / alike) / (4 * ALIKE))
+
+
+def _alike(times: Mapping[str, Reals], first: NDArray[np.object_]) -> float:
+    """Return the longest autocorrelation time of the pairs' ratios by any metric, in pairs; at least 1.
+
+    Of ranks, which a few far values do not hide, and among the pairs of one order, whose effect alternates.
+    """
+    if len(first) < FEW:
+        return 1.0
+    found = [1.0]
+    for name in (TIMES[TPOT], TIMES[TTFT]):
+        ratios = np.log(times[f"current_{name}"] / times[f"baseline_{name}"])
+        for side in ("baseline", "current"):
+            of_order = first == side
+            ratios[of_order] -= np.median(ratios[of_order]) if of_order.any() else 0.0
+        ranks = np.unique(ratios, return_inverse=True)[1].astype(np.float64)
+        found.append(_autocorrelation_time(ranks) if ranks.any() else 1.0)
+    return max(found)
+
+
+def _autocorrelation_time(series: Reals) -> float:
+    total, lag = 1.0, 1
+    while lag <= WINDOW * total and lag < len(series) // 2:
+        unbiased = autocorrelation(series, lag) + 1 / len(series)  # of a series without memory (Kendall 1954)
+        total, lag = total + 2 * unbiased, lag + 1
+    return max(total, 1.0)
 
 
 def _figures(requests: pa.Table) -> tuple[Reals, Reals, Flags]:
