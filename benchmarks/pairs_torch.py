@@ -3435,7 +3435,7 @@ def clusters_in_turn(at: Place) -> list[Side]:
                 return torch.stack([points[nearest == number].mean(0) for number in range(clusters)])
             if update == "weighed":
                 is_in = (nearest == numbers[:, None]).to(FP32)
-                return torch.stack([row @ points / row.sum() for row in is_in])
+                return torch.stack([(points * row[:, None]).sum(0) / row.sum() for row in is_in])
             sums = torch.zeros(clusters, size, device=at.device).index_add_(0, nearest, points)
             return sums / torch.zeros(clusters, device=at.device).index_add_(0, nearest, ones)[:, None]
 
@@ -3452,7 +3452,7 @@ def clusters_in_turn(at: Place) -> list[Side]:
         Side("added_at_once", partial(make, update="added"), ("loop_to_batched_op", "remove_syncs"),
              {"means": "added at once"}, tf32=False),
         Side("weighed_by_masks", partial(make, update="weighed"), ("remove_syncs",), {"means": "of weighed points"},
-             tf32=False),
+             useless=True, tf32=False),
         Side("added_graph", partial(make, update="added", wrap=graphed),
              ("graph", "loop_to_batched_op", "remove_syncs"), {"means": "added at once", "graph": True}, gpu_only=True,
              tf32=False),
