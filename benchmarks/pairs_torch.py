@@ -3176,6 +3176,549 @@ def replayed_games(at: Place) -> list[Side]:
     ]
 
 
+@before("rotary_prefill")
+def promoted_rotations(at: Place) -> list[Side]:
+    """A bf16 language model of 4 layers reads 2 x 2,048 tokens; fp32 angles make queries, keys and attention fp32."""
+    batch, length, heads, size = at.pick(2, 2), at.pick(2048, 8), at.pick(16, 2), at.pick(128, 8)
+
+    def angles(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        rates = 10_000.0 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angle = torch.arange(length, device=at.device)[:, None] * torch.cat([rates, rates])
+        return angle.cos().to(dtype), angle.sin().to(dtype)
+
+    def turned(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, -1)
+        return x * cosine + torch.cat([-second, first], -1) * sine
+
+    def make(rotated: torch.dtype = FP32, attended: torch.dtype = FP32, angles_once: bool = False) -> Step:
+        width = heads * size
+        blocks = [at.build(Block, width, heads, dtype=BF16).eval() for _ in range(at.pick(4, 2))]
+        rows = at.randn(batch, length, width, dtype=BF16)
+        ready = angles(rotated) if angles_once else None
+
+        def step() -> torch.Tensor:
+            x = rows
+            for block in blocks:
+                cosine, sine = ready or angles(rotated)
+                parts = block.qkv(block.norm1(x)).view(batch, length, 3, heads, size).permute(2, 0, 3, 1, 4)
+                q, k, v = turned(parts[0], cosine, sine), turned(parts[1], cosine, sine), parts[2]
+                read = causal_attention(q.to(attended), k.to(attended), v.to(attended)).to(BF16)
+                x = x + block.out(read.transpose(1, 2).reshape(batch, length, width))
+                x = x + block.down(F.gelu(block.up(block.norm2(x))))
+            return x
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16, attention fp32", "batch": batch, "angles": "fp32"}),
+        Side("angles_in_bf16", partial(make, rotated=BF16, attended=BF16), ("narrower_types",),
+             {"precision": "bf16", "angles": "bf16"}),
+        Side("narrowed_after", partial(make, attended=BF16), ("narrower_types",),
+             {"precision": "bf16, rotation fp32"}),
+        Side("angles_kept", partial(make, angles_once=True), ("less_work",), {"angles": "fp32, made once"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product of cuBLAS"}, useless=True, tf32=True),
+    ]
+
+
+@before("next_token_scores")
+def unread_logits(at: Place) -> list[Side]:
+    """The next word of 4 texts of 512 tokens: a bf16 model scores 131,072 words at all places, in fp32; one is read."""
+    batch, length, width, words = at.pick(4, 2), at.pick(512, 8), at.pick(1024, 32), at.pick(131_072, 64)
+
+    def make(last_only: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        blocks = at.build(Stack, at.pick(6, 2), width, at.pick(16, 2), causal_attention, dtype=BF16).eval()
+        table, head = at.randn(words, width, dtype=BF16), at.build(nn.Linear, width, words, bias=False, dtype=BF16)
+        texts = at.integers(words, batch, length)
+
+        def step() -> torch.Tensor:
+            x = F.layer_norm(blocks(F.embedding(texts, table)), (width,))
+            logits = head(x[:, -1:] if last_only else x).to(dtype)
+            return logits[:, -1].float().topk(8).values
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16, logits fp32", "batch": batch, "logits": "of every place"}),
+        Side("last_logits_only", partial(make, last_only=True), ("less_work",), {"logits": "of the last place"}),
+        Side("logits_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("biased_prefill")
+def biases_each_layer(at: Place) -> list[Side]:
+    """A bf16 model of 6 layers reads 2 x 2,048 tokens; each layer makes the bias by distance of 16 heads, in fp32."""
+    batch, length, heads, size = 2, at.pick(2048, 8), at.pick(16, 4), at.pick(64, 8)
+    width = heads * size
+
+    def build_bias(dtype: torch.dtype, copied: bool) -> torch.Tensor:
+        places = torch.arange(length, device=at.device)
+        apart = places[None] - places[:, None]
+        slopes = 2.0 ** -(torch.arange(heads, device=at.device) // 2 + 1).to(dtype)
+        bias = slopes[:, None, None] * apart.to(dtype)
+        bias = bias.masked_fill(apart > 0, -torch.inf).to(BF16)
+        return bias[None].repeat(batch, 1, 1, 1) if copied else bias[None].expand(batch, -1, -1, -1)
+
+    def make(once: bool = False, dtype: torch.dtype = FP32, copied: bool = True, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(Block, width, heads, dtype=BF16).eval() for _ in range(at.pick(6, 2))]
+        rows = at.randn(batch, length, width, dtype=BF16)
+        ready = build_bias(dtype, copied) if once else None
+
+        def step() -> torch.Tensor:
+            x = rows
+            for block in blocks:
+                bias = build_bias(dtype, copied) if ready is None else ready
+                parts = block.qkv(block.norm1(x)).view(batch, length, 3, heads, size)
+                q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+                read = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+                x = x + block.out(read.transpose(1, 2).reshape(batch, length, width))
+                x = x + block.down(F.gelu(block.up(block.norm2(x))))
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16, bias fp32", "batch": batch, "bias": "made by each layer"}),
+        Side("bias_kept", partial(make, once=True), ("less_work",), {"bias": "made once"}),
+        Side("bias_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("bias_not_repeated", partial(make, copied=False), ("less_work",), {"bias": "one for both texts"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+class PlaneUNet(nn.Module):
+    """A two-dimensional U-Net of four levels."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        widths = [width, 2 * width, 4 * width, 8 * width]
+        self.downs = nn.ModuleList(self.build_stage(*pair) for pair in pairwise([1, *widths]))
+        self.widen = nn.ModuleList(nn.ConvTranspose2d(2 * size, size, 2, 2) for size in widths[-2::-1])
+        self.ups = nn.ModuleList(self.build_stage(2 * size, size) for size in widths[-2::-1])
+        self.head = nn.Conv2d(width, 1, 1)
+
+    @staticmethod
+    def build_stage(inputs: int, outputs: int) -> nn.Sequential:
+        """Return two convolutions with their norms."""
+        return nn.Sequential(nn.Conv2d(inputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
+                             nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a score for each place of pictures with one channel."""
+        kept: list[torch.Tensor] = []
+        for stage in self.downs:
+            x = stage(F.max_pool2d(x, 2) if kept else x)
+            kept.append(x)
+        for widen, stage, around in zip(self.widen, self.ups, kept[-2::-1], strict=True):
+            x = stage(torch.cat([around, widen(x)], 1))
+        return self.head(x)
+
+
+@before("segmentation_training", training=True)
+def scaled_gradients(at: Place) -> list[Side]:
+    """A U-Net trains on 32 pictures of 256 x 256, fp16 autocast; scaled gradients, checked and clipped, AdamW loops."""
+    batch, side = at.pick(32, 2), at.pick(256, 16)
+
+    def make(dtype: torch.dtype = torch.float16, last: bool = False, how: Mapping[str, Any] = LOOP) -> Step:
+        layout = torch.channels_last if last else torch.contiguous_format
+        model = at.build(PlaneUNet, at.pick(32, 4)).to(memory_format=layout)
+        pictures = at.randn(batch, 1, side, side).to(memory_format=layout)
+        wanted = (at.randn(batch, 1, side, side) > 0).float()
+        optimizer = adam(model, how)
+        scaler = torch.amp.GradScaler(at.device, init_scale=1024.0, enabled=dtype is torch.float16)
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast(device_type=at.device, dtype=dtype):
+                scores = model(pictures)
+            chance = scores.float().sigmoid()
+            loss = 1 - 2 * (chance * wanted).sum() / (chance.sum() + wanted.sum())
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            return loss.detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp16 autocast", "batch": batch, "gradients": "scaled, checked"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused, checks itself"}),
+        Side("to_channels_last", partial(make, last=True), ("channels_last",), {"layout": "channels_last"}),
+        Side("bf16_not_scaled", partial(make, dtype=BF16), ("remove_syncs",),
+             {"precision": "bf16 autocast", "gradients": "not scaled"}),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class FlowUpdate(nn.Module):
+    """A gated recurrent update of a flow by convolutions."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.look, self.motion = nn.Conv2d(inputs, width, 1), nn.Conv2d(width + 2, width, 3, 1, 1)
+        self.gates, self.new = nn.Conv2d(2 * width, 2 * width, 3, 1, 1), nn.Conv2d(2 * width, width, 3, 1, 1)
+        self.head = nn.Conv2d(width, 2, 3, 1, 1)
+
+    def forward(self, state: torch.Tensor, seen: torch.Tensor, flow: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the next state and the next flow of the shape (batch, 2, rows, columns)."""
+        motion = F.relu(self.motion(torch.cat([F.relu(self.look(seen)), flow], 1)))
+        update, reset = self.gates(torch.cat([state, motion], 1)).sigmoid().chunk(2, 1)
+        new = self.new(torch.cat([reset * state, motion], 1)).tanh()
+        state = (1 - update) * state + update * new
+        return state, flow + self.head(state)
+
+
+@before("optical_flow")
+def flow_lookups(at: Place) -> list[Side]:
+    """Optical flow of 2 pairs in 12 rounds that read 81 places on 4 levels; the host makes and copies the offsets."""
+    full, rows, columns, width = at.pick(2, 1), at.pick(48, 16), at.pick(64, 16), at.pick(128, 8)
+
+    def build_offsets(device: str) -> torch.Tensor:
+        line = torch.linspace(-4, 4, 9, device=device)
+        return torch.stack(torch.meshgrid(line, line, indexing="xy"), -1)
+
+    def make(batch: int = full, kept: bool = False, wrap: Wrap = as_is) -> Step:
+        update = at.build(FlowUpdate, 4 * 81, width)
+        first, second = at.randn(batch, rows * columns, width), at.randn(batch, width, rows * columns)
+        start = at.randn(batch, width, rows, columns).tanh()
+        lines = [torch.arange(size, dtype=FP32, device=at.device) for size in (columns, rows)]
+        places = torch.stack(torch.meshgrid(*lines, indexing="xy"), -1)  # rows, columns, (x, y)
+        ready = build_offsets(at.device) if kept else None
+
+        def look_up(levels: list[torch.Tensor], flow: torch.Tensor) -> torch.Tensor:
+            found, middles = [], (places + flow.permute(0, 2, 3, 1)).reshape(-1, 1, 1, 2)
+            for level, scores in enumerate(levels):
+                offsets = build_offsets("cpu").to(at.device) if ready is None else ready
+                x, y = (middles / 2 ** level + offsets).unbind(-1)
+                height, wide = scores.shape[2:]
+                grid = torch.stack([2 * x / (wide - 1) - 1, 2 * y / (height - 1) - 1], -1)
+                found.append(F.grid_sample(scores, grid, align_corners=True).view(batch, rows, columns, -1))
+            return torch.cat(found, -1).permute(0, 3, 1, 2)
+
+        def step() -> torch.Tensor:
+            levels = [(first @ second / width ** 0.5).view(-1, 1, rows, columns)]
+            for _ in range(3):
+                levels.append(F.avg_pool2d(levels[-1], 2))
+            state, flow = start, torch.zeros(batch, 2, rows, columns, device=at.device)
+            for _ in range(at.pick(12, 2)):
+                state, flow = update(state, look_up(levels, flow), flow)
+            return flow
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "offsets": "made on the host"}),
+        Side("offsets_kept", partial(make, kept=True), ("inputs_on_device",), {"offsets": "kept on the device"}),
+        Side("to_graph", partial(make, kept=True, wrap=graphed), ("graph", "inputs_on_device"),
+             {"offsets": "kept on the device", "graph": True}, gpu_only=True),
+        Side("batch_8", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, one product"}, useless=True, tf32=True),
+    ]
+
+
+@before("clustering")
+def clusters_in_turn(at: Place) -> list[Side]:
+    """Two rounds of k-means of 200,000 points into 128 clusters, fp32 with TF32 off; a mask finds each one's points."""
+    count, clusters, size = at.pick(200_000, 64), at.pick(128, 4), at.pick(64, 8)
+
+    def make(update: str = "chosen", by_products: bool = False, wrap: Wrap = as_is) -> Step:
+        points = at.randn(count, size)
+        ones, numbers = torch.ones(count, device=at.device), torch.arange(clusters, device=at.device)
+
+        def find_nearest(centres: torch.Tensor) -> torch.Tensor:
+            if by_products:
+                return (centres.square().sum(1) / 2 - points @ centres.T).argmin(1)
+            return torch.cdist(points, centres).argmin(1)
+
+        def compute_means(nearest: torch.Tensor) -> torch.Tensor:
+            if update == "chosen":
+                return torch.stack([points[nearest == number].mean(0) for number in range(clusters)])
+            if update == "weighed":
+                is_in = (nearest == numbers[:, None]).to(FP32)
+                return torch.stack([(points * row[:, None]).sum(0) / row.sum() for row in is_in])
+            sums = torch.zeros(clusters, size, device=at.device).index_add_(0, nearest, points)
+            return sums / torch.zeros(clusters, device=at.device).index_add_(0, nearest, ones)[:, None]
+
+        def step() -> torch.Tensor:
+            centres = points[:clusters]
+            for _ in range(2):
+                centres = compute_means(find_nearest(centres))
+            return centres
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "points": count, "means": "of points found by masks"},
+             tf32=False),
+        Side("added_at_once", partial(make, update="added"), ("loop_to_batched_op", "remove_syncs"),
+             {"means": "added at once"}, tf32=False),
+        Side("weighed_by_masks", partial(make, update="weighed"), ("remove_syncs",), {"means": "of weighed points"},
+             useless=True, tf32=False),
+        Side("added_graph", partial(make, update="added", wrap=graphed),
+             ("graph", "loop_to_batched_op", "remove_syncs"), {"means": "added at once", "graph": True}, gpu_only=True,
+             tf32=False),
+        Side("nearest_by_products", partial(make, by_products=True), ("less_work",), {"distances": "not whole"},
+             useless=True, tf32=False),
+    ]
+
+
+@before("sound_tagging")
+def spectra_on_host(at: Place) -> list[Side]:
+    """A transformer tags 16 sounds of 10 s; the host computes their spectra and copies them, fp32 with TF32 off."""
+    batch, samples, bands, width = at.pick(16, 2), at.pick(160_000, 4000), at.pick(80, 8), at.pick(256, 16)
+
+    def make(computed_on: str = "cpu", kept_on: str = "cpu", pinned: bool = False, dtype: torch.dtype = FP32) -> Step:
+        front = at.build(nn.Conv1d, bands, width, 3, 4, 1, dtype=dtype)
+        blocks = at.build(Stack, at.pick(4, 2), width, at.pick(4, 2), dtype=dtype).eval()
+        head = at.build(nn.Linear, width, 527, dtype=dtype)
+        sounds = (torch.randn(batch, samples) / 10).to(kept_on)
+        window, filters = torch.hann_window(400).to(computed_on), torch.rand(bands, 201).to(computed_on)
+
+        def compute_spectra(sounds: torch.Tensor) -> torch.Tensor:
+            power = torch.stft(sounds, 400, 160, window=window, return_complex=True).abs().square()
+            return (filters @ power).clamp(min=1e-10).log10()
+
+        def step() -> torch.Tensor:
+            spectra = compute_spectra(sounds.to(computed_on))
+            spectra = spectra.pin_memory().to(at.device, non_blocking=True) if pinned else spectra.to(at.device)
+            return head(blocks(front(spectra.to(dtype)).transpose(1, 2)).mean(1))
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "spectra": "made on the host"}, tf32=False),
+        Side("spectra_on_device", partial(make, computed_on=at.device), ("host_work",),
+             {"spectra": "made on the device"}, tf32=False),
+        Side("sounds_on_device", partial(make, computed_on=at.device, kept_on=at.device),
+             ("inputs_on_device", "host_work"), {"spectra": "made on the device", "sounds": "on the device"},
+             tf32=False),
+        Side("pinned_spectra", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned each step"},
+             useless=True, gpu_only=True, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("vector_quantization", training=True)
+def one_hot_codes(at: Place) -> list[Side]:
+    """32,768 patches learn 4,096 codes, fp32 with TF32 off; whole distances, one-hot rows to read and count them."""
+    count, codes, size, inputs = at.pick(32_768, 32), at.pick(4096, 16), at.pick(64, 8), at.pick(192, 12)
+
+    def make(looked_up: bool = False, whole: bool = True, how: Mapping[str, Any] = FOREACH,
+             compiled: bool = False) -> Step:
+        wide = at.pick(256, 16)
+        model = at.build(lambda: nn.ModuleList([
+            nn.Sequential(nn.Linear(inputs, wide), nn.ReLU(), nn.Linear(wide, size)),
+            nn.Sequential(nn.Linear(size, wide), nn.ReLU(), nn.Linear(wide, inputs))]))
+        encode, decode = model
+        table, patches = at.randn(codes, size) / 4, at.randn(count, inputs)
+
+        def quantize(latent: torch.Tensor) -> torch.Tensor:
+            squares = table.square().sum(1)
+            if whole:
+                nearest = (latent.square().sum(1, keepdim=True) + squares - 2 * latent @ table.T).argmin(1)
+            else:
+                nearest = torch.addmm(squares, latent, table.T, alpha=-2).argmin(1)
+            if looked_up:
+                sums = torch.zeros(codes, size, device=at.device).index_add_(0, nearest, latent)
+                chosen, counts = F.embedding(nearest, table), torch.bincount(nearest, minlength=codes).to(FP32)
+            else:
+                rows = torch.zeros(count, codes, device=at.device).scatter_(1, nearest[:, None], 1.0)
+                chosen, counts, sums = rows @ table, rows.sum(0), rows.T @ latent
+            table.lerp_(torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], table), 0.01)
+            return chosen
+        called = at.compiled(quantize) if compiled else quantize
+
+        def loss_of() -> torch.Tensor:
+            latent = encode(patches)
+            with torch.no_grad():
+                chosen = called(latent)
+            answer = decode(latent + (chosen - latent).detach())
+            return F.mse_loss(answer, patches) + 0.25 * F.mse_loss(latent, chosen)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "patches": count, "codes": "one-hot rows"}, tf32=False),
+        Side("codes_looked_up", partial(make, looked_up=True), ("less_work",), {"codes": "looked up"}, tf32=False),
+        Side("shorter_distances", partial(make, whole=False), ("less_work",), {"distances": "without a shared term"},
+             tf32=False),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "search and update"}, tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+class DepthwiseBlock(nn.Module):
+    """A wide depthwise convolution, then two layers across channels, which are moved last and back."""
+
+    def __init__(self, width: int, copied: bool) -> None:
+        super().__init__()
+        self.near, self.norm = nn.Conv2d(width, width, 7, 1, 3, groups=width), nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.scale, self.copied = nn.Parameter(torch.full((width,), 0.1)), copied
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x of the shape (batch, channels, rows, columns), transformed."""
+        y = self.near(x).permute(0, 2, 3, 1)
+        y = self.norm(y.contiguous() if self.copied else y)
+        y = (self.scale * self.down(F.gelu(self.up(y)))).permute(0, 3, 1, 2)
+        return x + (y.contiguous(memory_format=self.order(x)) if self.copied else y)
+
+    @staticmethod
+    def order(x: torch.Tensor) -> torch.memory_format:
+        """Return the order of the memory of x."""
+        return torch.contiguous_format if x.is_contiguous() else torch.channels_last
+
+
+@before("depthwise_inference")
+def permuted_channels(at: Place) -> list[Side]:
+    """A network of wide depthwise convolutions sees 64 pictures of 224 x 224, bf16; blocks move channels by copies."""
+    batch, side, width = at.pick(64, 2), at.pick(224, 32), at.pick(96, 8)
+
+    def make(copied: bool = True, last: bool = False, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.Sequential:
+            parts: list[nn.Module] = [nn.Conv2d(3, width, 4, 4)]
+            for stage, blocks in enumerate((2, 2, 4)):
+                parts += [nn.Conv2d(width << stage - 1, width << stage, 2, 2)] if stage else []
+                parts += [DepthwiseBlock(width << stage, copied) for _ in range(blocks)]
+            return nn.Sequential(*parts)
+        layout = torch.channels_last if last else torch.contiguous_format
+        model = at.build(build_model, dtype=BF16).to(memory_format=layout).eval()
+        head = at.build(nn.Linear, 4 * width, 100, dtype=BF16)
+        pictures = at.randn(batch, 3, side, side, dtype=BF16).to(memory_format=layout)
+        return wrap(lambda: head(model(pictures).mean((2, 3))))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": batch, "layout": "contiguous, moved by copies"}),
+        Side("to_channels_last", partial(make, last=True), ("channels_last",), {"layout": "channels_last"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("views_not_copied", partial(make, copied=False), ("less_work",), {"layout": "contiguous, views"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+@before("speech_decoder")
+def normalized_weights(at: Place) -> list[Side]:
+    """A speech decoder of 24 1-D convolutions handles 200 frames, TF32; weight norm makes all weights in each call."""
+    frames, width = at.pick(200, 16), at.pick(384, 8)
+
+    def make(once: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            layers = [nn.Conv1d(width, width, 3, 1, 3 ** (layer % 3), 3 ** (layer % 3))
+                      for layer in range(at.pick(24, 3))]
+            return nn.ModuleList(nn.utils.parametrizations.weight_norm(layer) for layer in layers)
+        model = at.build(build_model, dtype=dtype).eval()
+        if once:
+            for layer in model:
+                nn.utils.parametrize.remove_parametrizations(layer, "weight")
+        sound = at.randn(1, width, frames, dtype=dtype)
+
+        def step() -> torch.Tensor:
+            x = sound
+            for layer in model:
+                x = x + layer(F.leaky_relu(x, 0.1))
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32, TF32 convolutions", "batch": 1, "weights": "made each time"}),
+        Side("weights_made_once", partial(make, once=True), ("less_work",), {"weights": "made once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("linear_attention")
+def running_outer_sums(at: Place) -> list[Side]:
+    """Linear attention over 1,024 positions, 4 layers, fp32 with TF32 off: sums of outer products at every position."""
+    batch, heads, length, size, chunk = at.pick(4, 2), at.pick(8, 2), at.pick(1024, 16), at.pick(64, 4), at.pick(64, 4)
+
+    def in_sums(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        sums = (k[..., :, None] * v[..., None, :]).cumsum(2)
+        return (q[..., None, :] @ sums).squeeze(-2)
+
+    def in_scores(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return (q @ k.transpose(-1, -2)).tril() @ v
+
+    def in_chunks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part.reshape(batch, heads, -1, chunk, size) for part in (q, k, v))
+        sums = k.transpose(-1, -2) @ v
+        return (in_scores(q, k, v) + q @ (sums.cumsum(2) - sums)).reshape(batch, heads, length, size)
+
+    def make(read: Attention = in_sums, wrap: Wrap = as_is) -> Step:
+        width = heads * size
+        blocks = [at.build(Block, width, heads).eval() for _ in range(at.pick(4, 2))]
+        rows = at.randn(batch, length, width)
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            q, k = F.elu(q) + 1, F.elu(k) + 1
+            whole = (q * k.cumsum(2)).sum(-1, keepdim=True)
+            return read(q, k, v) / whole
+
+        for block in blocks:
+            block.attention = attend
+
+        def step() -> torch.Tensor:
+            x = rows
+            for block in blocks:
+                x = block(x)
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "sums": "kept at every position"}, tf32=False),
+        Side("masked_scores", partial(make, read=in_scores), ("less_work",), {"sums": "none, masked scores"},
+             tf32=False),
+        Side("sums_by_chunk", partial(make, read=in_chunks), ("less_work",), {"sums": "kept by chunk"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+    ]
+
+
+@before("equation_training", training=True)
+def derivatives_apart(at: Place) -> list[Side]:
+    """A small network learns to solve an equation at 4,096 points, fp32: each derivative walks back by itself."""
+    count, wide = at.pick(4096, 16), at.pick(128, 8)
+
+    def make(together: bool = False, how: Mapping[str, Any] = LOOP, narrow: bool = False, graph: bool = False) -> Step:
+        def build_model() -> nn.Sequential:
+            layers: list[nn.Module] = [nn.Linear(2, wide), nn.Tanh()]
+            for _ in range(at.pick(6, 2)):
+                layers += [nn.Linear(wide, wide), nn.Tanh()]
+            return nn.Sequential(*layers, nn.Linear(wide, 1))
+        model = at.build(build_model)
+        times, places = (torch.rand(count, 1, device=at.device).requires_grad_() for _ in range(2))
+        start = 2 * torch.rand(count // 4, 1, device=at.device) - 1
+
+        def differ(value: torch.Tensor, *by: torch.Tensor) -> Sequence[torch.Tensor]:
+            return torch.autograd.grad(value.sum(), by, create_graph=True)
+
+        def answer(time_: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+            with at.autocast(narrow):
+                return model(torch.cat([time_, place], 1)).float()
+
+        def loss_of() -> torch.Tensor:
+            value = answer(times, places)
+            if together:
+                by_time, by_place = differ(value, times, places)
+            else:
+                (by_time,), (by_place,) = differ(value, times), differ(value, places)
+            (twice,) = differ(by_place, places)
+            rest = by_time + value * by_place - 0.01 * twice
+            at_start = answer(torch.zeros_like(start), start) + (torch.pi * start).sin()
+            return rest.square().mean() + at_start.square().mean()
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "points": count, "derivatives": "one by one"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("derivatives_together", partial(make, together=True), ("less_work",), {"derivatives": "both at once"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("to_bf16_autocast", partial(make, narrow=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
