@@ -94,7 +94,7 @@ def _owners(kernels: pa.Table, calls: pa.Table, operator: np.ndarray) -> np.ndar
     """Of each kernel the position of the operator that launched it, or -1."""
     found = Callers().calls(calls, np.arange(calls.num_rows))
     launches = np.flatnonzero(found.part == CallKind.LAUNCH)
-    of = dict(zip(found.correlation[launches].tolist(), operator[found.tag[launches]].tolist(), strict=True))
+    of = dict(zip(found.link[launches].tolist(), operator[found.tag[launches]].tolist(), strict=True))
     return np.array([of.get(one, -1) for one in kernels["correlation_id"].to_pylist()], np.int64)
 
 

@@ -2501,6 +2501,1224 @@ def price_paths(at: Place) -> list[Side]:
     ]
 
 
+@before("grouped_query_decode")
+def repeated_keys(at: Place) -> list[Side]:
+    """A decoder reads 4,096 earlier tokens of 8 sequences; 8 heads of keys are copied for 32 heads of queries, bf16."""
+    layers, heads, groups, size = at.pick(6, 2), at.pick(32, 4), 4, at.pick(128, 8)
+    batch, slots = at.pick(8, 2), at.pick(4096, 16)
+
+    def turned(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, -1)
+        return x * cosine + torch.cat([-second, first], -1) * sine
+
+    def angles() -> tuple[torch.Tensor, torch.Tensor]:
+        rates = 10_000.0 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angle = torch.cat([rates, rates]) * slots
+        return angle.cos().to(BF16), angle.sin().to(BF16)
+
+    def make(keys_are: str = "repeated", angles_once: bool = False, wrap: Wrap = as_is) -> Step:
+        width = heads * size
+        ask = [at.build(nn.Linear, width, width, bias=False, dtype=BF16) for _ in range(layers)]
+        answer = [at.build(nn.Linear, width, width, bias=False, dtype=BF16) for _ in range(layers)]
+        tokens = at.randn(batch, width, dtype=BF16)
+        shape = batch, heads // groups, slots, size
+        keys, values = ([at.randn(*shape, dtype=BF16) for _ in range(layers)] for _ in range(2))
+        ready = angles() if angles_once else None
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            if keys_are == "shared":
+                return full_attention(q.view(batch, heads // groups, groups, size), k, v).reshape(batch, width)
+            if keys_are == "repeated":
+                k, v = (part.repeat_interleave(groups, 1) for part in (k, v))
+            else:
+                k, v = (part[:, :, None].expand(-1, -1, groups, -1, -1).reshape(batch, heads, slots, size)
+                        for part in (k, v))
+            return full_attention(q[:, :, None], k, v).reshape(batch, width)
+
+        def step() -> torch.Tensor:
+            x = tokens
+            cosine, sine = ready or angles()
+            for layer in range(layers):
+                q = turned(ask[layer](F.rms_norm(x, (width,))).view(batch, heads, size), cosine, sine)
+                x = x + answer[layer](attend(q, keys[layer], values[layer]))
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": batch, "context": slots, "keys": "copied by query"}),
+        Side("keys_not_copied", partial(make, keys_are="shared"), ("less_work",), {"keys": "shared by 4 queries"}),
+        Side("keys_expanded", partial(make, keys_are="expanded"), ("less_work",), {"keys": "copied by reshape"},
+             useless=True),
+        Side("angles_kept", partial(make, angles_once=True), ("less_work",), {"angles": "made once"}, useless=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+class Adapted(nn.Module):
+    """A product with a weight that stays, and one of low rank that learns; apart, or merged into one product."""
+
+    def __init__(self, inputs: int, outputs: int, rank: int, frozen: bool, merged: bool) -> None:
+        super().__init__()
+        self.base, self.merged = nn.Linear(inputs, outputs, bias=False), merged
+        self.down, self.up = nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
+        self.base.weight.requires_grad_(not frozen)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of both products."""
+        if self.merged:
+            return F.linear(x, self.base.weight + 2.0 * (self.up.weight @ self.down.weight))
+        return self.base(x) + 2.0 * self.up(self.down(x))
+
+
+class AdaptedBlock(nn.Module):
+    """A causal transformer block with a gated feed-forward part, whose products are all adapted."""
+
+    def __init__(self, width: int, heads: int, frozen: bool, merged: bool) -> None:
+        super().__init__()
+        self.heads, how = heads, (16, frozen, merged)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = Adapted(width, 3 * width, *how), Adapted(width, width, *how)
+        self.up, self.gate = Adapted(width, 2 * width, *how), Adapted(width, 2 * width, *how)
+        self.down = Adapted(2 * width, width, *how)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend to earlier positions, then transform each."""
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        x = x + self.out(causal_attention(q, k, v).transpose(1, 2).reshape(batch, length, width))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+@before("adapter_training", training=True)
+def adapter_tuning(at: Place) -> list[Side]:
+    """Adapters of rank 16 learn in 2 layers of a language model, bf16; the other weights get gradients nobody uses."""
+    batch, length, width = at.pick(8, 2), at.pick(1024, 8), at.pick(2048, 32)
+
+    def make(frozen: bool = False, merged: bool = False, how: Mapping[str, Any] = FOREACH,
+             compiled: bool = False) -> Step:
+        blocks = [at.build(AdaptedBlock, width, at.pick(16, 2), frozen, merged, dtype=BF16) for _ in range(2)]
+        model = nn.Sequential(*blocks)
+        forward = at.compiled(model) if compiled else model
+        rows, targets = at.randn(batch, length, width, dtype=BF16), at.randn(batch, length, width, dtype=BF16)
+        learning = [weight for name, weight in model.named_parameters() if ".base." not in name]
+        optimizer = torch.optim.AdamW(learning, lr=1e-4, **how)
+        return trained(model, optimizer, lambda: F.mse_loss(forward(rows).float(), targets.float()))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": batch, "other_weights": "with gradients"}),
+        Side("other_weights_frozen", partial(make, frozen=True), ("less_work",),
+             {"other_weights": "without gradients"}),
+        Side("adapters_merged", partial(make, merged=True), ("less_work",), {"adapters": "added to the weights"}),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "model"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("point_cloud_inference")
+def sampled_points(at: Place) -> list[Side]:
+    """Of 2,048 points in each of 8 clouds 256 far apart are found in turn, then their neighbours are read, fp32."""
+    full, count, centres, near = at.pick(8, 2), at.pick(2048, 32), at.pick(256, 4), at.pick(32, 4)
+
+    def choose_far_apart(points: torch.Tensor) -> torch.Tensor:
+        batch = len(points)
+        rows, chosen = torch.arange(batch, device=at.device), torch.zeros(batch, dtype=torch.long, device=at.device)
+        distance = torch.full(points.shape[:2], float("inf"), device=at.device)
+        found = []
+        for _ in range(centres):
+            found.append(chosen)
+            gap = (points - points[rows, chosen][:, None]).square().sum(-1)
+            distance = torch.minimum(distance, gap)
+            chosen = distance.argmax(-1)
+        return torch.stack(found, 1)
+
+    def make(batch: int = full, by_topk: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        wide = at.pick(128, 8)
+        layers = at.build(lambda: nn.Sequential(nn.Linear(3, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU()),
+                          dtype=dtype)
+        head = at.build(nn.Linear, wide, 40, dtype=dtype)
+        clouds = at.randn(batch, count, 3)
+        rows = torch.arange(batch, device=at.device)[:, None]
+
+        def step() -> torch.Tensor:
+            middles = clouds[rows, choose_far_apart(clouds)]
+            distances = torch.cdist(middles, clouds)
+            order = distances.topk(near, largest=False).indices if by_topk else distances.argsort(-1)[..., :near]
+            around = clouds[rows[:, :, None], order] - middles[:, :, None]
+            return head(layers(around.to(dtype)).amax(2).amax(1))
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "neighbours": "sorted"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_32", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("nearest_by_topk", partial(make, by_topk=True), ("less_work",), {"neighbours": "topk"}, useless=True,
+             tf32=False),
+        Side("layers_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16 layers"},
+             useless=True, tf32=False),
+    ]
+
+
+@before("recommender_inference")
+def pooled_histories(at: Place) -> list[Side]:
+    """The mean of the vectors of up to 128 things that each of 16,384 people used, over two tables, fp32, by a mask."""
+    people, longest, width, rows = at.pick(16_384, 4), at.pick(128, 8), at.pick(128, 8), at.pick(500_000, 50)
+
+    def make(in_one: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        tables = [at.randn(rows, width, dtype=dtype) for _ in range(2)]
+        used = [at.integers(rows, people, longest) for _ in range(2)]
+        lengths = at.integers(longest, people, 1) + 1
+        is_used = (torch.arange(longest, device=at.device) < lengths).to(dtype)
+        tower = at.build(nn.Linear, 2 * width, width, dtype=dtype)
+
+        def pool(table: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+            if in_one:
+                return F.embedding_bag(numbers, table, mode="sum", per_sample_weights=is_used) / lengths
+            return (F.embedding(numbers, table) * is_used[:, :, None]).sum(1) / lengths
+
+        def step() -> torch.Tensor:
+            pooled = [pool(table, numbers) for table, numbers in zip(tables, used, strict=True)]
+            return tower(torch.cat(pooled, 1).to(dtype))
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "people": people, "mean": "by a mask"}),
+        Side("embedding_bag", partial(make, in_one=True), ("less_work",), {"mean": "one operator"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+class ModulatedBlock(nn.Module):
+    """A transformer block whose norms are scaled and moved by a condition."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = (nn.LayerNorm(width, elementwise_affine=False) for _ in range(2))
+        self.condition = nn.Linear(width, 6 * width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform each position."""
+        batch, length, width = x.shape
+        move1, scale1, gate1, move2, scale2, gate2 = self.condition(F.silu(condition))[:, None].chunk(6, -1)
+        heads = self.qkv(self.norm1(x) * (1 + scale1) + move1).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)
+        x = x + gate1 * self.out(full_attention(q, k, v).transpose(1, 2).reshape(batch, length, width))
+        y = self.norm2(x) * (1 + scale2) + move2
+        return x + gate2 * self.down(F.gelu(self.up(y), approximate="tanh"))
+
+
+@before("diffusion_transformer")
+def autocast_weights(at: Place) -> list[Side]:
+    """A diffusion transformer of 6 layers handles 4 pictures of 256 patches; autocast narrows its fp32 weights."""
+    batch, width, length = at.pick(4, 1), at.pick(2048, 32), at.pick(256, 8)
+
+    def make(narrow: bool = False, compiled: bool = False, wrap: Wrap = as_is) -> Step:
+        dtype = BF16 if narrow else FP32
+        blocks = [at.build(ModulatedBlock, width, at.pick(32, 2), dtype=dtype).eval() for _ in range(at.pick(6, 2))]
+        patches, time = at.randn(batch, length, width, dtype=dtype), at.randn(batch, width, dtype=dtype)
+
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            for block in blocks:
+                x = block(x, time)
+            return x
+        called = at.compiled(forward) if compiled else forward
+
+        def step() -> torch.Tensor:
+            with at.autocast(not narrow):
+                return called(patches).float()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": batch, "weights": "fp32"}),
+        Side("weights_in_bf16", partial(make, narrow=True), ("narrower_types",), {"weights": "bf16, no autocast"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "all layers"}),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class MixerBlock(nn.Module):
+    """Two layers across places, then two across channels."""
+
+    def __init__(self, places: int, width: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.up1, self.down1 = nn.Linear(places, 2 * places), nn.Linear(2 * places, places)
+        self.up2, self.down2 = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x of the shape (batch, places, width), mixed."""
+        x = x + self.down1(F.gelu(self.up1(self.norm1(x).transpose(1, 2)))).transpose(1, 2)
+        return x + self.down2(F.gelu(self.up2(self.norm2(x))))
+
+
+class AveragingAdamW(torch.optim.AdamW):
+    """AdamW that also keeps a running mean of every weight, one by one or as lists."""
+
+    def __init__(self, weights: Sequence[nn.Parameter], as_lists: bool, **options: Any) -> None:
+        super().__init__(weights, **options)
+        self.as_lists, self.weights = as_lists, list(weights)
+        self.means = [weight.detach().clone() for weight in weights]
+
+    def step(self, closure: Any = None) -> Any:
+        """Change the weights, then their means."""
+        loss = super().step(closure)
+        with torch.no_grad():
+            if self.as_lists:
+                torch._foreach_lerp_(self.means, self.weights, 0.001)
+            else:
+                for mean, weight in zip(self.means, self.weights, strict=True):
+                    mean.mul_(0.999).add_(weight, alpha=0.001)
+        return loss
+
+
+@before("mixer_training", training=True)
+def averaged_weights(at: Place) -> list[Side]:
+    """A mixer of 12 small layers trains on 16 pictures of 64 patches, fp32; a loop keeps the mean of each weight."""
+    batch, places, width = at.pick(16, 2), at.pick(64, 8), at.pick(192, 16)
+
+    def make(as_lists: bool = False, autocast: bool = False, graph: bool = False) -> Step:
+        model = nn.Sequential(*(at.build(MixerBlock, places, width) for _ in range(at.pick(12, 2))))
+        patches, targets = at.randn(batch, places, width), at.randn(batch, places, width)
+        optimizer = AveragingAdamW(list(model.parameters()), as_lists, lr=1e-4, capturable=graph, **FOREACH)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.mse_loss(model(patches).float(), targets)
+        return trained(model, optimizer, loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "means": "a loop"}, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("means_as_lists", partial(make, as_lists=True), ("loop_to_batched_op",), {"means": "one call"},
+             tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("segmentation_labels")
+def labels_on_host(at: Place) -> list[Side]:
+    """A dilated network scores 21 classes in 8 pictures of 192 x 192; the host gets all scores and finds the best."""
+    batch, width, side, classes = at.pick(8, 2), at.pick(32, 4), at.pick(192, 16), at.pick(21, 5)
+
+    def build_model() -> nn.Sequential:
+        layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1), nn.ReLU()]
+        for reach in (1, 2, 4):
+            layers += [nn.Conv2d(width, width, 3, padding=reach, dilation=reach), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Conv2d(width, classes, 1))
+
+    def make(on_device: bool = False, pinned: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        model = at.build(build_model, dtype=dtype).eval()
+        pictures = at.randn(batch, 3, side, side, dtype=dtype)
+        infer = wrap(lambda: model(pictures).float())
+        kept = torch.empty(batch, classes, side, side, pin_memory=True) if pinned else None
+        numbers = torch.arange(classes)
+
+        def find_labels() -> torch.Tensor:
+            scores = infer()
+            if on_device:
+                return scores.argmax(1).to(torch.uint8).cpu()
+            if kept is None:
+                return scores.cpu().argmax(1)
+            kept.copy_(scores, non_blocking=True)
+            at.wait()
+            return kept.argmax(1)
+
+        def step() -> torch.Tensor:
+            few = find_labels()[:, ::8, ::8].reshape(-1, 1)
+            return (few == numbers).float().mean(0)  # the share of each class
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "best": "found on the host"}),
+        Side("best_found_on_device", partial(make, on_device=True), ("host_work",), {"best": "found on the device"}),
+        Side("pinned_scores", partial(make, pinned=True), ("pinned_copies",), {"scores": "pinned"}, gpu_only=True),
+        Side("network_to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "the network"}, useless=True,
+             gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+    ]
+
+
+class SpectralLayer(nn.Module):
+    """A layer of a Fourier neural operator: it mixes channels at each low frequency, and at each place."""
+
+    def __init__(self, width: int, modes: int) -> None:
+        super().__init__()
+        self.modes, shape = modes, (width, width, modes, modes, 2)
+        self.low, self.high = (nn.Parameter(torch.randn(shape) / width) for _ in range(2))
+        self.local = nn.Conv2d(width, width, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return fields of the shape of x: (batch, channels, height, width)."""
+        spectrum, few = torch.fft.rfft2(x, norm="ortho"), self.modes
+        mixed = torch.zeros_like(spectrum)
+        for rows, weight in ((slice(0, few), self.low), (slice(-few, None), self.high)):
+            part = spectrum[:, :, rows, :few]
+            mixed[:, :, rows, :few] = torch.einsum("bixy,ioxy->boxy", part, torch.view_as_complex(weight))
+        return F.gelu(torch.fft.irfft2(mixed, s=x.shape[-2:], norm="ortho") + self.local(x))
+
+
+@before("operator_training", training=True)
+def double_operator(at: Place) -> list[Side]:
+    """A Fourier neural operator trains on 8 fields of 128 x 128; coordinates in fp64 made everything fp64."""
+    batch, width, side, modes = at.pick(8, 2), at.pick(48, 4), at.pick(128, 16), at.pick(12, 3)
+
+    def make(dtype: torch.dtype = torch.float64, kept: bool = False, how: Mapping[str, Any] = FOREACH,
+             autocast: bool = False) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(3, width, 1), *(SpectralLayer(width, modes) for _ in range(4)),
+                                 nn.Conv2d(width, 1, 1))
+
+        def make_coordinates() -> torch.Tensor:
+            line = torch.linspace(0, 1, side, dtype=dtype)
+            grid = torch.stack(torch.meshgrid(line, line, indexing="ij"))
+            return grid.expand(batch, 2, side, side).to(at.device)
+        model = at.build(build_model, dtype=dtype)
+        fields, targets = at.randn(batch, 1, side, side), at.randn(batch, 1, side, side)
+        ready = make_coordinates() if kept else None
+
+        def loss_of() -> torch.Tensor:
+            coordinates = make_coordinates() if ready is None else ready
+            with at.autocast(autocast):
+                return F.mse_loss(model(torch.cat([fields, coordinates], 1)), targets.to(dtype))
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp64", "batch": batch, "coordinates": "made each step"}, tf32=False),
+        Side("to_fp32", partial(make, dtype=FP32), ("narrower_types",), {"precision": "fp32"}, tf32=False),
+        Side("bf16_autocast", partial(make, autocast=True), ("narrower_types",),
+             {"precision": "fp64, which autocast leaves"}, useless=True, tf32=False),
+        Side("coordinates_kept", partial(make, kept=True), ("inputs_on_device",), {"coordinates": "made once"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+class HeadwiseBlock(nn.Module):
+    """A transformer block that computes its heads one after another, or all at once."""
+
+    def __init__(self, width: int, heads: int, at_once: bool) -> None:
+        super().__init__()
+        self.heads, self.at_once = heads, at_once
+        whole = torch.randn(3 * heads, width // heads, width) / math.sqrt(width)
+        self.parts = nn.ParameterList([whole.flatten(0, 1)] if at_once else list(whole.clone().unbind(0)))
+        self.norm1, self.norm2, self.out = nn.LayerNorm(width), nn.LayerNorm(width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def attend(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what each position reads, heads side by side."""
+        if self.at_once:
+            heads = F.linear(x, self.parts[0]).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            return full_attention(*heads.unbind(0)).transpose(1, 2).flatten(2)
+        read = []
+        for head in range(self.heads):
+            q, k, v = (F.linear(x, self.parts[kind * self.heads + head]) for kind in range(3))
+            weights = (q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])).softmax(-1)
+            read.append(weights @ v)
+        return torch.cat(read, -1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform each position."""
+        x = x + self.out(self.attend(self.norm1(x)))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+@before("forecast_training", training=True)
+def heads_in_turn(at: Place) -> list[Side]:
+    """A transformer learns to forecast 32 series of 96 patches; 3 layers compute their 8 heads one by one, fp32."""
+    full, length, width = at.pick(32, 2), at.pick(96, 8), at.pick(256, 16)
+
+    def make(batch: int = full, at_once: bool = False, autocast: bool = False, graph: bool = False) -> Step:
+        model = nn.Sequential(*(at.build(HeadwiseBlock, width, at.pick(8, 2), at_once) for _ in range(3)))
+        series, targets = at.randn(batch, length, width), at.randn(batch, length, width)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.l1_loss(model(series).float(), targets)
+        return trained(model, adam(model, FOREACH, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "heads": "one by one"}, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("heads_at_once", partial(make, at_once=True), ("loop_to_batched_op", "attention_fusion"),
+             {"heads": "at once, fused"}, tf32=False),
+        Side("larger_batch", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
+class Transducer(nn.Module):
+    """A speech transducer: convolutions over frames, words so far, and scores for each pair of both."""
+
+    def __init__(self, features: int, width: int, words: int) -> None:
+        super().__init__()
+        self.frames = nn.Sequential(nn.Conv1d(features, width, 3, 2, 1), nn.SiLU(), nn.Conv1d(width, width, 3, 2, 1))
+        self.words, self.joint = nn.Embedding(words, width), nn.Linear(width, words)
+
+    def forward(self, sounds: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+        """Return scores of the shape (batch, frames, words so far, words)."""
+        frames = self.frames(sounds).transpose(1, 2)
+        return self.joint(torch.tanh(frames[:, :, None] + self.words(texts)[:, None]))
+
+
+@before("transducer_training", training=True)
+def transducer_scores(at: Place) -> list[Side]:
+    """A speech transducer scores 2,048 words at 200 frames x 40 words of 8 recordings, bf16; the loss in fp32."""
+    batch, frames, length = at.pick(8, 2), at.pick(200, 6), at.pick(40, 4)
+    width, words = at.pick(512, 16), at.pick(2048, 32)
+
+    def make(picked_first: bool = False, dtype: torch.dtype = FP32, how: Mapping[str, Any] = FOREACH,
+             compiled: bool = False) -> Step:
+        model = at.build(Transducer, at.pick(80, 8), width, words)
+        sounds, texts = at.randn(batch, at.pick(80, 8), 4 * frames), at.integers(words - 1, batch, length) + 1
+
+        def compute_loss(scores: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+            wanted = texts[:, None, :, None].expand(-1, frames, -1, 1)
+            scores = scores.to(dtype)
+            if picked_first:
+                total = scores.logsumexp(-1)
+                blank, word = scores[..., 0] - total, scores.gather(-1, wanted).squeeze(-1) - total
+            else:
+                scores = scores.log_softmax(-1)
+                blank, word = scores[..., 0], scores.gather(-1, wanted).squeeze(-1)
+            return -(blank.float().mean() + word.float().mean())
+        loss_function = at.compiled(compute_loss) if compiled else compute_loss
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                scores = model(sounds, texts)
+            return loss_function(scores, texts)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast, loss fp32", "batch": batch}),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "the loss"}),
+        Side("loss_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("picked_before_norm", partial(make, picked_first=True), ("less_work",), {"norm": "of picked scores"},
+             useless=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("sparse_graph_network")
+def rebuilt_adjacency(at: Place) -> list[Side]:
+    """A graph network multiplies by a sparse matrix of 1.5 million edges, which each layer puts in order, fp32."""
+    nodes, edges, widths = at.pick(100_000, 40), at.pick(1_500_000, 160), (at.pick(512, 16), at.pick(32, 8), 16)
+
+    def make(once: bool = False, narrow_first: bool = False, ordered: bool = False) -> Step:
+        layers = [at.build(nn.Linear, inputs, outputs, bias=False) for inputs, outputs in pairwise(widths)]
+        features, pairs = at.randn(nodes, widths[0]), at.integers(nodes, 2, edges)
+        weights = torch.rand(edges, device=at.device) / 15
+        if ordered:
+            by = (pairs[0] * nodes + pairs[1]).argsort()
+            pairs, weights = pairs[:, by], weights[by]
+
+        def build_matrix() -> torch.Tensor:
+            return torch.sparse_coo_tensor(pairs, weights, (nodes, nodes), check_invariants=False).coalesce()
+        ready = build_matrix() if once else None
+
+        def step() -> torch.Tensor:
+            x = features
+            for layer in layers:
+                matrix = build_matrix() if ready is None else ready
+                x = torch.sparse.mm(matrix, layer(x)) if narrow_first else layer(torch.sparse.mm(matrix, x))
+                x = F.relu(x)
+            return x
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "edges": edges, "matrix": "built by each layer"}, tf32=False),
+        Side("matrix_kept", partial(make, once=True), ("less_work",), {"matrix": "built once"}, tf32=False),
+        Side("narrowed_first", partial(make, narrow_first=True), ("less_work",), {"order": "narrow, then gather"},
+             tf32=False),
+        Side("edges_sorted", partial(make, ordered=True), ("sorted_reads",), {"edges": "sorted before"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("image_registration")
+def joint_histogram(at: Place) -> list[Side]:
+    """How much two volumes of 32 million voxels tell of each other, by a joint histogram of 64 x 64 bins, fp32."""
+    voxels, bins = at.pick(1 << 25, 4096), at.pick(64, 8)
+
+    def make(counted: str = "added", dtype: torch.dtype = torch.long, wrap: Wrap = as_is) -> Step:
+        fixed = torch.rand(voxels, device=at.device)
+        moving = 0.9 * fixed + 0.1 * torch.rand(voxels, device=at.device)
+        ones = torch.ones(voxels, device=at.device)
+
+        def count(places: torch.Tensor) -> torch.Tensor:
+            if counted == "bincount":
+                return torch.bincount(places, minlength=bins * bins).float()
+            if counted == "sorted":
+                places = places.sort().values
+            return torch.zeros(bins * bins, device=at.device).index_add_(0, places, ones)
+
+        def step() -> torch.Tensor:
+            rows, columns = ((part * bins).to(dtype).clamp(0, bins - 1) for part in (fixed, moving))
+            joint = count(rows * bins + columns).view(bins, bins) / voxels
+            apart = joint.sum(0, keepdim=True) * joint.sum(1, keepdim=True)
+            return (joint * ((joint + 1e-12) / (apart + 1e-12)).log()).sum()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "voxels": voxels, "counts": "added one by one"}),
+        Side("bincount", partial(make, counted="bincount"), ("less_work",), {"counts": "in shared memory"}),
+        Side("places_in_int32", partial(make, dtype=torch.int32), ("narrower_types",), {"places": "int32"}),
+        Side("sorted_places", partial(make, counted="sorted"), ("sorted_reads",), {"places": "sorted"}, useless=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+@before("packed_encoder")
+def sequences_in_turn(at: Place) -> list[Side]:
+    """An encoder of 4 layers reads 32 proteins of unequal lengths, packed, bf16; attention takes them one by one."""
+    count, longest, width, heads = at.pick(32, 3), at.pick(256, 8), at.pick(512, 16), at.pick(8, 2)
+    chance = random.Random(SEED)
+    lengths = [chance.randrange(longest // 4, longest + 1) for _ in range(count)]
+
+    def make(at_once: bool = False, copied: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(Block, width, heads, dtype=BF16).eval() for _ in range(at.pick(4, 2))]
+        rows = at.randn(sum(lengths), width, dtype=BF16)
+        filled = torch.arange(max(lengths), device=at.device) < torch.tensor(lengths, device=at.device)[:, None]
+        slots = filled.flatten().nonzero().squeeze(1)
+        mask = filled[:, None, None]
+
+        def attend_padded(parts: torch.Tensor) -> torch.Tensor:
+            padded = parts.new_zeros(filled.numel(), 3 * width).index_copy_(0, slots, parts.flatten(1))
+            q, k, v = padded.view(count, -1, 3, heads, width // heads).permute(2, 0, 3, 1, 4).unbind(0)
+            read = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            return read.transpose(1, 2).reshape(-1, width)[slots]
+
+        def attend_in_turn(parts: torch.Tensor) -> torch.Tensor:
+            parts = parts.permute(1, 2, 0, 3)  # kind, head, row, size
+            parts = parts.contiguous() if copied else parts
+            read, start = [], 0
+            for length in lengths:
+                q, k, v = parts[:, None, :, start:start + length].unbind(0)
+                read.append(full_attention(q, k, v)[0].transpose(0, 1).reshape(length, width))
+                start += length
+            return torch.cat(read)
+
+        def step() -> torch.Tensor:
+            x = rows
+            for block in blocks:
+                parts = block.qkv(block.norm1(x)).view(-1, 3, heads, width // heads)
+                x = x + block.out(attend_padded(parts) if at_once else attend_in_turn(parts))
+                x = x + block.down(F.gelu(block.up(block.norm2(x))))
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "sequences": "one by one"}),
+        Side("padded_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"sequences": "padded, at once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("heads_copied_first", partial(make, copied=True), ("less_work",), {"heads": "contiguous"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("replay_training", training=True)
+def replayed_games(at: Place) -> list[Side]:
+    """A network learns to value moves from 1,024 remembered ones, stacked one by one on the host and copied, fp32."""
+    batch, kept, size, moves = at.pick(1024, 8), at.pick(20_000, 64), at.pick(64, 8), 6
+
+    def make(memory: str = "objects", pinned: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.Sequential:
+            wide = at.pick(256, 16)
+            return nn.Sequential(nn.Linear(size, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(),
+                                 nn.Linear(wide, moves))
+        model, older = at.build(build_model), at.build(build_model)
+        seen, seen_next = torch.randn(kept, size), torch.randn(kept, size)
+        made, won = torch.randint(0, moves, (kept,)), torch.rand(kept)
+        columns = [column.to(at.device if memory == "device" else "cpu") for column in (seen, made, won, seen_next)]
+        objects = list(zip(seen.unbind(0), made.tolist(), won.tolist(), seen_next.unbind(0), strict=True))
+        chance = random.Random(SEED)
+
+        def draw() -> Iterator[torch.Tensor]:
+            numbers = chance.choices(range(kept), k=batch)
+            if memory != "objects":
+                chosen = torch.tensor(numbers, device=columns[0].device)
+                parts = [column[chosen] for column in columns]
+            else:
+                drawn = [objects[number] for number in numbers]
+                parts = [torch.stack(part) if isinstance(part[0], torch.Tensor) else torch.tensor(part)
+                         for part in zip(*drawn, strict=True)]
+            return (part.pin_memory().to(at.device, non_blocking=True) if pinned else part.to(at.device)
+                    for part in parts)
+
+        def loss_of() -> torch.Tensor:
+            state, move, gain, following = draw()
+            with torch.no_grad():
+                wanted = gain + 0.99 * older(following).amax(1)
+            return F.smooth_l1_loss(model(state).gather(1, move[:, None]).squeeze(1), wanted)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "memory": "a list of moves"}),
+        Side("memory_as_columns", partial(make, memory="columns"), ("host_work",), {"memory": "four tensors"}),
+        Side("memory_on_device", partial(make, memory="device"), ("inputs_on_device", "host_work"),
+             {"memory": "four tensors on the device"}),
+        Side("pinned_each_step", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned each step"},
+             useless=True, gpu_only=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+    ]
+
+
+@before("rotary_prefill")
+def promoted_rotations(at: Place) -> list[Side]:
+    """A bf16 language model of 4 layers reads 2 x 2,048 tokens; fp32 angles make queries, keys and attention fp32."""
+    batch, length, heads, size = at.pick(2, 2), at.pick(2048, 8), at.pick(16, 2), at.pick(128, 8)
+
+    def angles(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        rates = 10_000.0 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angle = torch.arange(length, device=at.device)[:, None] * torch.cat([rates, rates])
+        return angle.cos().to(dtype), angle.sin().to(dtype)
+
+    def turned(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, -1)
+        return x * cosine + torch.cat([-second, first], -1) * sine
+
+    def make(rotated: torch.dtype = FP32, attended: torch.dtype = FP32, angles_once: bool = False) -> Step:
+        width = heads * size
+        blocks = [at.build(Block, width, heads, dtype=BF16).eval() for _ in range(at.pick(4, 2))]
+        rows = at.randn(batch, length, width, dtype=BF16)
+        ready = angles(rotated) if angles_once else None
+
+        def step() -> torch.Tensor:
+            x = rows
+            for block in blocks:
+                cosine, sine = ready or angles(rotated)
+                parts = block.qkv(block.norm1(x)).view(batch, length, 3, heads, size).permute(2, 0, 3, 1, 4)
+                q, k, v = turned(parts[0], cosine, sine), turned(parts[1], cosine, sine), parts[2]
+                read = causal_attention(q.to(attended), k.to(attended), v.to(attended)).to(BF16)
+                x = x + block.out(read.transpose(1, 2).reshape(batch, length, width))
+                x = x + block.down(F.gelu(block.up(block.norm2(x))))
+            return x
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16, attention fp32", "batch": batch, "angles": "fp32"}),
+        Side("angles_in_bf16", partial(make, rotated=BF16, attended=BF16), ("narrower_types",),
+             {"precision": "bf16", "angles": "bf16"}),
+        Side("narrowed_after", partial(make, attended=BF16), ("narrower_types",),
+             {"precision": "bf16, rotation fp32"}),
+        Side("angles_kept", partial(make, angles_once=True), ("less_work",), {"angles": "fp32, made once"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product of cuBLAS"}, useless=True, tf32=True),
+    ]
+
+
+@before("next_token_scores")
+def unread_logits(at: Place) -> list[Side]:
+    """The next word of 4 texts of 512 tokens: a bf16 model scores 131,072 words at all places, in fp32; one is read."""
+    batch, length, width, words = at.pick(4, 2), at.pick(512, 8), at.pick(1024, 32), at.pick(131_072, 64)
+
+    def make(last_only: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        blocks = at.build(Stack, at.pick(6, 2), width, at.pick(16, 2), causal_attention, dtype=BF16).eval()
+        table, head = at.randn(words, width, dtype=BF16), at.build(nn.Linear, width, words, bias=False, dtype=BF16)
+        texts = at.integers(words, batch, length)
+
+        def step() -> torch.Tensor:
+            x = F.layer_norm(blocks(F.embedding(texts, table)), (width,))
+            logits = head(x[:, -1:] if last_only else x).to(dtype)
+            return logits[:, -1].float().topk(8).values
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16, logits fp32", "batch": batch, "logits": "of every place"}),
+        Side("last_logits_only", partial(make, last_only=True), ("less_work",), {"logits": "of the last place"}),
+        Side("logits_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("biased_prefill")
+def biases_each_layer(at: Place) -> list[Side]:
+    """A bf16 model of 6 layers reads 2 x 2,048 tokens; each layer makes the bias by distance of 16 heads, in fp32."""
+    batch, length, heads, size = 2, at.pick(2048, 8), at.pick(16, 4), at.pick(64, 8)
+    width = heads * size
+
+    def build_bias(dtype: torch.dtype, copied: bool) -> torch.Tensor:
+        places = torch.arange(length, device=at.device)
+        apart = places[None] - places[:, None]
+        slopes = 2.0 ** -(torch.arange(heads, device=at.device) // 2 + 1).to(dtype)
+        bias = slopes[:, None, None] * apart.to(dtype)
+        bias = bias.masked_fill(apart > 0, -torch.inf).to(BF16)
+        return bias[None].repeat(batch, 1, 1, 1) if copied else bias[None].expand(batch, -1, -1, -1)
+
+    def make(once: bool = False, dtype: torch.dtype = FP32, copied: bool = True, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(Block, width, heads, dtype=BF16).eval() for _ in range(at.pick(6, 2))]
+        rows = at.randn(batch, length, width, dtype=BF16)
+        ready = build_bias(dtype, copied) if once else None
+
+        def step() -> torch.Tensor:
+            x = rows
+            for block in blocks:
+                bias = build_bias(dtype, copied) if ready is None else ready
+                parts = block.qkv(block.norm1(x)).view(batch, length, 3, heads, size)
+                q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+                read = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+                x = x + block.out(read.transpose(1, 2).reshape(batch, length, width))
+                x = x + block.down(F.gelu(block.up(block.norm2(x))))
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16, bias fp32", "batch": batch, "bias": "made by each layer"}),
+        Side("bias_kept", partial(make, once=True), ("less_work",), {"bias": "made once"}),
+        Side("bias_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("bias_not_repeated", partial(make, copied=False), ("less_work",), {"bias": "one for both texts"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+class PlaneUNet(nn.Module):
+    """A two-dimensional U-Net of four levels."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        widths = [width, 2 * width, 4 * width, 8 * width]
+        self.downs = nn.ModuleList(self.build_stage(*pair) for pair in pairwise([1, *widths]))
+        self.widen = nn.ModuleList(nn.ConvTranspose2d(2 * size, size, 2, 2) for size in widths[-2::-1])
+        self.ups = nn.ModuleList(self.build_stage(2 * size, size) for size in widths[-2::-1])
+        self.head = nn.Conv2d(width, 1, 1)
+
+    @staticmethod
+    def build_stage(inputs: int, outputs: int) -> nn.Sequential:
+        """Return two convolutions with their norms."""
+        return nn.Sequential(nn.Conv2d(inputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
+                             nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a score for each place of pictures with one channel."""
+        kept: list[torch.Tensor] = []
+        for stage in self.downs:
+            x = stage(F.max_pool2d(x, 2) if kept else x)
+            kept.append(x)
+        for widen, stage, around in zip(self.widen, self.ups, kept[-2::-1], strict=True):
+            x = stage(torch.cat([around, widen(x)], 1))
+        return self.head(x)
+
+
+@before("segmentation_training", training=True)
+def scaled_gradients(at: Place) -> list[Side]:
+    """A U-Net trains on 32 pictures of 256 x 256, fp16 autocast; scaled gradients, checked and clipped, AdamW loops."""
+    batch, side = at.pick(32, 2), at.pick(256, 16)
+
+    def make(dtype: torch.dtype = torch.float16, last: bool = False, how: Mapping[str, Any] = LOOP) -> Step:
+        layout = torch.channels_last if last else torch.contiguous_format
+        model = at.build(PlaneUNet, at.pick(32, 4)).to(memory_format=layout)
+        pictures = at.randn(batch, 1, side, side).to(memory_format=layout)
+        wanted = (at.randn(batch, 1, side, side) > 0).float()
+        optimizer = adam(model, how)
+        scaler = torch.amp.GradScaler(at.device, init_scale=1024.0, enabled=dtype is torch.float16)
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast(device_type=at.device, dtype=dtype):
+                scores = model(pictures)
+            chance = scores.float().sigmoid()
+            loss = 1 - 2 * (chance * wanted).sum() / (chance.sum() + wanted.sum())
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            return loss.detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp16 autocast", "batch": batch, "gradients": "scaled, checked"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused, checks itself"}),
+        Side("to_channels_last", partial(make, last=True), ("channels_last",), {"layout": "channels_last"}),
+        Side("bf16_not_scaled", partial(make, dtype=BF16), ("remove_syncs",),
+             {"precision": "bf16 autocast", "gradients": "not scaled"}),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class FlowUpdate(nn.Module):
+    """A gated recurrent update of a flow by convolutions."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.look, self.motion = nn.Conv2d(inputs, width, 1), nn.Conv2d(width + 2, width, 3, 1, 1)
+        self.gates, self.new = nn.Conv2d(2 * width, 2 * width, 3, 1, 1), nn.Conv2d(2 * width, width, 3, 1, 1)
+        self.head = nn.Conv2d(width, 2, 3, 1, 1)
+
+    def forward(self, state: torch.Tensor, seen: torch.Tensor, flow: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the next state and the next flow of the shape (batch, 2, rows, columns)."""
+        motion = F.relu(self.motion(torch.cat([F.relu(self.look(seen)), flow], 1)))
+        update, reset = self.gates(torch.cat([state, motion], 1)).sigmoid().chunk(2, 1)
+        new = self.new(torch.cat([reset * state, motion], 1)).tanh()
+        state = (1 - update) * state + update * new
+        return state, flow + self.head(state)
+
+
+@before("optical_flow")
+def flow_lookups(at: Place) -> list[Side]:
+    """Optical flow of 2 pairs in 12 rounds that read 81 places on 4 levels; the host makes and copies the offsets."""
+    full, rows, columns, width = at.pick(2, 1), at.pick(48, 16), at.pick(64, 16), at.pick(128, 8)
+
+    def build_offsets(device: str) -> torch.Tensor:
+        line = torch.linspace(-4, 4, 9, device=device)
+        return torch.stack(torch.meshgrid(line, line, indexing="xy"), -1)
+
+    def make(batch: int = full, kept: bool = False, wrap: Wrap = as_is) -> Step:
+        update = at.build(FlowUpdate, 4 * 81, width)
+        first, second = at.randn(batch, rows * columns, width), at.randn(batch, width, rows * columns)
+        start = at.randn(batch, width, rows, columns).tanh()
+        lines = [torch.arange(size, dtype=FP32, device=at.device) for size in (columns, rows)]
+        places = torch.stack(torch.meshgrid(*lines, indexing="xy"), -1)  # rows, columns, (x, y)
+        ready = build_offsets(at.device) if kept else None
+
+        def look_up(levels: list[torch.Tensor], flow: torch.Tensor) -> torch.Tensor:
+            found, middles = [], (places + flow.permute(0, 2, 3, 1)).reshape(-1, 1, 1, 2)
+            for level, scores in enumerate(levels):
+                offsets = build_offsets("cpu").to(at.device) if ready is None else ready
+                x, y = (middles / 2 ** level + offsets).unbind(-1)
+                height, wide = scores.shape[2:]
+                grid = torch.stack([2 * x / (wide - 1) - 1, 2 * y / (height - 1) - 1], -1)
+                found.append(F.grid_sample(scores, grid, align_corners=True).view(batch, rows, columns, -1))
+            return torch.cat(found, -1).permute(0, 3, 1, 2)
+
+        def step() -> torch.Tensor:
+            levels = [(first @ second / width ** 0.5).view(-1, 1, rows, columns)]
+            for _ in range(3):
+                levels.append(F.avg_pool2d(levels[-1], 2))
+            state, flow = start, torch.zeros(batch, 2, rows, columns, device=at.device)
+            for _ in range(at.pick(12, 2)):
+                state, flow = update(state, look_up(levels, flow), flow)
+            return flow
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "offsets": "made on the host"}),
+        Side("offsets_kept", partial(make, kept=True), ("inputs_on_device",), {"offsets": "kept on the device"}),
+        Side("to_graph", partial(make, kept=True, wrap=graphed), ("graph", "inputs_on_device"),
+             {"offsets": "kept on the device", "graph": True}, gpu_only=True),
+        Side("batch_8", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, one product"}, useless=True, tf32=True),
+    ]
+
+
+@before("clustering")
+def clusters_in_turn(at: Place) -> list[Side]:
+    """Two rounds of k-means of 200,000 points into 128 clusters, fp32 with TF32 off; a mask finds each one's points."""
+    count, clusters, size = at.pick(200_000, 64), at.pick(128, 4), at.pick(64, 8)
+
+    def make(update: str = "chosen", by_products: bool = False, wrap: Wrap = as_is) -> Step:
+        points = at.randn(count, size)
+        ones, numbers = torch.ones(count, device=at.device), torch.arange(clusters, device=at.device)
+
+        def find_nearest(centres: torch.Tensor) -> torch.Tensor:
+            if by_products:
+                return (centres.square().sum(1) / 2 - points @ centres.T).argmin(1)
+            return torch.cdist(points, centres).argmin(1)
+
+        def compute_means(nearest: torch.Tensor) -> torch.Tensor:
+            if update == "chosen":
+                return torch.stack([points[nearest == number].mean(0) for number in range(clusters)])
+            if update == "weighed":
+                is_in = (nearest == numbers[:, None]).to(FP32)
+                return torch.stack([(points * row[:, None]).sum(0) / row.sum() for row in is_in])
+            sums = torch.zeros(clusters, size, device=at.device).index_add_(0, nearest, points)
+            return sums / torch.zeros(clusters, device=at.device).index_add_(0, nearest, ones)[:, None]
+
+        def step() -> torch.Tensor:
+            centres = points[:clusters]
+            for _ in range(2):
+                centres = compute_means(find_nearest(centres))
+            return centres
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "points": count, "means": "of points found by masks"},
+             tf32=False),
+        Side("added_at_once", partial(make, update="added"), ("loop_to_batched_op", "remove_syncs"),
+             {"means": "added at once"}, tf32=False),
+        Side("weighed_by_masks", partial(make, update="weighed"), ("remove_syncs",), {"means": "of weighed points"},
+             useless=True, tf32=False),
+        Side("added_graph", partial(make, update="added", wrap=graphed),
+             ("graph", "loop_to_batched_op", "remove_syncs"), {"means": "added at once", "graph": True}, gpu_only=True,
+             tf32=False),
+        Side("nearest_by_products", partial(make, by_products=True), ("less_work",), {"distances": "not whole"},
+             useless=True, tf32=False),
+    ]
+
+
+@before("sound_tagging")
+def spectra_on_host(at: Place) -> list[Side]:
+    """A transformer tags 16 sounds of 10 s; the host computes their spectra and copies them, fp32 with TF32 off."""
+    batch, samples, bands, width = at.pick(16, 2), at.pick(160_000, 4000), at.pick(80, 8), at.pick(256, 16)
+
+    def make(computed_on: str = "cpu", kept_on: str = "cpu", pinned: bool = False, dtype: torch.dtype = FP32) -> Step:
+        front = at.build(nn.Conv1d, bands, width, 3, 4, 1, dtype=dtype)
+        blocks = at.build(Stack, at.pick(4, 2), width, at.pick(4, 2), dtype=dtype).eval()
+        head = at.build(nn.Linear, width, 527, dtype=dtype)
+        sounds = (torch.randn(batch, samples) / 10).to(kept_on)
+        window, filters = torch.hann_window(400).to(computed_on), torch.rand(bands, 201).to(computed_on)
+
+        def compute_spectra(sounds: torch.Tensor) -> torch.Tensor:
+            power = torch.stft(sounds, 400, 160, window=window, return_complex=True).abs().square()
+            return (filters @ power).clamp(min=1e-10).log10()
+
+        def step() -> torch.Tensor:
+            spectra = compute_spectra(sounds.to(computed_on))
+            spectra = spectra.pin_memory().to(at.device, non_blocking=True) if pinned else spectra.to(at.device)
+            return head(blocks(front(spectra.to(dtype)).transpose(1, 2)).mean(1))
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "spectra": "made on the host"}, tf32=False),
+        Side("spectra_on_device", partial(make, computed_on=at.device), ("host_work",),
+             {"spectra": "made on the device"}, tf32=False),
+        Side("sounds_on_device", partial(make, computed_on=at.device, kept_on=at.device),
+             ("inputs_on_device", "host_work"), {"spectra": "made on the device", "sounds": "on the device"},
+             tf32=False),
+        Side("pinned_spectra", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned each step"},
+             useless=True, gpu_only=True, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("vector_quantization", training=True)
+def one_hot_codes(at: Place) -> list[Side]:
+    """32,768 patches learn 4,096 codes, fp32 with TF32 off; whole distances, one-hot rows to read and count them."""
+    count, codes, size, inputs = at.pick(32_768, 32), at.pick(4096, 16), at.pick(64, 8), at.pick(192, 12)
+
+    def make(looked_up: bool = False, whole: bool = True, how: Mapping[str, Any] = FOREACH,
+             compiled: bool = False) -> Step:
+        wide = at.pick(256, 16)
+        model = at.build(lambda: nn.ModuleList([
+            nn.Sequential(nn.Linear(inputs, wide), nn.ReLU(), nn.Linear(wide, size)),
+            nn.Sequential(nn.Linear(size, wide), nn.ReLU(), nn.Linear(wide, inputs))]))
+        encode, decode = model
+        table, patches = at.randn(codes, size) / 4, at.randn(count, inputs)
+
+        def quantize(latent: torch.Tensor) -> torch.Tensor:
+            squares = table.square().sum(1)
+            if whole:
+                nearest = (latent.square().sum(1, keepdim=True) + squares - 2 * latent @ table.T).argmin(1)
+            else:
+                nearest = torch.addmm(squares, latent, table.T, alpha=-2).argmin(1)
+            if looked_up:
+                sums = torch.zeros(codes, size, device=at.device).index_add_(0, nearest, latent)
+                chosen, counts = F.embedding(nearest, table), torch.bincount(nearest, minlength=codes).to(FP32)
+            else:
+                rows = torch.zeros(count, codes, device=at.device).scatter_(1, nearest[:, None], 1.0)
+                chosen, counts, sums = rows @ table, rows.sum(0), rows.T @ latent
+            table.lerp_(torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], table), 0.01)
+            return chosen
+        called = at.compiled(quantize) if compiled else quantize
+
+        def loss_of() -> torch.Tensor:
+            latent = encode(patches)
+            with torch.no_grad():
+                chosen = called(latent)
+            answer = decode(latent + (chosen - latent).detach())
+            return F.mse_loss(answer, patches) + 0.25 * F.mse_loss(latent, chosen)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "patches": count, "codes": "one-hot rows"}, tf32=False),
+        Side("codes_looked_up", partial(make, looked_up=True), ("less_work",), {"codes": "looked up"}, tf32=False),
+        Side("shorter_distances", partial(make, whole=False), ("less_work",), {"distances": "without a shared term"},
+             tf32=False),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "search and update"}, tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+class DepthwiseBlock(nn.Module):
+    """A wide depthwise convolution, then two layers across channels, which are moved last and back."""
+
+    def __init__(self, width: int, copied: bool) -> None:
+        super().__init__()
+        self.near, self.norm = nn.Conv2d(width, width, 7, 1, 3, groups=width), nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.scale, self.copied = nn.Parameter(torch.full((width,), 0.1)), copied
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x of the shape (batch, channels, rows, columns), transformed."""
+        y = self.near(x).permute(0, 2, 3, 1)
+        y = self.norm(y.contiguous() if self.copied else y)
+        y = (self.scale * self.down(F.gelu(self.up(y)))).permute(0, 3, 1, 2)
+        return x + (y.contiguous(memory_format=self.order(x)) if self.copied else y)
+
+    @staticmethod
+    def order(x: torch.Tensor) -> torch.memory_format:
+        """Return the order of the memory of x."""
+        return torch.contiguous_format if x.is_contiguous() else torch.channels_last
+
+
+@before("depthwise_inference")
+def permuted_channels(at: Place) -> list[Side]:
+    """A network of wide depthwise convolutions sees 64 pictures of 224 x 224, bf16; blocks move channels by copies."""
+    batch, side, width = at.pick(64, 2), at.pick(224, 32), at.pick(96, 8)
+
+    def make(copied: bool = True, last: bool = False, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.Sequential:
+            parts: list[nn.Module] = [nn.Conv2d(3, width, 4, 4)]
+            for stage, blocks in enumerate((2, 2, 4)):
+                parts += [nn.Conv2d(width << stage - 1, width << stage, 2, 2)] if stage else []
+                parts += [DepthwiseBlock(width << stage, copied) for _ in range(blocks)]
+            return nn.Sequential(*parts)
+        layout = torch.channels_last if last else torch.contiguous_format
+        model = at.build(build_model, dtype=BF16).to(memory_format=layout).eval()
+        head = at.build(nn.Linear, 4 * width, 100, dtype=BF16)
+        pictures = at.randn(batch, 3, side, side, dtype=BF16).to(memory_format=layout)
+        return wrap(lambda: head(model(pictures).mean((2, 3))))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": batch, "layout": "contiguous, moved by copies"}),
+        Side("to_channels_last", partial(make, last=True), ("channels_last",), {"layout": "channels_last"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("views_not_copied", partial(make, copied=False), ("less_work",), {"layout": "contiguous, views"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+@before("speech_decoder")
+def normalized_weights(at: Place) -> list[Side]:
+    """A speech decoder of 24 1-D convolutions handles 200 frames, TF32; weight norm makes all weights in each call."""
+    frames, width = at.pick(200, 16), at.pick(384, 8)
+
+    def make(once: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            layers = [nn.Conv1d(width, width, 3, 1, 3 ** (layer % 3), 3 ** (layer % 3))
+                      for layer in range(at.pick(24, 3))]
+            return nn.ModuleList(nn.utils.parametrizations.weight_norm(layer) for layer in layers)
+        model = at.build(build_model, dtype=dtype).eval()
+        if once:
+            for layer in model:
+                nn.utils.parametrize.remove_parametrizations(layer, "weight")
+        sound = at.randn(1, width, frames, dtype=dtype)
+
+        def step() -> torch.Tensor:
+            x = sound
+            for layer in model:
+                x = x + layer(F.leaky_relu(x, 0.1))
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32, TF32 convolutions", "batch": 1, "weights": "made each time"}),
+        Side("weights_made_once", partial(make, once=True), ("less_work",), {"weights": "made once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("linear_attention")
+def running_outer_sums(at: Place) -> list[Side]:
+    """Linear attention over 1,024 positions, 4 layers, fp32 with TF32 off: sums of outer products at every position."""
+    batch, heads, length, size, chunk = at.pick(4, 2), at.pick(8, 2), at.pick(1024, 16), at.pick(64, 4), at.pick(64, 4)
+
+    def in_sums(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        sums = (k[..., :, None] * v[..., None, :]).cumsum(2)
+        return (q[..., None, :] @ sums).squeeze(-2)
+
+    def in_scores(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return (q @ k.transpose(-1, -2)).tril() @ v
+
+    def in_chunks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part.reshape(batch, heads, -1, chunk, size) for part in (q, k, v))
+        sums = k.transpose(-1, -2) @ v
+        return (in_scores(q, k, v) + q @ (sums.cumsum(2) - sums)).reshape(batch, heads, length, size)
+
+    def make(read: Attention = in_sums, wrap: Wrap = as_is) -> Step:
+        width = heads * size
+        blocks = [at.build(Block, width, heads).eval() for _ in range(at.pick(4, 2))]
+        rows = at.randn(batch, length, width)
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            q, k = F.elu(q) + 1, F.elu(k) + 1
+            whole = (q * k.cumsum(2)).sum(-1, keepdim=True)
+            return read(q, k, v) / whole
+
+        for block in blocks:
+            block.attention = attend
+
+        def step() -> torch.Tensor:
+            x = rows
+            for block in blocks:
+                x = block(x)
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "sums": "kept at every position"}, tf32=False),
+        Side("masked_scores", partial(make, read=in_scores), ("less_work",), {"sums": "none, masked scores"},
+             tf32=False),
+        Side("sums_by_chunk", partial(make, read=in_chunks), ("less_work",), {"sums": "kept by chunk"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+    ]
+
+
+@before("equation_training", training=True)
+def derivatives_apart(at: Place) -> list[Side]:
+    """A small network learns to solve an equation at 4,096 points, fp32: each derivative walks back by itself."""
+    count, wide = at.pick(4096, 16), at.pick(128, 8)
+
+    def make(together: bool = False, how: Mapping[str, Any] = LOOP, narrow: bool = False, graph: bool = False) -> Step:
+        def build_model() -> nn.Sequential:
+            layers: list[nn.Module] = [nn.Linear(2, wide), nn.Tanh()]
+            for _ in range(at.pick(6, 2)):
+                layers += [nn.Linear(wide, wide), nn.Tanh()]
+            return nn.Sequential(*layers, nn.Linear(wide, 1))
+        model = at.build(build_model)
+        times, places = (torch.rand(count, 1, device=at.device).requires_grad_() for _ in range(2))
+        start = 2 * torch.rand(count // 4, 1, device=at.device) - 1
+
+        def differ(value: torch.Tensor, *by: torch.Tensor) -> Sequence[torch.Tensor]:
+            return torch.autograd.grad(value.sum(), by, create_graph=True)
+
+        def answer(time_: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+            with at.autocast(narrow):
+                return model(torch.cat([time_, place], 1)).float()
+
+        def loss_of() -> torch.Tensor:
+            value = answer(times, places)
+            if together:
+                by_time, by_place = differ(value, times, places)
+            else:
+                (by_time,), (by_place,) = differ(value, times), differ(value, places)
+            (twice,) = differ(by_place, places)
+            rest = by_time + value * by_place - 0.01 * twice
+            at_start = answer(torch.zeros_like(start), start) + (torch.pi * start).sin()
+            return rest.square().mean() + at_start.square().mean()
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "points": count, "derivatives": "one by one"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("derivatives_together", partial(make, together=True), ("less_work",), {"derivatives": "both at once"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("to_bf16_autocast", partial(make, narrow=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 

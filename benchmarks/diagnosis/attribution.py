@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.attribution import map_nodes, passes, sequence, spans, transfer
+from aaco.analytics.kernels.families import decode
 from aaco.core.config import Analysis
 from aaco.steps import make_findings
 from benchmarks import recordings
@@ -52,15 +53,17 @@ def _by_order(captures: Path) -> list[Claim]:
 
 def _of_recording(recording: recordings.Recording) -> np.ndarray:
     first = recording.kernels.filter(pc.equal(recording.kernels["iteration"], 0))
-    laid = sequence.lay_kernels(first, recording.executed_nodes)
+    names, nodes = first["kernel_name"].to_pylist(), recording.executed_nodes
+    laid = sequence.lay([decode(name).family for name in names], names, sequence.sequence_nodes(nodes))
     truth = [node for node, iteration in zip(recording.truth, recording.kernels["iteration"].to_pylist(), strict=True)
              if iteration == 0]
-    right = [said == true for said, true in zip(laid.kernels["executed_node"].to_pylist(), truth, strict=True)]
+    node_names = [*nodes["name"].to_pylist(), None]  # the last: outside
+    right = [node_names[node] == true for node, true in zip(laid.node.tolist(), truth, strict=True)]
     return np.stack([laid.confidence, right, first["dur_ns"].to_numpy()])
 
 
 def _laid(one: Ordered) -> np.ndarray:
-    laid = sequence.lay(one.families, one.names, one.durations_ns, one.nodes)
+    laid = sequence.lay(one.families, one.names, one.nodes)
     return np.stack([laid.confidence, laid.node == one.truth, one.durations_ns])
 
 

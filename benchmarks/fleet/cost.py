@@ -24,7 +24,7 @@ QUICK = {"SESSIONS": 300}
 VERBS = ("status", "regressions", "top", "trend", "heatmap", "health", "sla", "report")
 MOST_BUNDLE = 200_000  # bytes
 TURNS = 3
-LIBRARIES = ("numpy", "pyarrow", "duckdb", "scipy.special")
+LIBRARIES = ("numpy", "pyarrow", "duckdb")
 # A child has at least the memory of the process that it is forked from: this one is small.
 MEASURE = ("import os, subprocess, sys, time; begin = time.monotonic(); "
            "process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL); "

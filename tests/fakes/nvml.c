@@ -108,3 +108,24 @@ int nvmlDeviceGetClockInfo(void *handle, unsigned kind, unsigned *value) { *valu
 int nvmlDeviceGetMaxClockInfo(void *handle, unsigned kind, unsigned *value) { *value = 1995; return OK; }
 /* An older driver's name for the same; the newer one is not there. */
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *value) { *value = 0x4 | 0x20 | 0x800; return SECOND(handle) ? NOT_SUPPORTED : OK; }
+/* FAKE_NVML_ERRORS: the first device counts errors, a corrected one more each time; every second look finds an event: XID 13, one that is
+ * no fault, then XID 79 for ever. */
+int nvmlDeviceGetTotalEccErrors(void *handle, unsigned kind, unsigned counter, unsigned long long *count)
+{
+	static unsigned long long asked[2];
+	if (SECOND(handle) || counter || kind > 1 || !getenv("FAKE_NVML_ERRORS")) return NOT_SUPPORTED;
+	*count = kind ? 2 : 40 + ++asked[0];
+	return OK;
+}
+typedef struct { void *device; unsigned long long kind, number; unsigned instances[2]; } Event;
+static int watched, looks;
+int nvmlEventSetCreate(void **events) { *events = calloc(1, sizeof(int)); watched++; return OK; }
+int nvmlEventSetFree(void *events) { free(events); watched--; return OK; }
+int fake_event_sets(void) { return watched; }
+int nvmlDeviceRegisterEvents(void *handle, unsigned long long kinds, void *events) { return SECOND(handle) || kinds != 8 || !getenv("FAKE_NVML_ERRORS") ? NOT_SUPPORTED : OK; }
+int nvmlEventSetWait_v2(void *events, Event *event, unsigned patience_ms)
+{
+	if (patience_ms || ++looks % 2) return 10;
+	*event = (Event){0, looks == 4 ? 1 : 8, looks == 2 ? 13 : looks == 4 ? 5 : 79};
+	return OK;
+}

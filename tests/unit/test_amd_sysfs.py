@@ -64,6 +64,20 @@ def record(host: Host, raw: Path) -> pa.Table:
     return amd_sysfs.parse(raw)
 
 
+def test_errors_of_all_blocks_are_counted_at_both_ends(host: Host, tmp_path: Path) -> None:
+    """Mutations: one block's alone; the end is not counted; a count is taken from any line."""
+    errors = "ras/{}_err_count"
+    card(host.root, 2, {errors.format("umc"): "ue: 1\nce: 40\n", errors.format("gfx"): "ue: 0\nce: 2\nde: 9\n",
+                        errors.format("mmhub"): "no idea\n", "ras/features": "feature mask: 0x1\nue: 7\n"})
+    sampler = amd_sysfs.AmdSysfsSampler(60, raw=tmp_path / "raw.bin", host=host)
+    sampler.start()
+    card(host.root, 2, {errors.format("umc"): "ue: 2\nce: 40\n"})
+    sampler.stop()
+    rows = device_samples.parse(sampler.finer).to_pylist()
+    for name, counts in (("corrected_errors", [42, 42]), ("uncorrected_errors", [1, 2])):
+        assert [(row["device_id"], row["value"]) for row in rows if row["name"] == name] == [(0, it) for it in counts]
+
+
 def test_units_are_the_kernels_and_nonsense_is_null(host: Host, tmp_path: Path) -> None:
     """Mutations: power1_input before the mean; cards sorted as text; any vendor; a share of 65535; no scaling."""
     first, second = record(host, tmp_path / "raw.bin").to_pylist()[:2]

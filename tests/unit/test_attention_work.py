@@ -79,11 +79,6 @@ def test_ranks_share_the_heads():
         attention_work.of_layer(sums, 2, shape, tp=5)
 
 
-def test_a_cache_of_eight_bits():
-    sums = TokenSums(2, 100, 2, 100)
-    assert attention_work.of_layer(sums, 2, _shape(), kv_bits=8).kv_bytes == 100 * 8 * 256
-
-
 @pytest.mark.parametrize("kind", ["sliding", "chunked"])
 def test_a_window_against_requests_one_by_one(kind):
     """Never below the work; equal where it says exact; of one request always exact."""

@@ -31,7 +31,7 @@ def node(name="gemm", side="compute", time_ns=5 * MS, wait_ns=0, ideal_ns=4 * MS
 
 
 def times(wall_ns, **changed):
-    return ThreadTimes(**({"span_ns": wall_ns, "main_ran_ns": wall_ns, "main_waited_ns": 0, "threads": (wall_ns,),
+    return ThreadTimes(**({"span_ns": wall_ns, "main_ran_ns": wall_ns, "main_waited_ns": 0, "threads": [wall_ns],
                            "pool_waited_ns": 0, "cpus": 2, "others_busy_ns": 0, "stolen_ns": 0} | changed))
 
 
@@ -45,8 +45,10 @@ amounts = st.integers(0, 10**9)
 nodes_drawn = st.lists(st.builds(
     CpuNode, st.just("node"), st.just("MatMul"), st.sampled_from(budgets.NODES), st.floats(0, 1e8), st.floats(0, 1e8),
     st.none() | st.floats(0, 1e8)), max_size=5)
-accounts = st.builds(ThreadTimes, amounts, amounts, amounts, st.lists(amounts, max_size=4), amounts, st.integers(0, 4),
-                     amounts, amounts, st.none() | amounts)
+accounts = st.builds(
+    ThreadTimes, threads=st.lists(amounts, max_size=4), cpus=st.integers(0, 4), throttled_ns=st.none() | amounts,
+    **dict.fromkeys(("span_ns", "main_ran_ns", "main_waited_ns", "pool_waited_ns", "others_busy_ns", "stolen_ns"),
+                    amounts))
 
 
 @given(nodes_drawn, st.lists(st.integers(1, 10**8), min_size=1, max_size=6), st.none() | st.builds(
@@ -84,7 +86,7 @@ def test_what_the_main_thread_waited_for_a_cpu_went_to_other_load():
 
 def test_a_wait_for_a_cpu_that_an_own_thread_has_is_none_of_others():
     """Eight threads on two CPUs, and nothing else runs: they wait for each other."""
-    run = CpuRun((times(20 * MS, main_ran_ns=5 * MS, main_waited_ns=15 * MS, threads=(5 * MS,) * 7),))
+    run = CpuRun((times(20 * MS, main_ran_ns=5 * MS, main_waited_ns=15 * MS, threads=[5 * MS,] * 7),))
     found = parts([node(time_ns=5 * MS)], inferences(10 * MS, 10 * MS), run)
     assert found["threads"] == 15 * MS and not found["other_load"]
 
@@ -154,7 +156,7 @@ def said(nodes, latencies, run=None):
     ("memory_bound", [node(side="memory")], 5 * MS, None),
     ("overhead_bound", SMALL, 60_000, None),
     ("threads_bound", [node(time_ns=2 * MS, ideal_ns=MS)], 10 * MS, times(
-        10 * MS, main_ran_ns=2 * MS, main_waited_ns=8 * MS, threads=(2 * MS,) * 7)),
+        10 * MS, main_ran_ns=2 * MS, main_waited_ns=8 * MS, threads=[2 * MS,] * 7)),
     ("contended", [node(time_ns=2 * MS, ideal_ns=MS)], 10 * MS, times(
         10 * MS, main_ran_ns=2 * MS, throttled_ns=8 * MS)),
     ("compute_bound", [node()], 10 * MS, times(10 * MS, main_ran_ns=2 * MS, main_waited_ns=8 * MS, others_busy_ns=MS)),
@@ -173,7 +175,7 @@ def test_advice_gains_no_more_than_its_part_and_not_what_is_so_already():
     advice = {one.name: one for one in said([node(side="memory")], [10 * MS], run).recommendations}
     assert advice["quiet_cpus"].gain_pct == pytest.approx(80)
     assert not {"graph_level", "fit_threads", "raise_quota"} & set(advice)
-    crowded = times(10 * MS, main_ran_ns=2 * MS, main_waited_ns=8 * MS, threads=(2 * MS,) * 7)
+    crowded = times(10 * MS, main_ran_ns=2 * MS, main_waited_ns=8 * MS, threads=[2 * MS,] * 7)
     advice = {one.name: one for one in said([node()], [10 * MS], CpuRun((crowded,), levels_left=1)).recommendations}
     assert advice["fit_threads"].gain_pct == pytest.approx(80) and "quiet_cpus" not in advice
     left = [one.name for one in said([node(side="memory")], [5 * MS], CpuRun((times(5 * MS),), levels_left=1)

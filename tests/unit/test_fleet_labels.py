@@ -123,7 +123,8 @@ def test_facts_have_labels_and_health_or_say_why_not(tmp_path: Path) -> None:
         {"device_id": 1, "state": "critical", "evidence": "hw_slowdown held the clock down in 1 of 1 samples"}]
     bare = row_of(labelled(tmp_path, rows[1], None, [(0, None, None)]))
     assert (bare["labels"], bare["why_no_labels"]) == ([], reading.NO_LABELS)
-    assert (bare["health"], bare["why_no_health"]) == ([], "no temperature and no reason of a clock was recorded")
+    assert (bare["health"], bare["why_no_health"]) == (
+        [], "no temperature, no reason of a clock and no count of errors was recorded")
     older = row_of(write_session(tmp_path / "older", rows[2], PLAN))
     assert "earlier version" in older["why_no_labels"] and older["why_no_health"] == "not explained"
 
@@ -141,6 +142,35 @@ def test_the_state_of_a_device_has_its_evidence(heat: list[float], held: list[li
                                                 evidence: str) -> None:
     """Mutations: a limit of temperature; the hardware's own reasons count as heat."""
     assert device_health.of_samples(3, heat, held) == device_health.DeviceHealth(3, state, evidence)
+
+
+@pytest.mark.parametrize(("errors", "state", "evidence"), [
+    ({"corrected_errors": [4.0, 4.0], "uncorrected_errors": [1.0, 1.0]}, "healthy",
+     "no clock was held down; no new error was counted"),
+    ({"corrected_errors": [4.0, 7.0], "uncorrected_errors": [1.0, 1.0]}, "degraded",
+     "3 corrected errors during the session"),
+    ({"corrected_errors": [4.0, 7.0], "uncorrected_errors": [1.0, 2.0]}, "critical",
+     "1 uncorrected error during the session"),
+    ({"uncorrected_errors": [9.0]}, "healthy", "no clock was held down"),  # killed: nothing says when these were
+    ({"xid": [31.0, 13.0, 31.0]}, "healthy", "no clock was held down; XID 13; XID 31, 2 times"),
+    ({"xid": [79.0, 13.0]}, "critical", "XID 79")])
+def test_errors_of_a_device_make_its_state(errors: dict[str, list[float]], state: str, evidence: str) -> None:
+    """Mutations: errors from before the session count; every XID is the device's; a corrected error is no sign."""
+    assert device_health.of_samples(3, [], [[]], errors) == device_health.DeviceHealth(3, state, evidence)
+
+
+def test_errors_in_telemetry_are_in_the_facts(tmp_path: Path) -> None:
+    """Mutations: errors are not read; a number that is no count is one."""
+    session = labelled(tmp_path, sessions(PLAN)[0][0], None, [(0, 60.0, [])])
+    errors = [("xid", 1, 79.0), ("corrected_errors", 0, 1.0), ("corrected_errors", 0, 3.0), ("xid", 0, 1e300),
+            ("xid", None, 79.0), ("own_sm_pct", 0, 50.0)]
+    names, devices, values = zip(*errors, strict=True)
+    store.write(session, tables.SAMPLES, tables.SAMPLES.build(t_ns=range(len(names)), name=names, device_id=devices,
+                                                              value=values))
+    manifest.write(session, {})
+    assert row_of(session)["health"] == [
+        {"device_id": 0, "state": "degraded", "evidence": "2 corrected errors during the session"},
+        {"device_id": 1, "state": "critical", "evidence": "XID 79"}]
 
 
 def test_verbs_take_the_sessions_of_a_label_alone(lake: Path) -> None:

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 import pytest
 
 from aaco.analytics import attribution
+from aaco.analytics.attribution.sequence import lay_unnamed
 from aaco.analytics.attribution.symbols import by_symbol
 from aaco.core import tables
 from aaco.core.config import Analysis
@@ -122,6 +123,53 @@ def test_a_program_imported_with_a_trace_names_its_kernels(tmp_path):
     assert operators["method"].to_pylist().count("unattributed") == 0
     assert set(operators["module"].to_pylist()) == {"m"}
     assert set(session.table("op_to_kernel_map")["method"].to_pylist()) == {"modelled", "exact_sequence"}
+
+
+LIBRARIES = """module: "main"
+@0 = check_context::migraphx::gpu::context -> float_type, {}, {}
+@1 = gpu::code_object[symbol_name=conv_kernel,](x) -> float_type, {4}, {1} # /m/conv1
+@2 = gpu::gemm[alpha=1](@1) -> float_type, {4}, {1} # /m/fc1
+@3 = gpu::code_object[symbol_name=softmax_kernel,](@2) -> float_type, {4}, {1} # /m/softmax
+@4 = gpu::convolution[op={}](@3) -> float_type, {4}, {1} # /m/conv2
+@5 = gpu::gemm[alpha=1](@4) -> float_type, {4}, {1} # /m/fc2
+"""
+GEMM, CONV = "Cijk_Ailk_Bljk_HHS_BH_MT64x64x32", "miopenSp3AsmConv_v21_1_2_fp16"
+
+
+def laid_by_order(tmp_path, *names, text=LIBRARIES):
+    program, _ = read(tmp_path, text)
+    named = by_symbol(kernels(*names), program["executed_nodes"])
+    found = lay_unnamed(named.kernels, named.methods, program["executed_nodes"])
+    mapped = attribution.map_nodes(found.kernels, named.executed_nodes, program["graph_nodes"], found.methods,
+                                   found.confidence)
+    assert pc.sum(mapped["share_ns"]).as_py() == 100 * len(names)
+    assert {*found.confidence} <= {*mapped["confidence"].to_pylist()}
+    return list(zip(found.kernels["executed_node"].to_pylist(), found.methods, found.confidence, strict=True))
+
+
+def test_kernels_of_libraries_are_laid_by_their_order(tmp_path):
+    """Between those whose symbols are known, around the program's end too. Mutations: the round's end forgotten; any
+    family at any node."""
+    one = ("conv_kernel", GEMM, "softmax_kernel", CONV, GEMM)
+    found = laid_by_order(tmp_path, GEMM, *one, *one)
+    assert [node for node, _, _ in found] == [None, *["@1", "@2", "@3", "@4", "@5"] * 2]  # nothing is before @1
+    assert [method == "sequence" for _, method, _ in found[1:6]] == [False, True, False, True, True]
+    assert all(probability > 0.9 for _, method, probability in found if method == "sequence")
+    rotated = laid_by_order(tmp_path, "softmax_kernel", CONV, GEMM, "conv_kernel", CONV, "softmax_kernel")
+    assert [node for node, _, _ in rotated][:4] == ["@3", "@4", "@5", "@1"]
+    assert rotated[4] == (None, None, None)  # a convolution where the program has a product
+
+
+def test_instructions_with_kernels_of_their_own_take_no_others(tmp_path):
+    """Two of one symbol are at no certain place. Mutation: they are free for the product of a library."""
+    text = LIBRARIES.replace("gpu::code_object[symbol_name=softmax_kernel,]", "gpu::code_object[symbol_name=mlir_dot,]")
+    text = text.replace("gpu::convolution[op={}]", "gpu::code_object[symbol_name=mlir_dot,]")
+    found = laid_by_order(tmp_path, "conv_kernel", "mlir_dot", GEMM, "conv_kernel", text=text)
+    assert found[2][1] == "sequence" and found[2][2] > 0.45  # @2 or @5
+
+
+def test_without_a_symbol_nothing_is_laid(tmp_path):
+    assert laid_by_order(tmp_path, GEMM, CONV, GEMM) == [(None, None, None)] * 3
 
 
 def test_an_instruction_of_another_program_lends_no_names(tmp_path):

@@ -1,5 +1,6 @@
 """The NVIDIA sampler against a driver library compiled here: what it reads, what it leaves null, and how it ends."""
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aaco.collectors.gpu import energy_counters, nvml
+from aaco.collectors.gpu import device_samples, energy_counters, nvml
 from aaco.core.config import Analysis
 from aaco.core.errors import BadCapture
 from aaco.core.readings import Absent
@@ -18,6 +19,7 @@ from aaco.steps.device.devices_used import devices_used
 from aaco.steps.explain import explain
 
 SOURCE = Path(__file__).parents[1] / "fakes/nvml.c"
+FAULTS = ("corrected_errors", "uncorrected_errors", "xid")
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="the fake library needs gcc")
 
 
@@ -49,6 +51,22 @@ def test_a_device_is_read_and_what_it_does_not_tell_is_null(build, tmp_path):
     assert [second[name] for name in ("power_w", "gpu_util_pct", "throttle_reasons")] == [None] * 3
     assert second["source"] == "nvml" and len(rows) % 2 == 0 and len(rows) >= 4
     assert sampler.overhead["samples"] == len(rows) / 2
+
+
+def test_errors_are_counted_at_both_ends_and_faults_come_as_they_are_reported(build, tmp_path, monkeypatch):
+    """Mutations: only the begin is counted; an event of another kind is a fault; an event set stays open."""
+    monkeypatch.setenv("FAKE_NVML_ERRORS", "1")
+    library = build()
+    sampler = nvml.NvmlSampler(0.01, raw=tmp_path / "nvml.bin", library=library)
+    sampler.start()
+    time.sleep(0.2)
+    sampler.stop()
+    finer = [row for row in device_samples.parse(sampler.finer).to_pylist() if row["name"] in FAULTS]
+    values = {name: [row["value"] for row in finer if row["name"] == name] for name in FAULTS}
+    assert (values["corrected_errors"], values["uncorrected_errors"]) == ([41, 42], [2, 2])
+    assert values["xid"][:2] == [13, 79] and set(values["xid"]) == {13, 79}
+    assert {row["device_id"] for row in finer} == {0}
+    assert ctypes.CDLL(library).fake_event_sets() == 0
 
 
 def test_without_a_driver_the_reason_is_said(build):

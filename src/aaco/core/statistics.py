@@ -15,6 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.core.readings import Absent, Estimate
+from aaco.core.special import digamma as digamma
+from aaco.core.special import t_cdf as t_cdf
+from aaco.core.special import t_cdfs as t_cdfs
+from aaco.core.special import t_quantile as t_quantile
+from aaco.core.special import trigamma as trigamma
 
 Sample = NDArray[np.float64] | Sequence[float]
 MAD_TO_SIGMA = 1.4826
@@ -94,20 +99,6 @@ def mad_sigma(sample: Sample) -> float:
     return MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values))))
 
 
-def t_quantile(p: float, degrees: float) -> float:
-    """The p-quantile of Student's t with `degrees` of freedom."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, p))
-
-
-def t_cdf(t: float, degrees: float) -> float:
-    """P(T <= t) for Student's t with `degrees` of freedom."""
-    from scipy.special import stdtr
-
-    return float(stdtr(degrees, t))
-
-
 def f_upper(ratio: float, above: float, below: float) -> float:
     """P(F > ratio) for Fisher's F with `above` and `below` degrees of freedom."""
     from scipy.special import fdtrc
@@ -115,26 +106,12 @@ def f_upper(ratio: float, above: float, below: float) -> float:
     return float(fdtrc(above, below, ratio))
 
 
-def digamma(x: Sample) -> NDArray[np.float64]:
-    """The derivative of the logarithm of the gamma function, elementwise."""
-    from scipy.special import psi
-
-    return np.asarray(psi(np.asarray(x, np.float64)))
-
-
-def trigamma(x: Sample) -> NDArray[np.float64]:
-    """The derivative of digamma, elementwise: the variance of the logarithm of a gamma variate."""
-    from scipy.special import polygamma
-
-    return np.asarray(polygamma(1, np.asarray(x, np.float64)))
-
-
 def inverse_trigamma(y: float) -> float:
     """The x > 0 with trigamma(x) = y, by bisection on the logarithm (trigamma falls from infinity to 0)."""
     low, high = math.log(1e-8), math.log(1e8)
     for _ in range(80):
         middle = (low + high) / 2
-        low, high = (middle, high) if trigamma([math.exp(middle)])[0] > y else (low, middle)
+        low, high = (middle, high) if trigamma(math.exp(middle)) > y else (low, middle)
     return math.exp((low + high) / 2)
 
 

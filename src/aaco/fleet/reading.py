@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from aaco.core.machine import Gpu
 from aaco.core.readings import Absent
 from aaco.core.redaction import redact_json
 from aaco.core.session import RECORD, Record, Session
-from aaco.core.tables.spec import TableSpec
+from aaco.core.tables.spec import TableSpec, rows_where
 from aaco.fleet.facts import FACTS, MOST_KERNELS, BundleFacts, content
 from aaco.governance.compare import side_from_tables
 from aaco.runner import job
@@ -40,8 +41,10 @@ SUMMED = (*NAMES, "calls", "total_ns")
 REDACTED = ("samples", "kernels")  # long lists: the texts of one are our own, those of the other are redacted there
 CEILINGS = ("fp32_flops", "dram_bytes_per_s")
 SAMPLED = ("name", "device_id", "value")
+FAULTS = (*device_health.COUNTED, device_health.XID)
 WATCHED = ("device_id", "temp_c", "hotspot_c", "throttle_reasons")
 NO_LABELS = "it ran in no job of Slurm, and in no pod of Kubernetes that names itself"
+MOST_ERRORS = 10**15  # more is no count
 MOST_WATCHED = 1024  # devices of one session: a bundle may name any number
 
 
@@ -141,16 +144,31 @@ def _health(session: Session, why: str) -> dict[str, Any]:
             for name, value in row.items():
                 if value is not None:
                     watched[name].append(value)
+    errors = _errors(session)
+    for device_id in errors:
+        samples.setdefault(device_id, {name: [] for name in WATCHED[1:]})
     if len(samples) > MOST_WATCHED:
         return {"health": [], "why_no_health": f"the telemetry names {len(samples):,} devices"}
     states, reasons = [], [why]
     for device_id, watched in sorted(samples.items()):
         temperatures = watched["temp_c"] or watched["hotspot_c"]
         try:
-            states.append(vars(device_health.of_samples(device_id, temperatures, watched["throttle_reasons"])))
+            states.append(vars(device_health.of_samples(device_id, temperatures, watched["throttle_reasons"],
+                                                        errors.get(device_id, {}))))
         except Absent as absent:
             reasons.append(str(absent))
     return {"health": states, "why_no_health": None if states else reasons[-1]}
+
+
+def _errors(session: Session) -> dict[int, dict[str, list[float]]]:
+    """Return the samples of errors and faults of each device, by their names. Raise BadBundle."""
+    errors: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    samples = _columns(session, tables.SAMPLES, SAMPLED) if store.holds(session, tables.SAMPLES) else None
+    for name in FAULTS if samples is not None else ():
+        for row in rows_where(samples, "name", name).to_pylist():
+            if row["device_id"] is not None and row["value"] is not None and 0 <= row["value"] <= MOST_ERRORS:
+                errors[row["device_id"]][name].append(row["value"])
+    return errors
 
 
 def fingerprint(identity: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import duckdb
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 ARROW_SCHEMA = "ARROW:schema"  # where Arrow keeps a file's columns, in the file's own metadata
 SHARED = "session_facts"  # most maps are made of it
 KERNEL_SUMS = "kernel_sums"  # the one map that is made of more than facts
-JUDGES = "scipy.special"  # what judges needs it: 0.2 s of import, in which DuckDB already computes
 # What each question reduces, and what a map is made of itself.
 REDUCES = {"residuals": "levels", "processes": "process_lags", "kernels": "kernel_sums", "metrics": "metric_names",
            "unmeasured": "unmeasured_sessions", "scaling": "throughputs", "per_ceiling": "throughputs",
@@ -183,25 +181,25 @@ LOCAL = LocalEngine()
 
 
 def ask(place: Place, question: Callable[[Scan], Answer], choice: FleetFilter, metric: str = LATENCY,
-        engine: Engine = LOCAL, judges: bool = True) -> Answer:
-    """Return what a question about a metric finds in the present state of a lake. judges: whether it judges.
+        engine: Engine = LOCAL) -> Answer:
+    """Return what a question about a metric finds in the present state of a lake.
 
     If a compaction removes files during the query, the new state is read. Raise AacoError.
     """
     lake = open_store(place)
     state = state_of(lake)
     try:
-        return _ask(lake, state, question, choice, metric, engine, judges)
+        return _ask(lake, state, question, choice, metric, engine)
     except (BadBundle, StorageError):
         after = state_of(lake)
         if after == state:
             raise
-        return _ask(lake, after, question, choice, metric, engine, judges)
+        return _ask(lake, after, question, choice, metric, engine)
 
 
 def one_table(place: Place, name: str, choice: FleetFilter | None, engine: Engine) -> pa.Table:
-    """Return the answer of queries/reduce/NAME.sql alone, of which nothing is judged. Raise AacoError."""
-    return ask(place, lambda scan: scan.run(name), choice or FleetFilter(), engine=engine, judges=False)
+    """Return the answer of queries/reduce/NAME.sql alone. Raise AacoError."""
+    return ask(place, lambda scan: scan.run(name), choice or FleetFilter(), engine=engine)
 
 
 def state_of(lake: Store) -> LakeState:
@@ -211,13 +209,10 @@ def state_of(lake: Store) -> LakeState:
 
 
 def _ask(lake: Store, state: LakeState, question: Callable[[Scan], Answer], choice: FleetFilter, metric: str,
-         engine: Engine, judges: bool) -> Answer:
+         engine: Engine) -> Answer:
     shard = shard_of(state, read_manifest(lake, state.manifest), choice, metric)
-    with ThreadPoolExecutor(1) as early:
-        if judges:
-            early.submit(import_module, JUDGES)
-        with engine.maps(lake, shard) as maps, ThreadPoolExecutor(1) as beside:
-            return question(Scan(maps, beside))
+    with engine.maps(lake, shard) as maps, ThreadPoolExecutor(1) as beside:
+        return question(Scan(maps, beside))
 
 
 def shard_of(state: LakeState, manifest: LakeManifest, choice: FleetFilter, metric: str) -> Shard:

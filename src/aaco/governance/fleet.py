@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aaco.core import statistics
 from aaco.core.arrays import Reals
 from aaco.governance.multiplicity import benjamini_hochberg
 from aaco.governance.prior import LEAST_RUNS, prior_of_variances
@@ -44,14 +45,12 @@ def p_values(residuals: Reals, sigmas: Reals, counts: NDArray[np.int64]) -> Real
     counts: over how many residuals each sigma is. Scatter differs little from group to group of a fleet: each sigma is
     drawn towards what all groups say, as far as they agree (moderated t, Smyth 2004).
     """
-    from scipy.special import stdtr
-
     judged = (counts >= FEWEST) & (sigmas > 0)
     p = np.full(len(residuals), np.nan)
     if judged.any():
         of = counts[judged]
         sigma, degrees = _moderated(sigmas[judged] * of / (of - SMALL), np.asarray(DEGREES * (of - 1), np.float64))
-        p[judged] = 2 * stdtr(degrees, -np.abs(residuals[judged]) / sigma)
+        p[judged] = 2 * statistics.t_cdfs(-np.abs(residuals[judged]) / sigma, degrees)
     return p
 
 
@@ -88,14 +87,12 @@ def node_shifts(nodes: NDArray[np.object_], residuals: Reals, sigmas: Reals,
 
 
 def _node_shift(node: str, residuals: Reals, sigmas: Reals) -> NodeShift:
-    from scipy.special import stdtr
-
     count = len(residuals)
     if count < FEWEST_OF_NODE:
         return NodeShift(node, count, float("nan"), float("nan"), f"sessions that other nodes measured, too: {count}; "
                          f"{FEWEST_OF_NODE} are needed, of at least {FEWEST_NODES} nodes")
     scaled = residuals / sigmas
     error = float(scaled.std(ddof=1)) / np.sqrt(count)
-    p_value = float(2 * stdtr(count - 1, -abs(float(scaled.mean())) / error)) if error else float("nan")
+    p_value = 2 * statistics.t_cdf(-abs(float(scaled.mean())) / error, count - 1) if error else float("nan")
     return NodeShift(node, count, 100 * float(np.expm1(np.median(residuals))), p_value,
                      "" if error else "its sessions have no scatter")

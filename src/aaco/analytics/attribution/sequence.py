@@ -1,24 +1,26 @@
-"""Assign kernels to nodes by their order only, if no launch, name or profile does it.
+"""Assign kernels to nodes by their order, if no launch, name or profile does it: of a program that MIGraphX compiled
+the kernels of libraries, which have no symbol of it.
 
 A runtime executes its nodes in order, and a node launches its kernels one after the other: kernels that prepare (a
 transposed input), one or more that do the work, kernels that finish (a bias, a sum of partial results). This is a
-left-to-right hidden Markov model. The probability of a kernel at a node follows from the two families, from the
-operator's word in the kernel's name, and from its duration relative to the node's modelled work. The forward-backward
-algorithm gives the probability of each (kernel, node), which is the confidence. Its calibration is measured on
-recordings with known assignments that it did not see (docs/concepts/attribution.md has the figures).
+left-to-right hidden Markov model. The probability of a kernel at a node follows from the two families and from the
+operator's word in the kernel's name. The forward-backward algorithm gives the probability of each (kernel, node), which
+is the confidence. Its calibration is measured on recordings with known assignments that it did not see
+(docs/concepts/attribution.md has the figures).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aaco.analytics.attribution.launchable import may_launch
+from aaco.analytics.attribution.symbols import plain as plain_symbol
 from aaco.analytics.costs import family
 from aaco.analytics.kernels.families import decode
 from aaco.core.arrays import Reals
@@ -48,14 +50,10 @@ VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape", "Con
 
 @dataclass(frozen=True)
 class SequenceNode:
-    """A node of the executed graph, in order. modelled_ns: its time by its work and the device's roofs, if known.
-
-    silent: it runs on no device, so it launches nothing.
-    """
+    """A node of the executed graph, in order. silent: it runs on no device, so it launches nothing."""
 
     op_type: str
     family: str
-    modelled_ns: float | None = None
     silent: bool = False
 
 
@@ -71,7 +69,6 @@ class Beliefs:
     again: float = 0.05  # one more kernel of the same kind
     other_family: float = 0.03  # a kernel of any other family
     word: float = 3.0  # how much likelier the operator's word in the kernel's name makes it
-    spread: float = 1.5  # standard deviation of log(duration / modelled time)
     outside: float = 0.3  # a copy that feeds or fetches is of no node
     strength: float = 5.0  # as how many kernels of each operator the prior counts
     rounds: int = 4  # of learning what operators launch
@@ -87,52 +84,81 @@ class NodeAssignment:
 
 @dataclass(frozen=True)
 class ByOrder:
-    """The kernels with `executed_node` filled in with the most probable node, and its probability per kernel."""
+    """The kernels with more of `executed_node` filled in; methods, confidence: per kernel, of these `sequence` and the
+    probability of the node.
+    """
 
     kernels: pa.Table
+    methods: list[str | None]
     confidence: list[float | None]
 
 
-def lay_kernels(kernels: pa.Table, executed_nodes: pa.Table, modelled_ns: Mapping[str, float] | None = None) -> ByOrder:
-    """Assign the kernels of each iteration to the executed nodes, which are in the order in which they run.
+def lay_unnamed(kernels: pa.Table, methods: Sequence[str | None], program: pa.Table) -> ByOrder:
+    """Assign the kernels without a node to the nodes of a program that no kernel has the symbol of.
 
-    kernels: with kernel_name, iteration and dur_ns, in start order. modelled_ns: by node. Iterations with the same
-    sequence are assigned as one, by the medians of their durations. Raise Absent as `lay`.
+    kernels: in start order, with the methods by which their `executed_node` was found. program: executed nodes in the
+    order in which they run, again and again; op_type is the symbol of its kernel. The kernels between two with known
+    nodes are of nodes between these. Where no node is known, there are too many between, or the node launches no such
+    kernels, they stay as they are.
     """
-    nodes = [_node(row, modelled_ns or {}) for row in executed_nodes.to_pylist()]
-    names, node_of_kernel = executed_nodes["name"].to_pylist(), [OUTSIDE] * kernels.num_rows
-    confidence: list[float | None] = [None] * kernels.num_rows
-    dur_ns = np.asarray(kernels["dur_ns"].fill_null(0))
-    for sequence, runs in _alike(kernels).items():
-        durations = np.median([dur_ns[rows] for rows in runs], axis=0)
-        assigned = lay([decode(name).family for name in sequence], sequence, durations.tolist(), nodes)
-        for rows in runs:
-            for row, node, probability in zip(rows, assigned.node.tolist(), assigned.confidence.tolist(), strict=True):
-                node_of_kernel[row], confidence[row] = node, probability
-    column = pa.array([None if node == OUTSIDE else names[node] for node in node_of_kernel], pa.string())
-    return ByOrder(replaced(kernels, "executed_node", column.dictionary_encode()), confidence)
+    names, executed = ([name or "" for name in kernels[column].to_pylist()]
+                       for column in ("kernel_name", "executed_node"))
+    node_names, nodes = program["name"].to_pylist(), sequence_nodes(program)
+    place, present = {name: at for at, name in enumerate(node_names)}, {plain_symbol(name) for name in names}
+    free = [at for at, node in enumerate(nodes) if node.op_type not in present]
+    methods, confidence = list(methods), list[float | None]([None] * len(names))
+    certain = [row for row, name in enumerate(executed) if name in place]
+    laid: dict[tuple[int | None, int | None, tuple[str, ...]], list[tuple[int, float] | None]] = {}
+    for before, after in pairwise([None, *certain, None]) if certain else ():
+        rows = [row for row in range(0 if before is None else before + 1, len(names) if after is None else after)
+                if not methods[row]]
+        if rows:
+            first, last = (None if row is None else place[executed[row]] for row in (before, after))
+            key = first, last, tuple(names[row] for row in rows)
+            if key not in laid:
+                laid[key] = _laid(key[2], nodes, _between(free, first, last))
+            for row, choice in zip(rows, laid[key], strict=True):
+                if choice:
+                    executed[row], methods[row], confidence[row] = node_names[choice[0]], "sequence", choice[1]
+    column = pa.array([name or None for name in executed], pa.string()).dictionary_encode()
+    return ByOrder(replaced(kernels, "executed_node", column), methods, confidence)
 
 
-def _node(row: Mapping[str, Any], modelled_ns: Mapping[str, float]) -> SequenceNode:
-    graph_family = family(row["op_type"] or "", row["domain"] or "")
-    node_family = decode(row["op_type"] or "").family if graph_family == "unknown" else graph_family
-    return SequenceNode(row["op_type"] or "", node_family, modelled_ns.get(row["name"]), row["provider"] == ON_HOST)
+def sequence_nodes(executed_nodes: pa.Table) -> list[SequenceNode]:
+    """Return the nodes of an executed graph, with the families of their operators."""
+    columns = (executed_nodes[name].to_pylist() for name in ("op_type", "domain", "provider"))
+    return [SequenceNode(op_type or "", _family(op_type or "", domain or ""), provider == ON_HOST)
+            for op_type, domain, provider in zip(*columns, strict=True)]
 
 
-def _alike(kernels: pa.Table) -> dict[tuple[str, ...], list[list[int]]]:
-    """Return the rows of each iteration, by its sequence of kernel names."""
-    rows: dict[int, list[int]] = defaultdict(list)
-    for row, iteration in enumerate(kernels["iteration"].to_pylist()):
-        if iteration is not None:
-            rows[iteration].append(row)
-    names, by_sequence = kernels["kernel_name"].to_pylist(), defaultdict(list)
-    for positions in rows.values():
-        by_sequence[tuple(names[row] or "" for row in positions)].append(positions)
-    return by_sequence
+def _family(op_type: str, domain: str) -> str:
+    graph_family = family(op_type, domain)
+    return decode(op_type).family if graph_family == "unknown" else graph_family
 
 
-def lay(families: Sequence[str], names: Sequence[str], durations_ns: Sequence[float], nodes: Sequence[SequenceNode],
-        beliefs: Beliefs | None = None) -> NodeAssignment:
+def _between(places: Sequence[int], before: int | None, after: int | None) -> list[int]:
+    """Return those of the places in a program that are between two others, around its end if the second comes first."""
+    behind = [place for place in places if before is None or place > before]
+    if before is not None and after is not None and after <= before:
+        return behind + [place for place in places if place < after]
+    return [place for place in behind if after is None or place < after]
+
+
+def _laid(names: Sequence[str], nodes: Sequence[SequenceNode], places: Sequence[int]
+          ) -> list[tuple[int, float] | None]:
+    """Return the place of each kernel's node, among these places, and its probability; None if it has no such node."""
+    families = [decode(name).family for name in names]
+    try:
+        assigned = lay(families, names, [nodes[place] for place in places])
+    except Absent:
+        return [None] * len(names)
+    choices = zip(assigned.node.tolist(), assigned.confidence.tolist(), families, strict=True)
+    return [(places[node], probability) if node != OUTSIDE and may_launch(nodes[places[node]].op_type, family) else None
+            for node, probability, family in choices]
+
+
+def lay(families: Sequence[str], names: Sequence[str], nodes: Sequence[SequenceNode], beliefs: Beliefs | None = None
+        ) -> NodeAssignment:
     """Return the assignment of one inference's kernels, in start order, to the nodes that it executes, in order.
 
     It learns which kernels an operator launches on the way (expectation maximisation, from a prior by families): each
@@ -144,7 +170,7 @@ def lay(families: Sequence[str], names: Sequence[str], durations_ns: Sequence[fl
     if len(families) * len(nodes) > MOST_CELLS:
         raise Absent(f"{len(families):,} kernels x {len(nodes):,} nodes: more than {MOST_CELLS:,} to weigh")
     model = _Model(nodes, beliefs)
-    kernels = _SequenceKernels(model, families, names, durations_ns)
+    kernels = _SequenceKernels(model, families, names)
     weight = _weighed(model, kernels.seen())
     for _ in range(beliefs.rounds):
         kernels.learn(np.exp(weight - np.logaddexp.reduce(weight, axis=1, keepdims=True)))
@@ -181,8 +207,7 @@ class _Model:
 class _SequenceKernels:
     """The likelihood of each kernel at each node and phase by its name, and what was learned of it."""
 
-    def __init__(self, model: _Model, families: Sequence[str], names: Sequence[str], durations_ns: Sequence[float]
-                 ) -> None:
+    def __init__(self, model: _Model, families: Sequence[str], names: Sequence[str]) -> None:
         self._model, beliefs = model, model.beliefs
         self._pairs = list(dict.fromkeys(zip(names, families, strict=True)))
         self._name = np.array([self._pairs.index(pair) for pair in zip(names, families, strict=True)])
@@ -190,13 +215,11 @@ class _SequenceKernels:
         self._kind = np.array([kinds.index((node.op_type, node.family)) for node in model.nodes])
         self._prior = np.stack([self._of_kind(*kind, beliefs) for kind in kinds])  # kind, phase, name
         self._table = self._prior
-        self._duration = self._by_duration(np.asarray(durations_ns, float))
         self._outside = np.log(np.where(np.array(families) == "copy", 1.0, 1e-4))
 
     def seen(self) -> Reals:
         """Return the log-likelihood of each kernel in each column."""
         likelihood = np.log(self._table)[self._kind][:, :, self._name].transpose(2, 0, 1)  # kernel, node, phase
-        likelihood[:, :, MAIN] += self._duration
         return np.concatenate([likelihood.reshape(len(likelihood), -1), np.stack([self._outside] * 2, axis=1)], axis=1)
 
     def learn(self, posterior: Reals) -> None:
@@ -228,11 +251,6 @@ class _SequenceKernels:
         later = (1 - first) / max(len(families) - 1, 1)
         share = {family: first if place == 0 else later for place, family in enumerate(families)}
         return np.array([share.get(family, 0.0) + beliefs.other_family for _, family in self._pairs])
-
-    def _by_duration(self, durations_ns: Reals) -> Reals:
-        modelled = np.array([node.modelled_ns or np.nan for node in self._model.nodes])
-        off = (np.log(np.maximum(durations_ns, 1.0))[:, None] - np.log(modelled)[None, :]) / self._model.beliefs.spread
-        return np.where(np.isnan(off), -0.5, -0.5 * np.minimum(off**2, 9.0))
 
 
 def plain(op_type: str) -> str:

@@ -23,6 +23,7 @@ from aaco.core.documents import encode
 from aaco.core.inputs import Window, execution_window
 from aaco.core.readings import Absent
 from aaco.tracelake.document_schemas.answers import BudgetNode, CpuTimeBudget
+from aaco.tracelake.document_schemas.evidence import CpuTimes
 
 Side = Literal["compute", "memory", "unplaced"]
 Part = Literal[Side, "overhead", "threads", "other_load", "stolen", "quota", "unexplained"]
@@ -52,19 +53,8 @@ class CpuNode:
     ideal_ns: float | None
 
 
-@dataclass(frozen=True)
-class ThreadTimes:
-    """What a process's threads got of the CPUs while it measured, ns (runner.cpu_times says how it is read)."""
-
-    span_ns: int
-    main_ran_ns: int
-    main_waited_ns: int
-    threads: Sequence[int]
-    pool_waited_ns: int
-    cpus: int
-    others_busy_ns: int
-    stolen_ns: int
-    throttled_ns: int | None = None
+class ThreadTimes(CpuTimes):
+    """What a process's threads got of the CPUs while it measured (runner.cpu_times says how it is read)."""
 
     @property
     def active(self) -> int:

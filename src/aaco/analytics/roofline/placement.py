@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from aaco.analytics.roofline.counted import Work
 from aaco.analytics.roofline.devices.ceilings import DRAM, L1, L2, LDS, SIDE, Ceilings
 from aaco.core.arrays import Flags, Reals
 from aaco.core.tables import KERNEL_ROOFLINE
+from aaco.tracelake.document_schemas.answers import Ceiling, ImpossibleWork
 
 FLOATS = (*(f"vector_{kind}" for kind in ("f64", "f32", "f16")), *(f"matrix_{kind}" for kind in formulas.FLOATS))
 INTS = ("vector_int", "matrix_i8")
@@ -39,22 +41,6 @@ NO_TIME = "the capture has no time of it"
 NO_COUNTERS = "no counters were recorded of it"
 UNKNOWN_MATRIX = "it ran matrix instructions of a type that was not counted"
 CONTRADICTED = "its counters contradict each other"
-
-
-@dataclass(frozen=True)
-class Impossible:
-    """Kernels that did more than a theoretical ceiling allows: which, by what, on how many, and the worst of them.
-
-    achieved and peak: of the worst, per second.
-    """
-
-    ceiling: str
-    quantities: str
-    kernels: int
-    kernel_name: str
-    factor: float
-    achieved: float
-    peak: float
 
 
 @dataclass(frozen=True)
@@ -96,7 +82,7 @@ class Notes:
         return pa.DictionaryArray.from_arrays(codes, pa.array(self.texts, pa.string()))
 
 
-def place(kernels: Kernels, work: Work, theory: Ceilings, measured: Ceilings) -> tuple[pa.Table, list[Impossible]]:
+def place(kernels: Kernels, work: Work, theory: Ceilings, measured: Ceilings) -> tuple[pa.Table, list[ImpossibleWork]]:
     """Return the kernels as rows of kernel_roofline, and what cannot be. The work's rows are those of the kernels."""
     did = _Done(work, np.where(kernels.time_ns > 0, kernels.time_ns, np.nan))
     shares = did.shares(theory)
@@ -209,7 +195,7 @@ class _Roof:
             self.bound.note(ready & (stacked.argmax(axis=0) == at), name)
 
 
-def _impossible(name: str, shares: Reals, did: _Done, theory: Ceilings, kernels: Kernels) -> Impossible:
+def _impossible(name: str, shares: Reals, did: _Done, theory: Ceilings, kernels: Kernels) -> ImpossibleWork:
     """Return what contradicts a ceiling, with the worst kernel."""
     worst = int(np.nanargmax(shares))
     if name == COMPUTE:
@@ -219,9 +205,10 @@ def _impossible(name: str, shares: Reals, did: _Done, theory: Ceilings, kernels:
     else:
         done, names = float(did.moved(name)[worst]), ", ".join(LEVELS[name])
         peak = max(theory.bandwidths[name], theory.bandwidths.get(SIDE, 0.0) if name == DRAM else 0.0)
-    return Impossible(name, names, int((np.nan_to_num(shares) > 1).sum()),
-                      str(kernels.kernel_name[worst].as_py() or ""), float(shares[worst]),
-                      1e9 * done / float(did.time_ns[worst]), peak)
+    return ImpossibleWork(
+        ceiling=cast(Ceiling, name), quantities=names, kernels=int((np.nan_to_num(shares) > 1).sum()),
+        kernel_name=str(kernels.kernel_name[worst].as_py() or ""), factor=float(shares[worst]),
+        achieved=1e9 * done / float(did.time_ns[worst]), peak=float(peak))
 
 
 def _why_absent(did: _Done, shares: Mapping[str, Reals], theory: Ceilings, wrong: Notes) -> Notes:

@@ -48,12 +48,12 @@ def total(works: Sequence[AttentionWork]) -> AttentionWork:
 
 
 def of_layer(sums: TokenSums, requests: int | None, shape: ModelShape, kind: str = FULL, *, tp: int = 1,
-             kv_bits: int | None = None, absorbed: bool = True) -> AttentionWork:
+             absorbed: bool = True) -> AttentionWork:
     """Return the work of attention in one layer on one of `tp` ranks.
 
-    kv_bits: of an element of the cache, by default as an activation has. absorbed: of latent attention, whether queries
-    meet the compressed keys (as in decoding), or keys and values of every head (as with prompts). Raise Absent if the
-    model's configuration does not state a size.
+    absorbed: of latent attention, whether queries meet the compressed keys (as in decoding), or keys and values of
+    every head (as with prompts). The cache's elements are as large as those of activations. Raise Absent if the model's
+    configuration does not state a size.
     """
     check_ranks(shape, tp)
     if kind not in DOT_PRODUCT:
@@ -62,11 +62,10 @@ def of_layer(sums: TokenSums, requests: int | None, shape: ModelShape, kind: str
     pairs, keys, exact = _seen(sums, requests, None if kind == FULL else shape.need("window"), kind)
     bits = shape.element_bits
     return AttentionWork(2 * heads * (width + value_width) * pairs, sums.sq * heads * (width + value_width) * bits // 8,
-                         keys * kv_heads * kv_width * (kv_bits or bits) // 8, exact)
+                         keys * kv_heads * kv_width * bits // 8, exact)
 
 
-def of_step(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1,
-            kv_bits: int | None = None) -> tuple[AttentionWork, AttentionWork]:
+def of_step(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1) -> tuple[AttentionWork, AttentionWork]:
     """Return the work of all layers for prompts and for generation. Raise Absent without sums, or without a model."""
     if shape is None:
         raise Absent(NO_CONFIG)
@@ -74,8 +73,7 @@ def of_step(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1,
         raise Absent(NO_SUMS)
     kinds = [(kind, len(list(layers))) for kind, layers in groupby(sorted(shape.need("layer_kinds")))]
     context, generation = (
-        total([of_layer(sums, requests, shape, kind, tp=tp, kv_bits=kv_bits, absorbed=absorbed).times(count)
-               for kind, count in kinds])
+        total([of_layer(sums, requests, shape, kind, tp=tp, absorbed=absorbed).times(count) for kind, count in kinds])
         for sums, requests, absorbed in ((step.context, step.context_requests, False),
                                          (step.generation, step.generation_requests, True)))
     return context, generation

@@ -43,21 +43,20 @@ class StepBytes:
         return self.weights + self.kv + self.activations
 
 
-def useful(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1, kv_bits: int | None = None) -> StepCost:
+def useful(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1) -> StepCost:
     """Return the work of the scheduled requests. Raise Absent if annotation or configuration leave something out."""
-    return _cost(step_products(step, shape, tp=tp), step, shape, tp, kv_bits)
+    return _cost(step_products(step, shape, tp=tp), step, shape, tp)
 
 
-def executed(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1, kv_bits: int | None = None) -> StepCost:
+def executed(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1) -> StepCost:
     """Return the work with the padding of the step's graph. Raise Absent as `useful` does."""
-    return _cost(step_products(step, shape, tp=tp, padded=True), step, shape, tp, kv_bits)
+    return _cost(step_products(step, shape, tp=tp, padded=True), step, shape, tp)
 
 
-def step_bytes(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1,
-               kv_bits: int | None = None) -> StepBytes:
+def step_bytes(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1) -> StepBytes:
     """Return what the step must move for its scheduled requests, by kind. Raise Absent as `useful` does."""
     made = step_products(step, shape, tp=tp)
-    attention = attention_work.total(attention_work.of_step(step, shape, tp=tp, kv_bits=kv_bits))
+    attention = attention_work.total(attention_work.of_step(step, shape, tp=tp))
     fewest, most = (sum(product.times * product.weight_bytes[end] for product in made) for end in (0, 1))
     activations = sum(product.times * product.activation_bytes for product in made)
     return StepBytes(fewest, most, attention.kv_bytes, activations + attention.query_bytes, attention.exact)
@@ -77,8 +76,7 @@ def step_products(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1
     return products(shape, tokens, sampled, tp)
 
 
-def _cost(made: list[WeightProduct], step: StepAnnotation, shape: ModelShape | None, tp: int,
-          kv_bits: int | None) -> StepCost:
-    attention = attention_work.total(attention_work.of_step(step, shape, tp=tp, kv_bits=kv_bits))
+def _cost(made: list[WeightProduct], step: StepAnnotation, shape: ModelShape | None, tp: int) -> StepCost:
+    attention = attention_work.total(attention_work.of_step(step, shape, tp=tp))
     return StepCost(sum(product.times * product.flops for product in made) + attention.flops,
                     sum(product.times * product.bytes for product in made) + attention.bytes, attention.exact)

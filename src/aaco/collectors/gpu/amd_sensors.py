@@ -20,6 +20,7 @@ from aaco.core.readings import Absent, known
 
 VENDOR = 0x1002  # AMD, in the PCI SIG's list
 _LARGEST = (1 << 63) - 1
+RAS = {"ce": "corrected_errors", "ue": "uncorrected_errors"}  # of a block's counts, in ras/BLOCK_err_count
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,17 @@ def read_values(device: AmdDevice, before: Mapping[str, int] | None = None) -> d
     for better in (files, sensed):
         values |= {field: value for field, value in better.items() if value is not None}
     return values
+
+
+def read_errors(device: AmdDevice) -> dict[str, int]:
+    """Return how many errors all blocks of the device together counted since its driver was loaded, by
+    device_samples' names; none where it does not count them (RAS: amdgpu_ras.c)."""
+    counts: dict[str, int] = {}
+    for path in sorted((device.folder / "ras").glob("*_err_count")):
+        for kind, count in re.findall(r"^(ue|ce): *(\d{1,18})$", known(text, path) or "", re.MULTILINE):
+            name = RAS[kind]
+            counts[name] = counts.get(name, 0) + int(count)
+    return counts
 
 
 def _read_hwmon(hwmon: Path) -> dict[str, int | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.collectors.gpu import device_samples, gpu_metrics
-from aaco.collectors.gpu.amd_sensors import devices, read_values, unread, vanished
+from aaco.collectors.gpu.amd_sensors import devices, read_errors, read_values, unread, vanished
 from aaco.collectors.gpu.device_sampler import DeviceSampler
 from aaco.collectors.gpu.kfd_users import KfdUsers
 from aaco.collectors.gpu.own_processes import OwnProcesses, own_mark
@@ -56,6 +56,7 @@ class AmdSysfsSampler(DeviceSampler):
         self._devices = devices(host or Host())
         self.unread = {device.index: why for device in self._devices if (why := unread(device))}
         self._values: dict[int, dict[str, int]] = {}
+        self._errors_read = False
         self._users = KfdUsers(self._devices, OwnProcesses(os.getppid(), own_mark()))
 
     def rows(self) -> list[tuple[int, ...]]:
@@ -74,9 +75,18 @@ class AmdSysfsSampler(DeviceSampler):
         return rows
 
     def samples(self) -> Sequence[device_samples.Record]:
-        """Return the xGMI traffic so far of each device that counts it, and the memory that our processes hold."""
+        """Return the xGMI traffic so far of each device that counts it, and the memory that our processes hold; at the
+        first and the last call also its errors so far."""
         present = {index: values for index, values in self._values.items() if index not in self.lost}
-        return [*traffic(present), *(sample for sample in self._users.samples() if sample[1] in present)]
+        return [*traffic(present), *(sample for sample in self._users.samples() if sample[1] in present),
+                *(self._errors() if self.last or not self._errors_read else ())]
+
+    def _errors(self) -> Iterator[device_samples.Record]:
+        """Yield the errors that each device counted: some drivers ask the device for them, which takes long."""
+        self._errors_read = True
+        for device in self._devices:
+            for name, count in read_errors(device).items() if device.index not in self.lost else ():
+                yield time.monotonic_ns(), device.index, device_samples.CODES[name], float(count)
 
     def close(self) -> None:
         """Do nothing: no file stays open."""

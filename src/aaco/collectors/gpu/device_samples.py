@@ -20,6 +20,8 @@ KINDS = {
     "fp32_pct": "pct", "pcie_received": "MiB/s", "pcie_sent": "MiB/s", "nvlink_received": "MiB/s",
     "nvlink_sent": "MiB/s", "xgmi_read_bytes": "bytes", "xgmi_written_bytes": "bytes", "own_sm_pct": "pct",
     "others_sm_pct": "pct", "own_processes": "1", "own_vram_bytes": "bytes", "package_energy": "J",
+    # Errors since the driver was loaded, at the begin and the end; NVIDIA's number of a fault, as it comes.
+    "corrected_errors": "1", "uncorrected_errors": "1", "xid": "1",
 }
 CODES = {kind: code for code, kind in enumerate(KINDS)}
 HOST = -1  # in place of a device

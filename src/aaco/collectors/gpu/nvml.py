@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from aaco.collectors.gpu import device_samples
 from aaco.collectors.gpu.device_sampler import DeviceSampler
+from aaco.collectors.gpu.nvml_faults import Faults
 from aaco.collectors.gpu.nvml_streams import PowerHistory, Shares
 from aaco.collectors.gpu.nvml_users import NvmlUsers
 from aaco.collectors.gpu.own_processes import OwnProcesses, own_mark
@@ -139,10 +140,10 @@ class Driver:
         divided = self._succeeds("nvmlDeviceGetMigMode", device, byref(now), byref(later)) and bool(now.value)
         return Seen(device.index, device.name, uuid.value.decode(errors="replace"), divided)
 
-    def streams(self, device: NvmlDevice) -> tuple[PowerHistory, Shares, NvmlUsers]:
+    def streams(self, device: NvmlDevice) -> tuple[PowerHistory, Shares, NvmlUsers, Faults]:
         """Return the device's streams of readings besides single values."""
         source = self._nvml, device.index, device.handle
-        return PowerHistory(*source), Shares(*source), NvmlUsers(*source, self._ours)
+        return PowerHistory(*source), Shares(*source), NvmlUsers(*source, self._ours), Faults(*source)
 
     def _open_device(self, index: int) -> NvmlDevice:
         handle, name = c_void_p(), ctypes.create_string_buffer(96)  # NVML_DEVICE_NAME_V2_BUFFER_SIZE
@@ -274,15 +275,17 @@ class NvmlSampler(DeviceSampler):
         return rows
 
     def samples(self) -> Sequence[device_samples.Record]:
-        """Return the driver's history of power, GPM's shares, and the shares of our and other processes."""
-        return [sample for index, (history, shares, users) in self._streams.items() if index not in self.lost
-                for sample in (*history.samples(self.last), *shares.samples(), *users.samples())]
+        """Return the driver's history of power, GPM's shares, the shares of our and other processes, and errors."""
+        return [sample for index, (history, shares, users, faults) in self._streams.items() if index not in self.lost
+                for sample in (*history.samples(self.last), *shares.samples(), *users.samples(),
+                               *faults.samples(self.last))]
 
     def close(self) -> None:
         """Shut the library down."""
-        for index, (_, shares, _) in self._streams.items():
+        for index, (_, shares, _, faults) in self._streams.items():
             if index not in self.lost:
                 shares.close()
+                faults.close()
         self._driver.close()
 
 

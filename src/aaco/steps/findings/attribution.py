@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from aaco.analytics.attribution import map_nodes, of_graph, rollup
 from aaco.analytics.attribution.framework import ARGUMENT_COLUMNS, COLUMNS, Attribution
+from aaco.analytics.attribution.sequence import lay_unnamed
 from aaco.analytics.attribution.symbols import by_symbol
 from aaco.analytics.graph.executed_work import executed_work
 from aaco.analytics.streaming.stream_ids import integers
@@ -49,14 +50,15 @@ def attribution(session: Session, settings: Analysis) -> Results:
 
 def _by_symbol(session: Session) -> tuple[pa.Table, pa.Table]:
     """Return the operators of a compiled program that was imported with a trace of its kernels, and the map of kernels
-    to them: the kernels' symbols name their operators."""
+    to them: the kernels' symbols name their operators, and the order those of kernels without one."""
     stored = queries.QueryableSession(session.folder)
     kernels, executed = stored.kernels(), stored.table(EXECUTED_NODES.name)
     nodes = stored.table(GRAPH_NODES.name)
-    by_kernel_symbol = by_symbol(kernels.filter(kernels["dur_ns"].is_valid()), executed)
-    mapped = map_nodes(by_kernel_symbol.kernels, by_kernel_symbol.executed_nodes, nodes, by_kernel_symbol.methods)
-    work = executed_work(by_kernel_symbol.executed_nodes, nodes, stored.table(GRAPH_EDGES.name))
-    return of_graph(by_kernel_symbol.kernels, mapped, by_kernel_symbol.executed_nodes, nodes, work)
+    named = by_symbol(kernels.filter(kernels["dur_ns"].is_valid()), executed)
+    laid = lay_unnamed(named.kernels, named.methods, executed)
+    mapped = map_nodes(laid.kernels, named.executed_nodes, nodes, laid.methods, laid.confidence)
+    work = executed_work(named.executed_nodes, nodes, stored.table(GRAPH_EDGES.name))
+    return of_graph(laid.kernels, mapped, named.executed_nodes, nodes, work)
 
 
 def _holds_operators(session: Session) -> bool:

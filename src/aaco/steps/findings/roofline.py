@@ -14,7 +14,7 @@ from aaco.analytics.roofline import counted, formulas, occupancy, summary
 from aaco.analytics.roofline.devices.ceilings import Ceilings, Identity, identified, theoretical
 from aaco.analytics.roofline.measured import measured, of_card
 from aaco.analytics.roofline.operators import placed as placed_operators
-from aaco.analytics.roofline.placement import Impossible, Kernels, place
+from aaco.analytics.roofline.placement import Kernels, place
 from aaco.calibration import card
 from aaco.core.config import Analysis
 from aaco.core.documents import encode
@@ -23,7 +23,7 @@ from aaco.core.session import Session
 from aaco.core.tables import COUNTERS, DEVICE_FACTS, KERNEL_ROOFLINE, KERNELS, OPERATORS
 from aaco.steps.findings import operator_time
 from aaco.tracelake import documents, layout, queries, store
-from aaco.tracelake.document_schemas.answers import DeviceRoofs, PlacedOperator, PlacedSymbol, Rooflines
+from aaco.tracelake.document_schemas.answers import DeviceRoofs, ImpossibleWork, PlacedOperator, PlacedSymbol, Rooflines
 
 MOST_SYMBOLS = 200
 PIECE = 1 << 18  # kernels placed at once: their counters are a column of 8 bytes each
@@ -131,7 +131,7 @@ class _Examination:
         return table
 
     def _note(self, device: Device, identity: Identity, theory: Ceilings, reached: Ceilings, done: counted.Work,
-              impossible: list[Impossible]) -> None:
+              impossible: list[ImpossibleWork]) -> None:
         """Add what was found of a device to what is known of it."""
         entry_of_device = self.devices.setdefault(device, {
             "capture": device[0], "device_id": device[1], "name": identity.name, "arch": identity.arch,
@@ -139,8 +139,8 @@ class _Examination:
             "theoretical": _ceilings(theory), "measured": _ceilings(reached), "sources": list(theory.sources),
             "absent": {}, "contradictions": [], "impossible": []})
         entry_of_device["absent"] |= done.absent
-        entry_of_device["contradictions"] += [contradiction.model_dump() for contradiction in done.contradictions]
-        entry_of_device["impossible"] += [asdict(contradiction) for contradiction in impossible]
+        entry_of_device["contradictions"] += [asdict(contradiction) for contradiction in done.contradictions]
+        entry_of_device["impossible"] += [contradiction.model_dump() for contradiction in impossible]
 
 
 def _ceilings(ceilings: Ceilings) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Contradicted(Part):
 
 
 class ImpossibleWork(Part):
-    """Kernels beyond a theoretical ceiling."""
+    """Kernels beyond a theoretical ceiling. achieved, peak: of the worst, per second."""
 
     ceiling: Ceiling
     quantities: str
