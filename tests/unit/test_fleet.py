@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -485,6 +486,17 @@ def test_every_verb_has_json_and_its_exit_code(folder: Path, tmp_path: Path) -> 
     retired = run("retire", "--before", "2026-02-01", "--author", "ann", "--reason", "old", *lake)
     assert json.loads(retired.stdout)["retired"] == 19
     assert json.loads(run("regressions", "--model", "gpt2", *lake).stdout)["sessions"] == 0
+
+
+def test_a_verb_that_ends_at_once_keeps_its_output_its_code_and_what_runs_at_the_end(compacted: Path) -> None:
+    """Mutations: what is registered for the end does not run, or its output is lost; the code is always 0."""
+    program = ("import atexit, sys; atexit.register(print, 'registered', end=''); from aaco.cli import main; "
+               "sys.argv[0] = 'aaco'; main()")
+    done = subprocess.run([sys.executable, "-c", program, "fleet", "regressions", "--lake", str(compacted), "--json"],
+                          capture_output=True, text=True, env=os.environ | {"PYTHONUNBUFFERED": ""})
+    assert (done.returncode, done.stderr) == (3, "")
+    assert json.loads(done.stdout.removesuffix("registered"))["judged"] == 60
+    assert done.stdout.endswith("registered")
 
 
 def test_answers_for_people(compacted: Path) -> None:
