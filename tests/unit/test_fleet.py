@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -291,6 +292,32 @@ def test_facts_of_a_later_version_are_refused_by_name(compacted: Path, tmp_path:
     pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"aaco.version": b"99"}), path)
     with pytest.raises(BadBundle, match="facts of version 99; this version of aaco reads up to 3"):
         answers.regressions(lake)
+
+
+FILE = {"path": "data/x", "sha256": "0", "rows": 3, "month": "2026-01", "model": None, "device": "MI300X"}
+
+
+@pytest.mark.parametrize(("document", "why"), [
+    ({"schema_version": 2}, "manifest of a fleet format 2, this version of aaco reads up to 1"),
+    ([], "not a manifest of a fleet: '\\[\\]' is no object"), ({"files": {}}, "files is '{}'"),
+    ({"files": ["data/x"]}, "'data/x' is no object"), ({"files": [FILE | {"rows": "3"}]}, "rows is '3'"),
+    ({"files": [{"path": "data/x"}]}, "not a manifest of a fleet: .*missing"), ({"sums": 7}, "sums is '7'"),
+    ({"schema_version": "x"}, "schema_version is 'x'")])
+def test_what_is_no_manifest_is_refused(document: object, why: str, tmp_path: Path) -> None:
+    """Mutations: a newer one is read; the types of fields are taken by their word."""
+    content = json.dumps(document).encode()
+    lake, sha256 = FolderStore(tmp_path), hashlib.sha256(content).hexdigest()
+    lake.write(f"manifests/{sha256}.json", content)
+    with pytest.raises(BadBundle, match=why):
+        compaction.read_manifest(lake, sha256)
+
+
+def test_a_manifest_keeps_what_it_lists_and_passes_over_what_a_later_version_added(tmp_path: Path) -> None:
+    content = json.dumps({"files": [FILE | {"colour": "red"}], "colours": []}).encode()
+    lake, sha256 = FolderStore(tmp_path), hashlib.sha256(content).hexdigest()
+    lake.write(f"manifests/{sha256}.json", content)
+    [file] = compaction.read_manifest(lake, sha256).files
+    assert (file, file.summed) == (compaction.DataFile("data/x", "0", 3, "2026-01", None, "MI300X"), False)
 
 
 def test_a_manifest_that_was_changed_is_named(compacted: Path, tmp_path: Path) -> None:
