@@ -101,6 +101,31 @@ def test_the_hosts_own_work_that_leaves_the_step_is_no_part_of_its_path():
     assert both.waits_ns == 400_000 + 0.5 * 890_000
 
 
+def test_inputs_that_are_prefetched_or_on_the_device_take_the_hosts_work_on_them_along():
+    """Half of the 590 us in which the device is idle, and the copy. Who read 16 bytes may work on them."""
+    pieces = kernel(10), copy(400, "h2d", 500_000, True)
+    for mechanism, calls in (("prefetching", 1), ("inputs_on_device", 0.5)):
+        after = changed(step(*pieces, paused=0.5), mechanism)
+        assert (after.device_ns, after.waits_ns, after.calls_left) == (10_000, 695_000, calls)
+    reads = changed(step(*pieces, copy(10, "d2h", 16, True), paused=0.5), "prefetching")
+    assert reads.waits_ns == 400_000 and not reads.handed
+    assert changed(step(*pieces, copy(10, "d2h", 8, True), paused=0.5), "prefetching").handed
+
+
+def test_one_graph_of_the_step_waits_for_the_device_alone():
+    after = changed(step(kernel(30), copy(9, "h2d", 500, True), *[copy(3, "d2h", 8, True)] * 2), "whole_graph")
+    assert after.device_ns == 30_000 and after.replayed and HABITS.host_ns(after, 1_000_000) == 0
+
+
+def test_micro_batches_in_one_batch_are_called_once():
+    """Of 40 us 3 are fixed; both products find room for as many blocks again. The update stays."""
+    ahead, back = (product(40, 1e9, phase=phase) | {"blocks": 50} for phase in ("forward", "backward"))
+    limits = replace(LIMITS, compute_units=100)
+    after = changed(step(ahead, back, ahead, back, optimizer(5), limits=limits), "joined_batches")
+    assert after.device_ns == pytest.approx(4 * (3_000 / 2 + 37_000 / 2) + 5_000)
+    assert after.calls_left == pytest.approx(3 / 5) and after.whole_calls and after.samples == 1
+
+
 def test_habits_are_of_the_hosts_path_without_its_own_work():
     """600 of 1000 us are the host's own. Half of the calls gone saved 120 us of the other 400: .6 of their share."""
     after = replace(recorded(1, 880_000), changed=ChangedStep(1_000, 1_000_000, 50, 0.5, paused_ns=600_000))

@@ -570,6 +570,32 @@ def test_prefetched_inputs_are_copied_beside_the_kernels():
     assert "nothing is copied" in why(step(kernel(30)), "prefetching")
 
 
+def test_one_graph_of_the_step_leaves_no_copy_between_host_and_device():
+    """Two reads of a number each. Of 16 bytes the host may need to know what it launches next."""
+    def reading(size, reads=2):
+        return step(kernel(30), copy(9, "h2d", 500, True), *[copy(3, "d2h", size, True)] * reads)
+    assert floor_us(reading(8), "whole_graph") == 30
+    assert "single numbers" in why(reading(16), "whole_graph")
+    assert "does not wait within" in why(reading(8, reads=1), "whole_graph")
+    assert floor_us(replace(reading(8, reads=1), syncs=2), "whole_graph") == 30
+
+
+def accumulated(*turns):
+    """Turns ahead and back, of a product of 10 us arithmetic each time, and an update."""
+    ahead, back = (product(40, 1e10, phase=phase) for phase in ("forward", "backward"))
+    adds, last = (kernel(5, operator=StepOperator("aten::add_", phase=phase)) for phase in ("backward", "optimizer"))
+    pieces = {"ahead": ahead, "back": back, "adds": adds, "other": kernel(5, operator=StepOperator("aten::mul"))}
+    return step(*(pieces[name] for turn in turns for name in turn), last, limits=replace(LIMITS, shortest_ns=800.0))
+
+
+def test_micro_batches_in_one_batch_leave_arithmetic_and_the_update():
+    """Four products of 10 us, what adds gradients up is gone, and 5 us of the update stay."""
+    assert floor_us(accumulated(("ahead", "back"), ("ahead", "back", "adds")), "joined_batches") == 45
+    assert "more than once" in why(accumulated(("ahead", "back")), "joined_batches")
+    unlike = accumulated(("ahead", "back"), ("ahead", "ahead", "back"))
+    assert "more than once" in why(unlike, "joined_batches")
+
+
 def test_communication_hides_behind_other_work_or_other_work_behind_it():
     """Of two collectives of one name the shorter says how long both take at least."""
     together = (kernel(40, "collective"), kernel(15, "collective"))

@@ -38,7 +38,8 @@ class Mechanism:
     acts on. fewer_bytes: whether the host's tensors shrink, too, and with them its work on what it copies from pageable
     memory. other_kernels: whether products run in other kernels, of which a call may need fewer. waits_ns: what the
     host takes in all steps to wake up and to ask where it then waits no longer, if its other calls and waits stay; None
-    if that is not known.
+    if that is not known. parts: the kinds of changes that this one is, done together; the first two make it, others go
+    with them where the step has such work.
     """
 
     name: str
@@ -56,3 +57,4 @@ class Mechanism:
     fewer_bytes: bool = False
     other_kernels: bool = False
     waits_ns: Callable[[StepWork], float | None] | None = None
+    parts: tuple[str, ...] = ()

@@ -32,6 +32,7 @@ COPY_COLUMNS = ("kind", "bytes", "pinned", "capture", "device_id", "stream_id", 
 OPERATOR_COLUMNS = ("operator_id", "operator", "outermost", "phase", "shapes", "dtypes", "inputs", "calls", "kernels",
                     "flops", "bytes", "host_ns")
 HOST_COPIES = ("h2d", "d2h")
+ONE_NUMBER = 8  # bytes that the host reads, as of a loss that is only printed
 COLLECTIVE = "collective"  # the family of communication between ranks
 FORWARD, BACKWARD = "forward", "backward"  # the phases of a training step before the update
 OPTIMIZER = "optimizer"  # the phase of the operators that update the weights
