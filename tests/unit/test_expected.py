@@ -83,6 +83,24 @@ def test_a_hidden_host_takes_its_calls_and_never_more_than_the_step():
     assert HABITS.bound(ChangedStep(200_000, None, 20), 1_000_000) == DEVICE
 
 
+def test_a_hidden_host_takes_as_long_as_its_calls_were_traced_where_that_is_known():
+    """Two calls of 25 us each, of which .8 is usual; the path of a host that is waited for is the step's own."""
+    slow = StepOperator("aten::addmm", types=("bf16",), flops=1e9, host_ns=25_000)
+    after = changed(step(kernel(950, "gemm", slow), kernel(0, "gemm", slow)), "graph")
+    assert after.traced_ns == 50_000
+    habits, still = replace(HABITS, traced_share=0.8), replace(after, replayed=False, calls_left=1.0)
+    assert habits.host_ns(still, 1_000_000) == 40_000 and HABITS.host_ns(still, 1_000_000) == 20_000
+    assert habits.host_ns(replace(still, host_ns=1_000_000), 1_000_000) == 1_000_000
+
+
+def test_autocast_makes_narrow_weights_in_each_training_step():
+    """Two more calls for a product ahead, of 4. One that is narrow, and a step without a way back, need none."""
+    pieces = [product(40, 1e9, FP32, phase="forward"), product(40, 1e9, FP32, phase="backward"),
+              product(40, 1e9, phase="forward"), optimizer(5)]
+    assert changed(step(*pieces), "narrower_types").calls_left == 1.5
+    assert changed(step(pieces[0], pieces[3]), "narrower_types").calls_left == 1
+
+
 def test_calls_that_are_gone_take_nothing_of_the_hosts_own_work_along():
     """Of a path of 1 ms 600 us are the host's own; of the other 400 half of the calls are gone, which save half."""
     after = ChangedStep(1_000, 1_000_000, 100, calls_left=0.5, paused_ns=600_000)
@@ -512,6 +530,13 @@ def test_habits_are_medians_of_steps_that_wait_for_the_host():
 def test_a_prediction_is_never_below_the_floor():
     record = learn([recorded(1, 700_000, left=0.5), recorded(2, 60_000, replayed=True, device_ns=10_000)])
     assert record.residuals[1].log_residual == pytest.approx(math.log(60 / 50))
+
+
+def test_the_traced_time_of_calls_is_a_habit_of_steps_that_wait_for_the_host():
+    """400 us without the host's own work, of calls that were traced for 500 us."""
+    timed = ChangedStep(1_000, 1_000_000, 50, 0.5, paused_ns=600_000, traced_ns=500_000)
+    hidden = replace(recorded(2, 880_000), changed=replace(timed, host_ns=None, traced_ns=1_000))
+    assert learn([replace(recorded(1, 880_000), changed=timed), hidden]).habits.traced_share == 0.8
 
 
 def test_habits_need_a_step_that_waits_for_the_host():

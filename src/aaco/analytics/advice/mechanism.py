@@ -15,7 +15,7 @@ class Response:
     of each row's launch that is left, 0 to 1. waits_ns: how long the host waited for the device in a step, and no
     longer does. replayed: whether the host launches once for all. added_ns: of kernels that a step did not have.
     whole_calls: whether all that the host did for a call goes with it, as where turns of a loop go. hands_over: whether
-    the host's own work between its launches leaves the step.
+    the host's own work between its launches leaves the step. more_calls: of the host in a step, that it did not have.
     """
 
     device_ns: Reals
@@ -25,6 +25,7 @@ class Response:
     added_ns: float = 0.0
     whole_calls: bool = False
     hands_over: bool = False
+    more_calls: float = 0.0
 
 
 @dataclass(frozen=True)

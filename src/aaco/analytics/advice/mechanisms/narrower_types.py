@@ -6,6 +6,8 @@ Gathers of whole rows keep a block for each row, however short it is. What is na
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from aaco.analytics.advice.action import ENGINE, NO_FRAMEWORK, ORT, OWN_CODE, PYTORCH, Action, of_targets
@@ -15,19 +17,22 @@ from aaco.analytics.advice.least import (
     block_ns,
     memory_roofs,
     own_time,
+    product_names,
     product_roofs,
     row_gathers,
     widest_rate,
 )
-from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import HALF, retyped
-from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
+from aaco.analytics.advice.work import BACKWARD, FORWARD, StepOperator, StepWork, WorkName
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
 WIDE = frozenset(("f64", "f32", "tf32"))
 NARROW = frozenset(("f16", "bf16", "f8", "f6f4", "i8"))
+
+CASTS = 2  # of a product in training, by autocast: its weights, and their gradient; its inputs may be narrow already
 
 
 def _is_narrow_name(name: WorkName) -> bool:
@@ -66,9 +71,19 @@ def _least_ns(work: StepWork) -> Reals:
     return np.maximum(np.where(changed, products, np.minimum(halved, cached)), gathers)
 
 
+def _retyped(work: StepWork, least: Reals) -> Response:
+    """Return the step in 16 bits. In training weights stay wide, and autocast makes narrow ones in each step."""
+    if not work.operated(lambda operator: operator.phase == BACKWARD).any():
+        return retyped(work, least)
+    products = product_names(work)
+    calls = sum(work.operator_calls[number] for number, names in products.items()
+                if work.operators[number].phase == FORWARD and _is_wide(work.operators[number], names))
+    return replace(retyped(work, least), more_calls=CASTS * float(calls) / work.steps)
+
+
 NARROWER_TYPES = Mechanism("narrower_types", "Compute in a narrower type",
                            "FLOPs of products / peak of 16 bits + half of the rest, at the rate of the cache where "
-                           "only the halves fit it", _least_ns, respond=retyped, host_stays=True, fewer_bytes=True,
+                           "only the halves fit it", _least_ns, respond=_retyped, host_stays=True, fewer_bytes=True,
                            other_kernels=True)
 ACTIONS = (Action(
     "narrower_types", "Compute in a narrower type", of_targets("narrower_types", "compute_limited_pct"),
