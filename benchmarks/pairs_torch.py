@@ -2501,6 +2501,681 @@ def price_paths(at: Place) -> list[Side]:
     ]
 
 
+@before("grouped_query_decode")
+def repeated_keys(at: Place) -> list[Side]:
+    """A decoder reads 4,096 earlier tokens of 8 sequences; 8 heads of keys are copied for 32 heads of queries, bf16."""
+    layers, heads, groups, size = at.pick(6, 2), at.pick(32, 4), 4, at.pick(128, 8)
+    batch, slots = at.pick(8, 2), at.pick(4096, 16)
+
+    def turned(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, -1)
+        return x * cosine + torch.cat([-second, first], -1) * sine
+
+    def angles() -> tuple[torch.Tensor, torch.Tensor]:
+        rates = 10_000.0 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angle = torch.cat([rates, rates]) * slots
+        return angle.cos().to(BF16), angle.sin().to(BF16)
+
+    def make(keys_are: str = "repeated", angles_once: bool = False, wrap: Wrap = as_is) -> Step:
+        width = heads * size
+        ask = [at.build(nn.Linear, width, width, bias=False, dtype=BF16) for _ in range(layers)]
+        answer = [at.build(nn.Linear, width, width, bias=False, dtype=BF16) for _ in range(layers)]
+        tokens = at.randn(batch, width, dtype=BF16)
+        shape = batch, heads // groups, slots, size
+        keys, values = ([at.randn(*shape, dtype=BF16) for _ in range(layers)] for _ in range(2))
+        ready = angles() if angles_once else None
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            if keys_are == "shared":
+                return full_attention(q.view(batch, heads // groups, groups, size), k, v).reshape(batch, width)
+            if keys_are == "repeated":
+                k, v = (part.repeat_interleave(groups, 1) for part in (k, v))
+            else:
+                k, v = (part[:, :, None].expand(-1, -1, groups, -1, -1).reshape(batch, heads, slots, size)
+                        for part in (k, v))
+            return full_attention(q[:, :, None], k, v).reshape(batch, width)
+
+        def step() -> torch.Tensor:
+            x = tokens
+            cosine, sine = ready or angles()
+            for layer in range(layers):
+                q = turned(ask[layer](F.rms_norm(x, (width,))).view(batch, heads, size), cosine, sine)
+                x = x + answer[layer](attend(q, keys[layer], values[layer]))
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": batch, "context": slots, "keys": "copied by query"}),
+        Side("keys_not_copied", partial(make, keys_are="shared"), ("less_work",), {"keys": "shared by 4 queries"}),
+        Side("keys_expanded", partial(make, keys_are="expanded"), ("less_work",), {"keys": "copied by reshape"},
+             useless=True),
+        Side("angles_kept", partial(make, angles_once=True), ("less_work",), {"angles": "made once"}, useless=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+class Adapted(nn.Module):
+    """A product with a weight that stays, and one of low rank that learns; apart, or merged into one product."""
+
+    def __init__(self, inputs: int, outputs: int, rank: int, frozen: bool, merged: bool) -> None:
+        super().__init__()
+        self.base, self.merged = nn.Linear(inputs, outputs, bias=False), merged
+        self.down, self.up = nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
+        self.base.weight.requires_grad_(not frozen)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of both products."""
+        if self.merged:
+            return F.linear(x, self.base.weight + 2.0 * (self.up.weight @ self.down.weight))
+        return self.base(x) + 2.0 * self.up(self.down(x))
+
+
+class AdaptedBlock(nn.Module):
+    """A causal transformer block with a gated feed-forward part, whose products are all adapted."""
+
+    def __init__(self, width: int, heads: int, frozen: bool, merged: bool) -> None:
+        super().__init__()
+        self.heads, how = heads, (16, frozen, merged)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = Adapted(width, 3 * width, *how), Adapted(width, width, *how)
+        self.up, self.gate = Adapted(width, 2 * width, *how), Adapted(width, 2 * width, *how)
+        self.down = Adapted(2 * width, width, *how)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend to earlier positions, then transform each."""
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        x = x + self.out(causal_attention(q, k, v).transpose(1, 2).reshape(batch, length, width))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+@before("adapter_training", training=True)
+def adapter_tuning(at: Place) -> list[Side]:
+    """Adapters of rank 16 learn in 2 layers of a language model, bf16; the other weights get gradients nobody uses."""
+    batch, length, width = at.pick(8, 2), at.pick(1024, 8), at.pick(2048, 32)
+
+    def make(frozen: bool = False, merged: bool = False, how: Mapping[str, Any] = FOREACH,
+             compiled: bool = False) -> Step:
+        blocks = [at.build(AdaptedBlock, width, at.pick(16, 2), frozen, merged, dtype=BF16) for _ in range(2)]
+        model = nn.Sequential(*blocks)
+        forward = at.compiled(model) if compiled else model
+        rows, targets = at.randn(batch, length, width, dtype=BF16), at.randn(batch, length, width, dtype=BF16)
+        learning = [weight for name, weight in model.named_parameters() if ".base." not in name]
+        optimizer = torch.optim.AdamW(learning, lr=1e-4, **how)
+        return trained(model, optimizer, lambda: F.mse_loss(forward(rows).float(), targets.float()))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": batch, "other_weights": "with gradients"}),
+        Side("other_weights_frozen", partial(make, frozen=True), ("less_work",),
+             {"other_weights": "without gradients"}),
+        Side("adapters_merged", partial(make, merged=True), ("less_work",), {"adapters": "added to the weights"}),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "model"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("point_cloud_inference")
+def sampled_points(at: Place) -> list[Side]:
+    """Of 2,048 points in each of 8 clouds 256 far apart are found in turn, then their neighbours are read, fp32."""
+    full, count, centres, near = at.pick(8, 2), at.pick(2048, 32), at.pick(256, 4), at.pick(32, 4)
+
+    def choose_far_apart(points: torch.Tensor) -> torch.Tensor:
+        batch = len(points)
+        rows, chosen = torch.arange(batch, device=at.device), torch.zeros(batch, dtype=torch.long, device=at.device)
+        distance = torch.full(points.shape[:2], float("inf"), device=at.device)
+        found = []
+        for _ in range(centres):
+            found.append(chosen)
+            gap = (points - points[rows, chosen][:, None]).square().sum(-1)
+            distance = torch.minimum(distance, gap)
+            chosen = distance.argmax(-1)
+        return torch.stack(found, 1)
+
+    def make(batch: int = full, by_topk: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        wide = at.pick(128, 8)
+        layers = at.build(lambda: nn.Sequential(nn.Linear(3, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU()),
+                          dtype=dtype)
+        head = at.build(nn.Linear, wide, 40, dtype=dtype)
+        clouds = at.randn(batch, count, 3)
+        rows = torch.arange(batch, device=at.device)[:, None]
+
+        def step() -> torch.Tensor:
+            middles = clouds[rows, choose_far_apart(clouds)]
+            distances = torch.cdist(middles, clouds)
+            order = distances.topk(near, largest=False).indices if by_topk else distances.argsort(-1)[..., :near]
+            around = clouds[rows[:, :, None], order] - middles[:, :, None]
+            return head(layers(around.to(dtype)).amax(2).amax(1))
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "neighbours": "sorted"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_32", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("nearest_by_topk", partial(make, by_topk=True), ("less_work",), {"neighbours": "topk"}, useless=True,
+             tf32=False),
+        Side("layers_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16 layers"},
+             useless=True, tf32=False),
+    ]
+
+
+@before("recommender_inference")
+def pooled_histories(at: Place) -> list[Side]:
+    """The mean of the vectors of up to 128 things that each of 16,384 people used, over two tables, fp32, by a mask."""
+    people, longest, width, rows = at.pick(16_384, 4), at.pick(128, 8), at.pick(128, 8), at.pick(500_000, 50)
+
+    def make(in_one: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        tables = [at.randn(rows, width, dtype=dtype) for _ in range(2)]
+        used = [at.integers(rows, people, longest) for _ in range(2)]
+        lengths = at.integers(longest, people, 1) + 1
+        is_used = (torch.arange(longest, device=at.device) < lengths).to(dtype)
+        tower = at.build(nn.Linear, 2 * width, width, dtype=dtype)
+
+        def pool(table: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+            if in_one:
+                return F.embedding_bag(numbers, table, mode="sum", per_sample_weights=is_used) / lengths
+            return (F.embedding(numbers, table) * is_used[:, :, None]).sum(1) / lengths
+
+        def step() -> torch.Tensor:
+            pooled = [pool(table, numbers) for table, numbers in zip(tables, used, strict=True)]
+            return tower(torch.cat(pooled, 1).to(dtype))
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "people": people, "mean": "by a mask"}),
+        Side("embedding_bag", partial(make, in_one=True), ("less_work",), {"mean": "one operator"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+class ModulatedBlock(nn.Module):
+    """A transformer block whose norms are scaled and moved by a condition."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = (nn.LayerNorm(width, elementwise_affine=False) for _ in range(2))
+        self.condition = nn.Linear(width, 6 * width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform each position."""
+        batch, length, width = x.shape
+        move1, scale1, gate1, move2, scale2, gate2 = self.condition(F.silu(condition))[:, None].chunk(6, -1)
+        heads = self.qkv(self.norm1(x) * (1 + scale1) + move1).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)
+        x = x + gate1 * self.out(full_attention(q, k, v).transpose(1, 2).reshape(batch, length, width))
+        y = self.norm2(x) * (1 + scale2) + move2
+        return x + gate2 * self.down(F.gelu(self.up(y), approximate="tanh"))
+
+
+@before("diffusion_transformer")
+def autocast_weights(at: Place) -> list[Side]:
+    """A diffusion transformer of 6 layers handles 4 pictures of 256 patches; autocast narrows its fp32 weights."""
+    batch, width, length = at.pick(4, 1), at.pick(2048, 32), at.pick(256, 8)
+
+    def make(narrow: bool = False, compiled: bool = False, wrap: Wrap = as_is) -> Step:
+        dtype = BF16 if narrow else FP32
+        blocks = [at.build(ModulatedBlock, width, at.pick(32, 2), dtype=dtype).eval() for _ in range(at.pick(6, 2))]
+        patches, time = at.randn(batch, length, width, dtype=dtype), at.randn(batch, width, dtype=dtype)
+
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            for block in blocks:
+                x = block(x, time)
+            return x
+        called = at.compiled(forward) if compiled else forward
+
+        def step() -> torch.Tensor:
+            with at.autocast(not narrow):
+                return called(patches).float()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": batch, "weights": "fp32"}),
+        Side("weights_in_bf16", partial(make, narrow=True), ("narrower_types",), {"weights": "bf16, no autocast"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "all layers"}),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class MixerBlock(nn.Module):
+    """Two layers across places, then two across channels."""
+
+    def __init__(self, places: int, width: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.up1, self.down1 = nn.Linear(places, 2 * places), nn.Linear(2 * places, places)
+        self.up2, self.down2 = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x of the shape (batch, places, width), mixed."""
+        x = x + self.down1(F.gelu(self.up1(self.norm1(x).transpose(1, 2)))).transpose(1, 2)
+        return x + self.down2(F.gelu(self.up2(self.norm2(x))))
+
+
+class AveragingAdamW(torch.optim.AdamW):
+    """AdamW that also keeps a running mean of every weight, one by one or as lists."""
+
+    def __init__(self, weights: Sequence[nn.Parameter], as_lists: bool, **options: Any) -> None:
+        super().__init__(weights, **options)
+        self.as_lists, self.weights = as_lists, list(weights)
+        self.means = [weight.detach().clone() for weight in weights]
+
+    def step(self, closure: Any = None) -> Any:
+        """Change the weights, then their means."""
+        loss = super().step(closure)
+        with torch.no_grad():
+            if self.as_lists:
+                torch._foreach_lerp_(self.means, self.weights, 0.001)
+            else:
+                for mean, weight in zip(self.means, self.weights, strict=True):
+                    mean.mul_(0.999).add_(weight, alpha=0.001)
+        return loss
+
+
+@before("mixer_training", training=True)
+def averaged_weights(at: Place) -> list[Side]:
+    """A mixer of 12 small layers trains on 16 pictures of 64 patches, fp32; a loop keeps the mean of each weight."""
+    batch, places, width = at.pick(16, 2), at.pick(64, 8), at.pick(192, 16)
+
+    def make(as_lists: bool = False, autocast: bool = False, graph: bool = False) -> Step:
+        model = nn.Sequential(*(at.build(MixerBlock, places, width) for _ in range(at.pick(12, 2))))
+        patches, targets = at.randn(batch, places, width), at.randn(batch, places, width)
+        optimizer = AveragingAdamW(list(model.parameters()), as_lists, lr=1e-4, capturable=graph, **FOREACH)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.mse_loss(model(patches).float(), targets)
+        return trained(model, optimizer, loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "means": "a loop"}, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("means_as_lists", partial(make, as_lists=True), ("loop_to_batched_op",), {"means": "one call"},
+             tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("segmentation_labels")
+def labels_on_host(at: Place) -> list[Side]:
+    """A dilated network scores 21 classes in 8 pictures of 192 x 192; the host gets all scores and finds the best."""
+    batch, width, side, classes = at.pick(8, 2), at.pick(32, 4), at.pick(192, 16), at.pick(21, 5)
+
+    def build_model() -> nn.Sequential:
+        layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1), nn.ReLU()]
+        for reach in (1, 2, 4):
+            layers += [nn.Conv2d(width, width, 3, padding=reach, dilation=reach), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Conv2d(width, classes, 1))
+
+    def make(on_device: bool = False, pinned: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        model = at.build(build_model, dtype=dtype).eval()
+        pictures = at.randn(batch, 3, side, side, dtype=dtype)
+        infer = wrap(lambda: model(pictures).float())
+        kept = torch.empty(batch, classes, side, side, pin_memory=True) if pinned else None
+        numbers = torch.arange(classes)
+
+        def find_labels() -> torch.Tensor:
+            scores = infer()
+            if on_device:
+                return scores.argmax(1).to(torch.uint8).cpu()
+            if kept is None:
+                return scores.cpu().argmax(1)
+            kept.copy_(scores, non_blocking=True)
+            at.wait()
+            return kept.argmax(1)
+
+        def step() -> torch.Tensor:
+            few = find_labels()[:, ::8, ::8].reshape(-1, 1)
+            return (few == numbers).float().mean(0)  # the share of each class
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "best": "found on the host"}),
+        Side("best_found_on_device", partial(make, on_device=True), ("host_work",), {"best": "found on the device"}),
+        Side("pinned_scores", partial(make, pinned=True), ("pinned_copies",), {"scores": "pinned"}, gpu_only=True),
+        Side("network_to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "the network"}, useless=True,
+             gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+    ]
+
+
+class SpectralLayer(nn.Module):
+    """A layer of a Fourier neural operator: it mixes channels at each low frequency, and at each place."""
+
+    def __init__(self, width: int, modes: int) -> None:
+        super().__init__()
+        self.modes, shape = modes, (width, width, modes, modes, 2)
+        self.low, self.high = (nn.Parameter(torch.randn(shape) / width) for _ in range(2))
+        self.local = nn.Conv2d(width, width, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return fields of the shape of x: (batch, channels, height, width)."""
+        spectrum, few = torch.fft.rfft2(x, norm="ortho"), self.modes
+        mixed = torch.zeros_like(spectrum)
+        for rows, weight in ((slice(0, few), self.low), (slice(-few, None), self.high)):
+            part = spectrum[:, :, rows, :few]
+            mixed[:, :, rows, :few] = torch.einsum("bixy,ioxy->boxy", part, torch.view_as_complex(weight))
+        return F.gelu(torch.fft.irfft2(mixed, s=x.shape[-2:], norm="ortho") + self.local(x))
+
+
+@before("operator_training", training=True)
+def double_operator(at: Place) -> list[Side]:
+    """A Fourier neural operator trains on 8 fields of 128 x 128; coordinates in fp64 made everything fp64."""
+    batch, width, side, modes = at.pick(8, 2), at.pick(48, 4), at.pick(128, 16), at.pick(12, 3)
+
+    def make(dtype: torch.dtype = torch.float64, kept: bool = False, how: Mapping[str, Any] = FOREACH,
+             autocast: bool = False) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(3, width, 1), *(SpectralLayer(width, modes) for _ in range(4)),
+                                 nn.Conv2d(width, 1, 1))
+
+        def make_coordinates() -> torch.Tensor:
+            line = torch.linspace(0, 1, side, dtype=dtype)
+            grid = torch.stack(torch.meshgrid(line, line, indexing="ij"))
+            return grid.expand(batch, 2, side, side).to(at.device)
+        model = at.build(build_model, dtype=dtype)
+        fields, targets = at.randn(batch, 1, side, side), at.randn(batch, 1, side, side)
+        ready = make_coordinates() if kept else None
+
+        def loss_of() -> torch.Tensor:
+            coordinates = make_coordinates() if ready is None else ready
+            with at.autocast(autocast):
+                return F.mse_loss(model(torch.cat([fields, coordinates], 1)), targets.to(dtype))
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp64", "batch": batch, "coordinates": "made each step"}, tf32=False),
+        Side("to_fp32", partial(make, dtype=FP32), ("narrower_types",), {"precision": "fp32"}, tf32=False),
+        Side("bf16_autocast", partial(make, autocast=True), ("narrower_types",),
+             {"precision": "fp64, which autocast leaves"}, useless=True, tf32=False),
+        Side("coordinates_kept", partial(make, kept=True), ("inputs_on_device",), {"coordinates": "made once"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+class HeadwiseBlock(nn.Module):
+    """A transformer block that computes its heads one after another, or all at once."""
+
+    def __init__(self, width: int, heads: int, at_once: bool) -> None:
+        super().__init__()
+        self.heads, self.at_once = heads, at_once
+        whole = torch.randn(3 * heads, width // heads, width) / math.sqrt(width)
+        self.parts = nn.ParameterList([whole.flatten(0, 1)] if at_once else list(whole.clone().unbind(0)))
+        self.norm1, self.norm2, self.out = nn.LayerNorm(width), nn.LayerNorm(width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def attend(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what each position reads, heads side by side."""
+        if self.at_once:
+            heads = F.linear(x, self.parts[0]).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            return full_attention(*heads.unbind(0)).transpose(1, 2).flatten(2)
+        read = []
+        for head in range(self.heads):
+            q, k, v = (F.linear(x, self.parts[kind * self.heads + head]) for kind in range(3))
+            weights = (q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])).softmax(-1)
+            read.append(weights @ v)
+        return torch.cat(read, -1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform each position."""
+        x = x + self.out(self.attend(self.norm1(x)))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+@before("forecast_training", training=True)
+def heads_in_turn(at: Place) -> list[Side]:
+    """A transformer learns to forecast 32 series of 96 patches; 3 layers compute their 8 heads one by one, fp32."""
+    full, length, width = at.pick(32, 2), at.pick(96, 8), at.pick(256, 16)
+
+    def make(batch: int = full, at_once: bool = False, autocast: bool = False, graph: bool = False) -> Step:
+        model = nn.Sequential(*(at.build(HeadwiseBlock, width, at.pick(8, 2), at_once) for _ in range(3)))
+        series, targets = at.randn(batch, length, width), at.randn(batch, length, width)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.l1_loss(model(series).float(), targets)
+        return trained(model, adam(model, FOREACH, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "heads": "one by one"}, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("heads_at_once", partial(make, at_once=True), ("loop_to_batched_op", "attention_fusion"),
+             {"heads": "at once, fused"}, tf32=False),
+        Side("larger_batch", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
+class Transducer(nn.Module):
+    """A speech transducer: convolutions over frames, words so far, and scores for each pair of both."""
+
+    def __init__(self, features: int, width: int, words: int) -> None:
+        super().__init__()
+        self.frames = nn.Sequential(nn.Conv1d(features, width, 3, 2, 1), nn.SiLU(), nn.Conv1d(width, width, 3, 2, 1))
+        self.words, self.joint = nn.Embedding(words, width), nn.Linear(width, words)
+
+    def forward(self, sounds: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+        """Return scores of the shape (batch, frames, words so far, words)."""
+        frames = self.frames(sounds).transpose(1, 2)
+        return self.joint(torch.tanh(frames[:, :, None] + self.words(texts)[:, None]))
+
+
+@before("transducer_training", training=True)
+def transducer_scores(at: Place) -> list[Side]:
+    """A speech transducer scores 2,048 words at 200 frames x 40 words of 8 recordings, bf16; the loss in fp32."""
+    batch, frames, length = at.pick(8, 2), at.pick(200, 6), at.pick(40, 4)
+    width, words = at.pick(512, 16), at.pick(2048, 32)
+
+    def make(picked_first: bool = False, dtype: torch.dtype = FP32, how: Mapping[str, Any] = FOREACH,
+             compiled: bool = False) -> Step:
+        model = at.build(Transducer, at.pick(80, 8), width, words)
+        sounds, texts = at.randn(batch, at.pick(80, 8), 4 * frames), at.integers(words - 1, batch, length) + 1
+
+        def compute_loss(scores: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+            wanted = texts[:, None, :, None].expand(-1, frames, -1, 1)
+            scores = scores.to(dtype)
+            if picked_first:
+                total = scores.logsumexp(-1)
+                blank, word = scores[..., 0] - total, scores.gather(-1, wanted).squeeze(-1) - total
+            else:
+                scores = scores.log_softmax(-1)
+                blank, word = scores[..., 0], scores.gather(-1, wanted).squeeze(-1)
+            return -(blank.float().mean() + word.float().mean())
+        loss_function = at.compiled(compute_loss) if compiled else compute_loss
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                scores = model(sounds, texts)
+            return loss_function(scores, texts)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast, loss fp32", "batch": batch}),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "the loss"}),
+        Side("loss_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("picked_before_norm", partial(make, picked_first=True), ("less_work",), {"norm": "of picked scores"},
+             useless=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("sparse_graph_network")
+def rebuilt_adjacency(at: Place) -> list[Side]:
+    """A graph network multiplies by a sparse matrix of 1.5 million edges, which each layer puts in order, fp32."""
+    nodes, edges, widths = at.pick(100_000, 40), at.pick(1_500_000, 160), (at.pick(512, 16), at.pick(32, 8), 16)
+
+    def make(once: bool = False, narrow_first: bool = False, ordered: bool = False) -> Step:
+        layers = [at.build(nn.Linear, inputs, outputs, bias=False) for inputs, outputs in pairwise(widths)]
+        features, pairs = at.randn(nodes, widths[0]), at.integers(nodes, 2, edges)
+        weights = torch.rand(edges, device=at.device) / 15
+        if ordered:
+            by = (pairs[0] * nodes + pairs[1]).argsort()
+            pairs, weights = pairs[:, by], weights[by]
+
+        def build_matrix() -> torch.Tensor:
+            return torch.sparse_coo_tensor(pairs, weights, (nodes, nodes), check_invariants=False).coalesce()
+        ready = build_matrix() if once else None
+
+        def step() -> torch.Tensor:
+            x = features
+            for layer in layers:
+                matrix = build_matrix() if ready is None else ready
+                x = torch.sparse.mm(matrix, layer(x)) if narrow_first else layer(torch.sparse.mm(matrix, x))
+                x = F.relu(x)
+            return x
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "edges": edges, "matrix": "built by each layer"}, tf32=False),
+        Side("matrix_kept", partial(make, once=True), ("less_work",), {"matrix": "built once"}, tf32=False),
+        Side("narrowed_first", partial(make, narrow_first=True), ("less_work",), {"order": "narrow, then gather"},
+             tf32=False),
+        Side("edges_sorted", partial(make, ordered=True), ("sorted_reads",), {"edges": "sorted before"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("image_registration")
+def joint_histogram(at: Place) -> list[Side]:
+    """How much two volumes of 32 million voxels tell of each other, by a joint histogram of 64 x 64 bins, fp32."""
+    voxels, bins = at.pick(1 << 25, 4096), at.pick(64, 8)
+
+    def make(counted: str = "added", dtype: torch.dtype = torch.long, wrap: Wrap = as_is) -> Step:
+        fixed = torch.rand(voxels, device=at.device)
+        moving = 0.9 * fixed + 0.1 * torch.rand(voxels, device=at.device)
+        ones = torch.ones(voxels, device=at.device)
+
+        def count(places: torch.Tensor) -> torch.Tensor:
+            if counted == "bincount":
+                return torch.bincount(places, minlength=bins * bins).float()
+            if counted == "sorted":
+                places = places.sort().values
+            return torch.zeros(bins * bins, device=at.device).index_add_(0, places, ones)
+
+        def step() -> torch.Tensor:
+            rows, columns = ((part * bins).to(dtype).clamp(0, bins - 1) for part in (fixed, moving))
+            joint = count(rows * bins + columns).view(bins, bins) / voxels
+            apart = joint.sum(0, keepdim=True) * joint.sum(1, keepdim=True)
+            return (joint * ((joint + 1e-12) / (apart + 1e-12)).log()).sum()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "voxels": voxels, "counts": "added one by one"}),
+        Side("bincount", partial(make, counted="bincount"), ("less_work",), {"counts": "in shared memory"}),
+        Side("places_in_int32", partial(make, dtype=torch.int32), ("narrower_types",), {"places": "int32"}),
+        Side("sorted_places", partial(make, counted="sorted"), ("sorted_reads",), {"places": "sorted"}, useless=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+@before("packed_encoder")
+def sequences_in_turn(at: Place) -> list[Side]:
+    """An encoder of 4 layers reads 32 proteins of unequal lengths, packed, bf16; attention takes them one by one."""
+    count, longest, width, heads = at.pick(32, 3), at.pick(256, 8), at.pick(512, 16), at.pick(8, 2)
+    chance = random.Random(SEED)
+    lengths = [chance.randrange(longest // 4, longest + 1) for _ in range(count)]
+
+    def make(at_once: bool = False, copied: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(Block, width, heads, dtype=BF16).eval() for _ in range(at.pick(4, 2))]
+        rows = at.randn(sum(lengths), width, dtype=BF16)
+        filled = torch.arange(max(lengths), device=at.device) < torch.tensor(lengths, device=at.device)[:, None]
+        slots = filled.flatten().nonzero().squeeze(1)
+        mask = filled[:, None, None]
+
+        def attend_padded(parts: torch.Tensor) -> torch.Tensor:
+            padded = parts.new_zeros(filled.numel(), 3 * width).index_copy_(0, slots, parts.flatten(1))
+            q, k, v = padded.view(count, -1, 3, heads, width // heads).permute(2, 0, 3, 1, 4).unbind(0)
+            read = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            return read.transpose(1, 2).reshape(-1, width)[slots]
+
+        def attend_in_turn(parts: torch.Tensor) -> torch.Tensor:
+            parts = parts.permute(1, 2, 0, 3)  # kind, head, row, size
+            parts = parts.contiguous() if copied else parts
+            read, start = [], 0
+            for length in lengths:
+                q, k, v = parts[:, None, :, start:start + length].unbind(0)
+                read.append(full_attention(q, k, v)[0].transpose(0, 1).reshape(length, width))
+                start += length
+            return torch.cat(read)
+
+        def step() -> torch.Tensor:
+            x = rows
+            for block in blocks:
+                parts = block.qkv(block.norm1(x)).view(-1, 3, heads, width // heads)
+                x = x + block.out(attend_padded(parts) if at_once else attend_in_turn(parts))
+                x = x + block.down(F.gelu(block.up(block.norm2(x))))
+            return x
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "sequences": "one by one"}),
+        Side("padded_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"sequences": "padded, at once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("heads_copied_first", partial(make, copied=True), ("less_work",), {"heads": "contiguous"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("replay_training", training=True)
+def replayed_games(at: Place) -> list[Side]:
+    """A network learns to value moves from 1,024 remembered ones, stacked one by one on the host and copied, fp32."""
+    batch, kept, size, moves = at.pick(1024, 8), at.pick(20_000, 64), at.pick(64, 8), 6
+
+    def make(memory: str = "objects", pinned: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.Sequential:
+            wide = at.pick(256, 16)
+            return nn.Sequential(nn.Linear(size, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(),
+                                 nn.Linear(wide, moves))
+        model, older = at.build(build_model), at.build(build_model)
+        seen, seen_next = torch.randn(kept, size), torch.randn(kept, size)
+        made, won = torch.randint(0, moves, (kept,)), torch.rand(kept)
+        columns = [column.to(at.device if memory == "device" else "cpu") for column in (seen, made, won, seen_next)]
+        objects = list(zip(seen.unbind(0), made.tolist(), won.tolist(), seen_next.unbind(0), strict=True))
+        chance = random.Random(SEED)
+
+        def draw() -> Iterator[torch.Tensor]:
+            numbers = chance.choices(range(kept), k=batch)
+            if memory != "objects":
+                chosen = torch.tensor(numbers, device=columns[0].device)
+                parts = [column[chosen] for column in columns]
+            else:
+                drawn = [objects[number] for number in numbers]
+                parts = [torch.stack(part) if isinstance(part[0], torch.Tensor) else torch.tensor(part)
+                         for part in zip(*drawn, strict=True)]
+            return (part.pin_memory().to(at.device, non_blocking=True) if pinned else part.to(at.device)
+                    for part in parts)
+
+        def loss_of() -> torch.Tensor:
+            state, move, gain, following = draw()
+            with torch.no_grad():
+                wanted = gain + 0.99 * older(following).amax(1)
+            return F.smooth_l1_loss(model(state).gather(1, move[:, None]).squeeze(1), wanted)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "memory": "a list of moves"}),
+        Side("memory_as_columns", partial(make, memory="columns"), ("host_work",), {"memory": "four tensors"}),
+        Side("memory_on_device", partial(make, memory="device"), ("inputs_on_device", "host_work"),
+             {"memory": "four tensors on the device"}),
+        Side("pinned_each_step", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned each step"},
+             useless=True, gpu_only=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
