@@ -93,12 +93,22 @@ def test_a_hidden_host_takes_as_long_as_its_calls_were_traced_where_that_is_know
     assert habits.host_ns(replace(still, host_ns=1_000_000), 1_000_000) == 1_000_000
 
 
+def test_a_call_that_was_traced_for_longer_than_its_launches_waited():
+    """Two kernels of one call that took 900 us: 60 us at most. A short one counts as it is."""
+    waits, short = (StepOperator("aten::mm", kernels=2, host_ns=900_000), StepOperator("aten::add", host_ns=20_000))
+    assert step(kernel(5, operator=waits), kernel(5, operator=waits),
+                kernel(5, operator=short)).traced_calls_ns == 80_000
+
+
 def test_autocast_makes_narrow_weights_in_each_training_step():
     """Two more calls for a product ahead, of 4. One that is narrow, and a step without a way back, need none."""
     pieces = [product(40, 1e9, FP32, phase="forward"), product(40, 1e9, FP32, phase="backward"),
               product(40, 1e9, phase="forward"), optimizer(5)]
     assert changed(step(*pieces), "narrower_types").calls_left == 1.5
     assert changed(step(pieces[0], pieces[3]), "narrower_types").calls_left == 1
+    cast = kernel(30, "copy", StepOperator("aten::copy_", types=("bf16", "f32")))
+    after = changed(step(cast, pieces[0]), "narrower_types")
+    assert after.calls_left == 0.5 and after.device_ns < 30_000
 
 
 def test_calls_that_are_gone_take_nothing_of_the_hosts_own_work_along():

@@ -75,7 +75,7 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
                        paused_ns, any(response.whole_calls for response in responses), handed,
-                       float(work.calls_ns.sum()) / work.steps)
+                       work.traced_calls_ns / work.steps)
 
 
 def _calls_left(work: StepWork, left: Reals, more: float) -> float:

@@ -40,7 +40,8 @@ class Mechanism:
     memory. other_kernels: whether products run in other kernels, of which a call may need fewer. waits_ns: what the
     host takes in all steps to wake up and to ask where it then waits no longer, if its other calls and waits stay; None
     if that is not known. parts: the kinds of changes that this one is, done together; the first two make it, others go
-    with them where the step has such work.
+    with them where the step has such work. silent_calls: how many calls of the host that launched nothing go in all
+    steps.
     """
 
     name: str
@@ -59,3 +60,4 @@ class Mechanism:
     other_kernels: bool = False
     waits_ns: Callable[[StepWork], float | None] | None = None
     parts: tuple[str, ...] = ()
+    silent_calls: Callable[[StepWork], float] | None = None

@@ -214,6 +214,12 @@ class StepWork:
         return took * self.call_shares
 
     @cached_property
+    def traced_calls_ns(self) -> float:
+        """The traced time of all calls on the host; of each no more than CALL_NS for a kernel: what is longer waits."""
+        took = [min(operator.host_ns or LAUNCH_NS, CALL_NS * max(1.0, operator.kernels)) for operator in self.operators]
+        return float((np.array([*took, LAUNCH_NS])[self.operator] * self.call_shares).sum())
+
+    @cached_property
     def operator_name(self) -> Ints:
         """A number for the name of each row's operator, -1 if that is not known."""
         names = [operator.name for operator in self.operators]

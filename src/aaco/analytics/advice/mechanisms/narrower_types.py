@@ -1,7 +1,8 @@
 """16 bits in place of 32 and 64: products at the matrix units' rate of them, and half of the bytes for all else.
 
-Where tensors did not fit the last-level cache and their halves do, a kernel needs the time of that cache's rate.
-Gathers of whole rows keep a block for each row, however short it is. What is narrow already, and integers, stay.
+Copies from wide to narrow types go. Where tensors did not fit the last-level cache and their halves do, a kernel needs
+the time of that cache's rate. Gathers of whole rows keep a block for each row, however short it is. What is narrow
+already, and integers, stay.
 """
 
 from __future__ import annotations
@@ -68,13 +69,20 @@ def _least_ns(work: StepWork) -> Reals:
     halved = np.where(stays, own_time(work), HALF * own_time(work))
     cached = memory_roofs(work, ~stays & _fits_then(work), HALF)
     gathers = np.where(row_gathers(work), block_ns(work, work.blocks_x), 0.0)
-    return np.maximum(np.where(changed, products, np.minimum(halved, cached)), gathers)
+    kept = np.maximum(np.where(changed, products, np.minimum(halved, cached)), gathers)
+    return np.where(work.operated(_narrows), 0.0, kept)
+
+
+def _narrows(operator: StepOperator) -> bool:
+    """Return whether an operator makes a narrow copy of a wide tensor, as autocast does."""
+    return operator.name == "aten::copy_" and bool(WIDE & set(operator.types)) and bool(NARROW & set(operator.types))
 
 
 def _retyped(work: StepWork, least: Reals) -> Response:
     """Return the step in 16 bits. In training weights stay wide, and autocast makes narrow ones in each step."""
     if not work.operated(lambda operator: operator.phase == BACKWARD).any():
-        return retyped(work, least)
+        narrow, gone = retyped(work, least), work.operated(_narrows)
+        return replace(narrow, device_ns=np.where(gone, 0.0, narrow.device_ns), left=np.where(gone, 0.0, narrow.left))
     products = product_names(work)
     calls = sum(work.operator_calls[number] for number, names in products.items()
                 if work.operators[number].phase == FORWARD and _is_wide(work.operators[number], names))
