@@ -2546,7 +2546,7 @@ def repeated_keys(at: Place) -> list[Side]:
 
     return [
         Side("before", make, truth={"precision": "bf16", "batch": batch, "context": slots, "keys": "copied by query"}),
-        Side("keys_not_copied", partial(make, keys_are="shared"), ("shared_keys",), {"keys": "shared by 4 queries"}),
+        Side("keys_not_copied", partial(make, keys_are="shared"), ("shared_heads",), {"keys": "shared by 4 queries"}),
         Side("keys_expanded", partial(make, keys_are="expanded"), ("less_work",), {"keys": "copied by reshape"},
              useless=True),
         Side("angles_kept", partial(make, angles_once=True), ("less_work",), {"angles": "made once"}, useless=True),

@@ -658,9 +658,9 @@ def test_heads_of_queries_share_keys_where_they_are():
         return kernel(60, "copy", taking("aten::copy_", shape, shape))
     attention = replace(taking("aten::attention", (2, 8, 1, 16), (2, 8, 99, 16)), types=("bf16",), flops=1e9)
     reads = kernel(40, "attention", attention, "flash_fwd_bf16")
-    assert floor_us(step(copied(2, 2, 4, 99, 16), copied(2, 2, 4, 99, 16), reads), "shared_keys") == 1
-    assert "no keys" in why(step(copied(2, 2, 4, 98, 16), reads), "shared_keys")
-    assert "no keys" in why(step(copied(2, 8, 1, 99, 16), reads), "shared_keys")
+    assert floor_us(step(copied(2, 2, 4, 99, 16), copied(2, 2, 4, 99, 16), reads), "shared_heads") == 1
+    assert "no keys" in why(step(copied(2, 2, 4, 98, 16), reads), "shared_heads")
+    assert "no keys" in why(step(copied(2, 8, 1, 99, 16), reads), "shared_heads")
 
 
 def test_copies_to_a_narrow_type_go_with_wide_types():

@@ -83,7 +83,7 @@ CAST_ONCE = Mechanism("cast_once", "Convert weights once", "D - conversions of w
                       _least_ns, respond=_kept)
 ACTIONS = (Action(
     "cast_once", "Convert weights once", of_targets("cast_once"), "kernels convert weights in each step", "low",
-    (Step("model.to(dtype) before the first step, in place of autocast or of weight.to(dtype) in each",
+    (Step("weights in the type that products read: model.to(dtype) before the first step",
           (PYTORCH, OWN_CODE)),),
     "memory_limited_pct", applies_if=(PYTORCH, INFERENCE), memory="what wider weights take more",
     mechanism="cast_once"),)

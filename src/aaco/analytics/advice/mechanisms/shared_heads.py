@@ -56,11 +56,11 @@ def _read_where_they_are(work: StepWork, least: Reals) -> Response:
     return without_rows(work, _copied(work))
 
 
-SHARED_KEYS = Mechanism("shared_keys", "Let heads of queries share keys", "D - copies of keys and values, attention at "
-                        "its FLOPs / peak", _least_ns, respond=_read_where_they_are)
+SHARED_HEADS = Mechanism("shared_heads", "Let heads of queries share keys", "D - copies of keys and values, attention "
+                         "at its FLOPs / peak", _least_ns, respond=_read_where_they_are)
 ACTIONS = (Action(
-    "share_keys", "Let heads of queries share keys", of_targets("shared_keys"),
+    "share_heads", "Let heads of queries share keys", of_targets("shared_heads"),
     "kernels copy keys and values for each head of queries", "low",
     (Step("scaled_dot_product_attention(..., enable_gqa=True), or queries of one head of keys as its rows",
           (PYTORCH, OWN_CODE)),),
-    "memory_limited_pct", applies_if=(PYTORCH, INFERENCE), mechanism="shared_keys"),)
+    "memory_limited_pct", applies_if=(PYTORCH, INFERENCE), mechanism="shared_heads"),)
