@@ -202,6 +202,13 @@ def test_what_follows_each_other_is_fused_into_one_pass_the_longest():
     assert changed(work, "pointwise_fusion").calls_left == pytest.approx(3 / 5)
 
 
+def test_a_compiler_gathers_in_the_pass_that_needs_the_rows():
+    """Of a gather and the pass after it the longer is left; on the way back rows are added up."""
+    gather, back = (kernel(20, "embedding", StepOperator("aten::index", phase=phase)) for phase in ("", "backward"))
+    assert changed(step(gather, kernel(9)), "compile").device_ns == 20_000
+    assert changed(step(back, kernel(9)), "compile").device_ns == 29_000
+
+
 def test_a_compiler_does_not_fuse_the_optimizer():
     assert device_us(step(kernel(10), kernel(30), optimizer(5), optimizer(6)), "compile") == 30 + 5 + 6
 

@@ -58,14 +58,20 @@ def _shapes(work: StepWork) -> list[ProductShape | None]:
 
 def _stretches(work: StepWork, shapes: Sequence[ProductShape | None]) -> list[list[ProductCall]]:
     """Return the products of each stretch in which nothing runs but products and copies, in their order."""
-    copying = work.of_families(*COPYING) | work.copies(*LOCAL_COPIES)
-    stretches, copies, lane = [list[ProductCall]()], list[int](), -1
-    for row in work.lane_order.tolist():
+    multiplies = np.array([shape is not None for shape in shapes])[work.operator]
+    inside = multiplies | work.of_families(*COPYING) | work.copies(*LOCAL_COPIES)
+    order = work.lane_order
+    lanes = np.diff(work.lane[order], prepend=-1) != 0
+    stretch = np.cumsum(~inside[order] | lanes)
+    several = np.bincount(stretch, multiplies[order]) > 1
+    meant = inside[order] & several[stretch]
+    stretches, copies, last = [list[ProductCall]()], list[int](), -1
+    for row, place in zip(order[meant].tolist(), stretch[meant].tolist(), strict=True):
+        if place != last:
+            stretches.append([])
+            copies, last = [], place
         number = int(work.operator[row])
         shape = shapes[number]
-        if work.lane[row] != lane or (shape is None and not copying[row]):
-            stretches.append([])
-            copies, lane = [], int(work.lane[row])
         if shape is None:
             copies.append(row)
             continue
