@@ -7,7 +7,7 @@ of one session, and all its metrics.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -54,7 +54,8 @@ def check(lake: Place, policy: sla.Policy, choice: FleetFilter | None = None, ne
         named = beside.submit(_outcomes_of_nothing, policy)
         table = one_table(lake, "metric_levels", choice, engine)
         unmeasured = named.result()
-    judged = [_judged(policy, group) for group in _groups(table.to_pylist(), newest)]
+    named_metrics = {sla.find_metric(objective.metric) for objective in policy.objectives}
+    judged = [_judged(policy, named_metrics, group) for group in _groups(table.to_pylist(), newest)]
     return document({
         "policy": policy.name, "newest": newest, "status": sla.together(group["status"] for group in judged),
         "counts": {status: sum(group["status"] == status for group in judged) for status in sla.WORST_FIRST},
@@ -86,9 +87,9 @@ def _groups(rows: list[dict[str, Any]], newest: int | None) -> Iterator[_Group]:
         yield group
 
 
-def _judged(policy: sla.Policy, group: _Group) -> dict[str, Any]:
+def _judged(policy: sla.Policy, named: Iterable[registry.Metric], group: _Group) -> dict[str, Any]:
     """Return a group with what became of each objective, and how many single sessions are beyond the limit."""
-    outcomes = sla.outcomes(policy, _readings(policy, group))
+    outcomes = sla.outcomes(policy, {metric.name: _reading(metric, group) for metric in named})
     return dict(zip(COMPARABLE, group.key, strict=True)) | {
         "sessions": group.sessions, "status": sla.together(outcome.status for outcome in outcomes),
         "objectives": [outcome.model_dump(mode="json") | _beyond(outcome, group.levels) for outcome in outcomes]}
@@ -103,11 +104,6 @@ def _beyond(outcome: sla.Outcome, levels: Mapping[str, tuple[list[str], list[flo
     worst = max(range(len(values)), key=lambda place: sign * values[place])
     return {"measured": len(values), "beyond": sum(sign * value > sign * outcome.limit for value in values),
             "worst_session": sessions[worst]}
-
-
-def _readings(policy: sla.Policy, group: _Group) -> dict[str, Reading]:
-    names = {sla.find_metric(objective.metric).name for objective in policy.objectives}
-    return {name: _reading(registry.METRICS[name], group) for name in names}
 
 
 def _reading(metric: registry.Metric, group: _Group) -> Reading:
