@@ -32,6 +32,7 @@ from aaco import pipeline
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, device_chain_ns, floor, kept_ns
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.mechanisms.joined_batches import JOINED_BATCHES, micro_batches
 from aaco.analytics.advice.mechanisms.larger_batch import LARGER_BATCH, larger_batch
 from aaco.analytics.advice.work import StepWork
 from aaco.analytics.bottleneck.budget import Unprofiled
@@ -199,13 +200,21 @@ def floor_of(work: StepWork, mechanisms: Sequence[str], samples: float = 1.0) ->
     """
     if unknown := [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]:
         return MechanismFloor(" + ".join(mechanisms), None, (), f"no floor is declared for {', '.join(unknown)}")
-    return floor(work, meant(mechanisms, samples))
+    return floor(work, meant(kinds(work, mechanisms, samples), samples))
 
 
 def meant(mechanisms: Sequence[str], samples: float) -> list[Mechanism]:
     """Return these kinds of changes, a larger batch of so many samples."""
     batch = {LARGER_BATCH.name: larger_batch(samples)} if samples > 1 else {}
     return [batch.get(mechanism, MECHANISMS[mechanism]) for mechanism in mechanisms]
+
+
+def kinds(work: StepWork, mechanisms: Sequence[str], samples: float) -> tuple[str, ...]:
+    """Return the kinds of a change by this work: a batch that is larger with as many samples in a step as before joins
+    its micro batches, where it has some.
+    """
+    joins = samples == 1 and micro_batches(work) > 1
+    return tuple(JOINED_BATCHES.name if joins and name == LARGER_BATCH.name else name for name in mechanisms)
 
 
 def claims(pairs: Sequence[PairFloor], others: Sequence[PairFloor] = ()) -> Iterator[Claim]:

@@ -47,7 +47,7 @@ from aaco.core.readings import Absent, Reading
 from aaco.steps import readings
 from aaco.steps.findings import step_work
 from aaco.tracelake import documents, layout
-from benchmarks.advice import HOLDS, meant
+from benchmarks.advice import HOLDS, kinds, meant
 from benchmarks.claims import Claim
 from benchmarks.intervals import exact_share
 
@@ -81,7 +81,7 @@ class ReadSession:
         """
         floors = floors_of(self.work, self.step, record, "", self.facts, most_samples)
         advised, _ = bounded(gaining(self.readings, self.facts, floors), floors)
-        return [advice.mechanism for advice in advised]
+        return [advice.mechanism for advice in advised if advice.mechanism]
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ def family(workload: str) -> str:
 def tried(workload: str, before: str, change: dict[str, Any], name: str, session: ReadSession, alternatives: bool
           ) -> TriedChange:
     """Return a change of a recording. change: its side in pairs.json, with its mechanisms and speedup."""
-    mechanisms, samples = tuple(change["mechanisms"]), change["samples_per_step"]
-    work, step = session.work, session.step
+    work, step, samples = session.work, session.step, change["samples_per_step"]
+    mechanisms = kinds(work, change["mechanisms"], samples)
     least, recorded, why = MechanismFloor(" + ".join(mechanisms), None), None, ""
     try:
         least, recorded = _recorded(workload, before, name, mechanisms, work, step, samples, change["speedup"])
@@ -201,9 +201,14 @@ def judged(changes: Sequence[TriedChange]) -> list[JudgedChange]:
 
 
 def _place(change: TriedChange, advised: Sequence[str]) -> int | None:
-    """Return the place of the first of a change's kinds in what is advised; None if one of them is not."""
-    kinds = change.mechanisms
-    return min(map(advised.index, kinds)) if kinds and set(kinds) <= set(advised) else None
+    """Return the place of the first of a change's kinds in what is advised; None if one of them is not, nor all of them
+    as one change.
+    """
+    tried = set(change.mechanisms)
+    singly = [advised.index(kind) for kind in tried] if tried <= set(advised) else []
+    whole = [place for place, name in enumerate(advised) if (parts := MECHANISMS[name].parts)
+             and set(parts[:2]) <= tried <= set(parts)] if not singly else []
+    return min([*singly, *whole], default=None)
 
 
 def _judged(change: TriedChange, record: TrackRecord) -> JudgedChange:

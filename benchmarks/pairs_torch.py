@@ -1227,7 +1227,7 @@ def matrix_chain(at: Place) -> list[Side]:
         Side("before", make, truth={"precision": "fp32", "order": "from the left"}, tf32=False),
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
         Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
-        Side("from_right", partial(make, from_right=True), ("less_work",), {"order": "from the right"}, tf32=False),
+        Side("from_right", partial(make, from_right=True), ("product_order",), {"order": "from the right"}, tf32=False),
         Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
              tf32=False),
     ]
@@ -2345,7 +2345,7 @@ def weights_of_bytes(at: Place) -> list[Side]:
 
     return [
         Side("before", make, truth={"precision": "bf16", "batch": 1, "weights": "int8, widened each step"}),
-        Side("widened_once", partial(make, how="once"), ("less_work",), {"weights": "bf16"}),
+        Side("widened_once", partial(make, how="once"), ("cast_once",), {"weights": "bf16"}),
         Side("scale_last", partial(make, how="scale last"), ("less_work",), {"scale": "after the product"}),
         Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
         Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
@@ -2546,7 +2546,7 @@ def repeated_keys(at: Place) -> list[Side]:
 
     return [
         Side("before", make, truth={"precision": "bf16", "batch": batch, "context": slots, "keys": "copied by query"}),
-        Side("keys_not_copied", partial(make, keys_are="shared"), ("less_work",), {"keys": "shared by 4 queries"}),
+        Side("keys_not_copied", partial(make, keys_are="shared"), ("shared_heads",), {"keys": "shared by 4 queries"}),
         Side("keys_expanded", partial(make, keys_are="expanded"), ("less_work",), {"keys": "copied by reshape"},
              useless=True),
         Side("angles_kept", partial(make, angles_once=True), ("less_work",), {"angles": "made once"}, useless=True),
@@ -3040,7 +3040,7 @@ def rebuilt_adjacency(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "fp32", "edges": edges, "matrix": "built by each layer"}, tf32=False),
         Side("matrix_kept", partial(make, once=True), ("less_work",), {"matrix": "built once"}, tf32=False),
-        Side("narrowed_first", partial(make, narrow_first=True), ("less_work",), {"order": "narrow, then gather"},
+        Side("narrowed_first", partial(make, narrow_first=True), ("product_order",), {"order": "narrow, then gather"},
              tf32=False),
         Side("edges_sorted", partial(make, ordered=True), ("sorted_reads",), {"edges": "sorted before"}, useless=True,
              tf32=False),

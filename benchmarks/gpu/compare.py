@@ -30,7 +30,7 @@ from aaco.profiler.launchers.cupti import environment
 from aaco.runner import iterations, ort
 from aaco.runner.duet import ModelSide
 from aaco.tracelake import store
-from aaco.tracelake.history.replicates import LATENCY
+from aaco.tracelake.history.measures import LATENCY
 from aaco.workflows.duet import compare, sides
 from aaco.workflows.duet.compare import Compared, DuetRequest, DuetSide
 from benchmarks.claims import Claim

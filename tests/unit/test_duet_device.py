@@ -21,7 +21,7 @@ from aaco.report.sections import verdict as report
 from aaco.runner import pairs
 from aaco.runner.duet import ModelSide
 from aaco.runner.pairs import DuetPlan
-from aaco.tracelake.history.replicates import LATENCY
+from aaco.tracelake.history.measures import LATENCY
 from aaco.workflows.duet import device, kept, past
 from tests.fakes import cupti
 

@@ -83,6 +83,34 @@ def test_a_hidden_host_takes_its_calls_and_never_more_than_the_step():
     assert HABITS.bound(ChangedStep(200_000, None, 20), 1_000_000) == DEVICE
 
 
+def test_a_hidden_host_takes_as_long_as_its_calls_were_traced_where_that_is_known():
+    """Two calls of 25 us each, of which .8 is usual; the path of a host that is waited for is the step's own."""
+    slow = StepOperator("aten::addmm", types=("bf16",), flops=1e9, host_ns=25_000)
+    after = changed(step(kernel(950, "gemm", slow), kernel(0, "gemm", slow)), "graph")
+    assert after.traced_ns == 50_000
+    habits, still = replace(HABITS, traced_share=0.8), replace(after, replayed=False, calls_left=1.0)
+    assert habits.host_ns(still, 1_000_000) == 40_000 and HABITS.host_ns(still, 1_000_000) == 20_000
+    assert habits.host_ns(replace(still, host_ns=1_000_000), 1_000_000) == 1_000_000
+
+
+def test_a_call_that_was_traced_for_longer_than_its_launches_waited():
+    """Two kernels of one call that took 900 us: 60 us at most. A short one counts as it is."""
+    waits, short = (StepOperator("aten::mm", kernels=2, host_ns=900_000), StepOperator("aten::add", host_ns=20_000))
+    assert step(kernel(5, operator=waits), kernel(5, operator=waits),
+                kernel(5, operator=short)).traced_calls_ns == 80_000
+
+
+def test_autocast_makes_narrow_weights_in_each_training_step():
+    """Two more calls for a product ahead, of 4. One that is narrow, and a step without a way back, need none."""
+    pieces = [product(40, 1e9, FP32, phase="forward"), product(40, 1e9, FP32, phase="backward"),
+              product(40, 1e9, phase="forward"), optimizer(5)]
+    assert changed(step(*pieces), "narrower_types").calls_left == 1.5
+    assert changed(step(pieces[0], pieces[3]), "narrower_types").calls_left == 1
+    cast = kernel(30, "copy", StepOperator("aten::copy_", types=("bf16", "f32")))
+    after = changed(step(cast, pieces[0]), "narrower_types")
+    assert after.calls_left == 0.5 and after.device_ns < 30_000
+
+
 def test_calls_that_are_gone_take_nothing_of_the_hosts_own_work_along():
     """Of a path of 1 ms 600 us are the host's own; of the other 400 half of the calls are gone, which save half."""
     after = ChangedStep(1_000, 1_000_000, 100, calls_left=0.5, paused_ns=600_000)
@@ -99,6 +127,31 @@ def test_the_hosts_own_work_that_leaves_the_step_is_no_part_of_its_path():
     assert changed(step(kernel(100)), "host_work").waits_ns == 0
     both = changed(step(kernel(100), copy(400, "h2d", 500_000, False), paused=0.5), "host_work", "inputs_on_device")
     assert both.waits_ns == 400_000 + 0.5 * 890_000
+
+
+def test_inputs_that_are_prefetched_or_on_the_device_take_the_hosts_work_on_them_along():
+    """Half of the 590 us in which the device is idle, and the copy. Who read 16 bytes may work on them."""
+    pieces = kernel(10), copy(400, "h2d", 500_000, True)
+    for mechanism, calls in (("prefetching", 1), ("inputs_on_device", 0.5)):
+        after = changed(step(*pieces, paused=0.5), mechanism)
+        assert (after.device_ns, after.waits_ns, after.calls_left) == (10_000, 695_000, calls)
+    reads = changed(step(*pieces, copy(10, "d2h", 16, True), paused=0.5), "prefetching")
+    assert reads.waits_ns == 400_000 and not reads.handed
+    assert changed(step(*pieces, copy(10, "d2h", 8, True), paused=0.5), "prefetching").handed
+
+
+def test_one_graph_of_the_step_waits_for_the_device_alone():
+    after = changed(step(kernel(30), copy(9, "h2d", 500, True), *[copy(3, "d2h", 8, True)] * 2), "whole_graph")
+    assert after.device_ns == 30_000 and after.replayed and HABITS.host_ns(after, 1_000_000) == 0
+
+
+def test_micro_batches_in_one_batch_are_called_once():
+    """Of 40 us 3 are fixed; both products find room for as many blocks again. The update stays."""
+    ahead, back = (product(40, 1e9, phase=phase) | {"blocks": 50} for phase in ("forward", "backward"))
+    limits = replace(LIMITS, compute_units=100)
+    after = changed(step(ahead, back, ahead, back, optimizer(5), limits=limits), "joined_batches")
+    assert after.device_ns == pytest.approx(4 * (3_000 / 2 + 37_000 / 2) + 5_000)
+    assert after.calls_left == pytest.approx(3 / 5) and after.whole_calls and after.samples == 1
 
 
 def test_habits_are_of_the_hosts_path_without_its_own_work():
@@ -147,6 +200,13 @@ def test_what_follows_each_other_is_fused_into_one_pass_the_longest():
     work = step(kernel(10), kernel(30), product(50, 1e10), kernel(20), copy(25, "d2d"))
     assert device_us(work, "pointwise_fusion") == 30 + 50 + 25
     assert changed(work, "pointwise_fusion").calls_left == pytest.approx(3 / 5)
+
+
+def test_a_compiler_gathers_in_the_pass_that_needs_the_rows():
+    """Of a gather and the pass after it the longer is left; on the way back rows are added up."""
+    gather, back = (kernel(20, "embedding", StepOperator("aten::index", phase=phase)) for phase in ("", "backward"))
+    assert changed(step(gather, kernel(9)), "compile").device_ns == 20_000
+    assert changed(step(back, kernel(9)), "compile").device_ns == 29_000
 
 
 def test_a_compiler_does_not_fuse_the_optimizer():
@@ -487,6 +547,13 @@ def test_habits_are_medians_of_steps_that_wait_for_the_host():
 def test_a_prediction_is_never_below_the_floor():
     record = learn([recorded(1, 700_000, left=0.5), recorded(2, 60_000, replayed=True, device_ns=10_000)])
     assert record.residuals[1].log_residual == pytest.approx(math.log(60 / 50))
+
+
+def test_the_traced_time_of_calls_is_a_habit_of_steps_that_wait_for_the_host():
+    """400 us without the host's own work, of calls that were traced for 500 us."""
+    timed = ChangedStep(1_000, 1_000_000, 50, 0.5, paused_ns=600_000, traced_ns=500_000)
+    hidden = replace(recorded(2, 880_000), changed=replace(timed, host_ns=None, traced_ns=1_000))
+    assert learn([replace(recorded(1, 880_000), changed=timed), hidden]).habits.traced_share == 0.8
 
 
 def test_habits_need_a_step_that_waits_for_the_host():

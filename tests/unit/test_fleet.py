@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -292,6 +294,32 @@ def test_facts_of_a_later_version_are_refused_by_name(compacted: Path, tmp_path:
         answers.regressions(lake)
 
 
+FILE = {"path": "data/x", "sha256": "0", "rows": 3, "month": "2026-01", "model": None, "device": "MI300X"}
+
+
+@pytest.mark.parametrize(("document", "why"), [
+    ({"schema_version": 2}, "manifest of a fleet format 2, this version of aaco reads up to 1"),
+    ([], "not a manifest of a fleet: '\\[\\]' is no object"), ({"files": {}}, "files is '{}'"),
+    ({"files": ["data/x"]}, "'data/x' is no object"), ({"files": [FILE | {"rows": "3"}]}, "rows is '3'"),
+    ({"files": [{"path": "data/x"}]}, "not a manifest of a fleet: .*missing"), ({"sums": 7}, "sums is '7'"),
+    ({"schema_version": "x"}, "schema_version is 'x'")])
+def test_what_is_no_manifest_is_refused(document: object, why: str, tmp_path: Path) -> None:
+    """Mutations: a newer one is read; the types of fields are taken by their word."""
+    content = json.dumps(document).encode()
+    lake, sha256 = FolderStore(tmp_path), hashlib.sha256(content).hexdigest()
+    lake.write(f"manifests/{sha256}.json", content)
+    with pytest.raises(BadBundle, match=why):
+        compaction.read_manifest(lake, sha256)
+
+
+def test_a_manifest_keeps_what_it_lists_and_passes_over_what_a_later_version_added(tmp_path: Path) -> None:
+    content = json.dumps({"files": [FILE | {"colour": "red"}], "colours": []}).encode()
+    lake, sha256 = FolderStore(tmp_path), hashlib.sha256(content).hexdigest()
+    lake.write(f"manifests/{sha256}.json", content)
+    [file] = compaction.read_manifest(lake, sha256).files
+    assert (file, file.summed) == (compaction.DataFile("data/x", "0", 3, "2026-01", None, "MI300X"), False)
+
+
 def test_a_manifest_that_was_changed_is_named(compacted: Path, tmp_path: Path) -> None:
     lake = shutil.copytree(compacted, tmp_path / "lake")
     [path] = (lake / "manifests").iterdir()
@@ -485,6 +513,17 @@ def test_every_verb_has_json_and_its_exit_code(folder: Path, tmp_path: Path) -> 
     retired = run("retire", "--before", "2026-02-01", "--author", "ann", "--reason", "old", *lake)
     assert json.loads(retired.stdout)["retired"] == 19
     assert json.loads(run("regressions", "--model", "gpt2", *lake).stdout)["sessions"] == 0
+
+
+def test_a_verb_that_ends_at_once_keeps_its_output_its_code_and_what_runs_at_the_end(compacted: Path) -> None:
+    """Mutations: what is registered for the end does not run, or its output is lost; the code is always 0."""
+    program = ("import atexit, sys; atexit.register(print, 'registered', end=''); from aaco.cli import main; "
+               "sys.argv[0] = 'aaco'; main()")
+    done = subprocess.run([sys.executable, "-c", program, "fleet", "regressions", "--lake", str(compacted), "--json"],
+                          capture_output=True, text=True, env=os.environ | {"PYTHONUNBUFFERED": ""})
+    assert (done.returncode, done.stderr) == (3, "")
+    assert json.loads(done.stdout.removesuffix("registered"))["judged"] == 60
+    assert done.stdout.endswith("registered")
 
 
 def test_answers_for_people(compacted: Path) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from aaco.analytics.quality import device_health
 from aaco.cli import app
-from aaco.collectors.inventory import environment
+from aaco.collectors.inventory import environment, scheduler
 from aaco.core import labels, tables
 from aaco.core.readings import Absent
 from aaco.core.session import Session
@@ -75,10 +75,10 @@ def lake(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_labels_are_those_of_slurm_and_of_a_pod() -> None:
-    assert labels.of_environment(SLURM) == {"job": "4711", "job_name": "train", "partition": "mi300", "cluster": "hpc",
-                                            "node": "n17", "rank": "3"}
-    assert labels.of_environment(POD) == {"node": "gpu-3", "pod": "bert-7d9f8b6c5d-x2x4k", "namespace": "team-a"}
-    assert labels.of_environment(SLURM | POD)["node"] == "gpu-3"
+    assert scheduler.of_environment(SLURM) == {"job": "4711", "job_name": "train", "partition": "mi300",
+                                               "cluster": "hpc", "node": "n17", "rank": "3"}
+    assert scheduler.of_environment(POD) == {"node": "gpu-3", "pod": "bert-7d9f8b6c5d-x2x4k", "namespace": "team-a"}
+    assert scheduler.of_environment(SLURM | POD)["node"] == "gpu-3"
 
 
 @pytest.mark.parametrize("environ", [{}, {"NODE_NAME": "jenkins-agent"}, {"SLURM_JOB_NAME": "x"},
@@ -86,7 +86,7 @@ def test_labels_are_those_of_slurm_and_of_a_pod() -> None:
 def test_variables_of_somebody_else_are_no_labels(environ: dict[str, str]) -> None:
     """Mutation: the sign of the scheduler is not asked for."""
     with pytest.raises(Absent, match="no job of Slurm"):
-        labels.of_environment(environ)
+        scheduler.of_environment(environ)
 
 
 @pytest.mark.parametrize("value", ["", "x" * 254, "a\nb", "\x1b[31mred", "a\x00", "\u202eevil", 7, None, ["a"]])
@@ -98,7 +98,7 @@ def test_what_is_no_line_of_text_is_no_label(value: object) -> None:
 
 def test_a_credential_in_a_name_stays_out() -> None:
     token = "ghp_" + "0123456789abcdefghijKLMNOPQRSTUVWXYZ"
-    assert token not in str(labels.of_environment(SLURM | {"SLURM_JOB_NAME": f"run-{token}"}))
+    assert token not in str(scheduler.of_environment(SLURM | {"SLURM_JOB_NAME": f"run-{token}"}))
 
 
 def test_the_environment_has_labels_that_do_not_make_runs_differ(tmp_path: Path,

@@ -51,7 +51,7 @@ def test_the_files_of_months_give_the_answers_of_all_files(lake: Path, choice: F
     shard_of = scan.shard_of
 
     def without_months(state: Any, listed: compaction.LakeManifest, *asked: Any) -> scan.Shard:
-        return shard_of(state, listed.model_copy(update={"months": []}), *asked)
+        return shard_of(state, replace(listed, months=[]), *asked)
 
     monkeypatch.setattr(scan, "shard_of", without_months)
     assert overview(lake, choice) == document
@@ -104,7 +104,7 @@ def test_a_lake_without_files_of_months_gets_them_when_it_is_compacted(lake: Pat
     """As one that an earlier version of aaco compacted."""
     copy, store = shutil.copytree(lake, tmp_path / "lake"), FolderStore(tmp_path / "lake")
     with Catalog.open(copy, write=True) as catalog:
-        bare = manifest_of(copy).model_copy(update={"months": []})
+        bare = replace(manifest_of(copy), months=[])
         catalog.commit(replace(catalog.state(), pending=()), compaction._write_manifest(store, bare))
     shutil.rmtree(copy / compaction.MONTHS)
     before = answers.regressions(copy)

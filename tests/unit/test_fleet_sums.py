@@ -92,7 +92,7 @@ def test_a_lake_without_sums_gets_them_when_it_is_compacted(lake: Path, tmp_path
     """As one that an earlier version of aaco compacted."""
     copy, store = shutil.copytree(lake, tmp_path / "lake"), FolderStore(tmp_path / "lake")
     old = manifest_of(copy)
-    bare = compaction.LakeManifest(files=[file.model_copy(update={"summed": False}) for file in old.files])
+    bare = compaction.LakeManifest(files=[replace(file, summed=False) for file in old.files])
     with Catalog.open(copy, write=True) as catalog:
         catalog.commit(catalog.state(), compaction._write_manifest(store, bare))
     shutil.rmtree(copy / sums.SUMS)

@@ -570,6 +570,122 @@ def test_prefetched_inputs_are_copied_beside_the_kernels():
     assert "nothing is copied" in why(step(kernel(30)), "prefetching")
 
 
+def test_one_graph_of_the_step_leaves_no_copy_between_host_and_device():
+    """Two reads of a number each. Of 16 bytes the host may need to know what it launches next."""
+    def reading(size, reads=2):
+        return step(kernel(30), copy(9, "h2d", 500, True), *[copy(3, "d2h", size, True)] * reads)
+    assert floor_us(reading(8), "whole_graph") == 30
+    assert "single numbers" in why(reading(16), "whole_graph")
+    assert "does not wait within" in why(reading(8, reads=1), "whole_graph")
+    assert floor_us(replace(reading(8, reads=1), syncs=2), "whole_graph") == 30
+
+
+def accumulated(*turns):
+    """Turns ahead and back, of a product of 10 us arithmetic each time, and an update."""
+    ahead, back = (product(40, 1e10, phase=phase) for phase in ("forward", "backward"))
+    adds, last = (kernel(5, operator=StepOperator("aten::add_", phase=phase)) for phase in ("backward", "optimizer"))
+    pieces = {"ahead": ahead, "back": back, "adds": adds, "other": kernel(5, operator=StepOperator("aten::mul"))}
+    return step(*(pieces[name] for turn in turns for name in turn), last, limits=replace(LIMITS, shortest_ns=800.0))
+
+
+def test_micro_batches_in_one_batch_leave_arithmetic_and_the_update():
+    """Four products of 10 us, what adds gradients up is gone, and 5 us of the update stay."""
+    assert floor_us(accumulated(("ahead", "back"), ("ahead", "back", "adds")), "joined_batches") == 45
+    assert "more than once" in why(accumulated(("ahead", "back")), "joined_batches")
+    unlike = accumulated(("ahead", "back"), ("ahead", "ahead", "back"))
+    assert "more than once" in why(unlike, "joined_batches")
+
+
+def taking(name, *shapes, types=("float",) * 3, outermost="", phase="forward", kernels=1.0):
+    """An operator that takes tensors of these shapes, and makes what they make."""
+    return StepOperator(name, outermost, phase, ("f32",), kernels=kernels, arguments=OperatorArguments(
+        [list(shape) for shape in shapes], list(types[:len(shapes)]), [""] * len(shapes)))
+
+
+def multiplied(us, rows, depth, columns, flops=1e9, **more):
+    """A product of so many rows with a matrix of depth x columns."""
+    called = replace(taking("aten::mm", (rows, depth), (depth, columns), **more), flops=flops)
+    return kernel(us, "gemm", called, FP32, types=("f32",))
+
+
+def test_products_in_a_row_are_as_narrow_as_the_last_one_from_the_right():
+    """(A B) c of 1000 x 500, 500 x 400 and 400 x 4. Of A B 4 of 400 columns stay, of 20 us at the roof; B c has 500
+    rows in place of 1000, of 4 us at the roof. With a pass between them, or in training, the order stays.
+    """
+    wide, thin = multiplied(90, 1000, 500, 400), multiplied(10, 1000, 400, 4, 2e8)
+    assert floor_us(step(wide, copy(1, "memset"), thin, kernel(7)), "product_order") == pytest.approx(0.2 + 2 + 1 + 7)
+    for apart in (step(wide, kernel(1), thin), step(thin, wide),
+                  step(wide, thin, kernel(1, operator=StepOperator("aten::mul", phase="backward")))):
+        assert "narrower" in why(apart, "product_order")
+
+
+def test_two_products_may_be_layers_of_one_input():
+    """Of square matrices three in a row are a chain: two of 100 us with 1 / 100 of the columns, the last as it is."""
+    square, thin = multiplied(100, 1000, 1000, 1000), multiplied(10, 1000, 1000, 10, 5e8)
+    assert "narrower" in why(step(square, thin), "product_order")
+    assert floor_us(step(square, square, thin), "product_order") == pytest.approx(0.2 + 0.2 + 10)
+
+
+def test_copies_of_a_product_shrink_with_it():
+    """A sparse product of two kernels with a copy between and one after it; a copy of another operator stays."""
+    sparse = taking("aten::mm", (1000, 500), (500, 400), outermost="aten::_sparse_mm", kernels=2.0)
+    inner = taking("aten::copy_", (500, 400), outermost="aten::_sparse_mm")
+    parts = [kernel(40, "gemm", sparse), kernel(50, "copy", inner)] * 2
+    after = MECHANISMS["product_order"]
+    work = step(*parts, kernel(4, "copy", taking("aten::copy_", (9,))), multiplied(10, 1000, 400, 4))
+    response = after.respond(work, work.sure_ns)
+    assert response.device_ns.tolist() == pytest.approx([3000, 3000, 3000, 3000, 4000, 5000])
+
+
+def converted(to="c10::BFloat16", phase="forward"):
+    """A weight is converted in 50 us and scaled in 40; another pass, 7 us, and the product, 20 us."""
+    cast = taking("aten::copy_", (64, 32), (64, 32), types=(to, "float"), phase=phase)
+    return step(kernel(50, "copy", cast), kernel(40, operator=taking("aten::mul", (64, 32), (64, 1), phase=phase)),
+                multiplied(20, 8, 32, 64, phase=phase), kernel(7, operator=taking("aten::mul", (8, 64), phase=phase)))
+
+
+def test_weights_are_converted_and_scaled_once():
+    assert floor_us(converted(), "cast_once") == 27
+    assert "converts" in why(converted(to="float"), "cast_once")
+    assert "training" in why(converted(phase="backward"), "cast_once")
+    cast = taking("aten::copy_", (32, 32), (32, 32), types=("c10::BFloat16", "float"))
+    assert "converts" in why(step(kernel(50, "copy", cast), multiplied(20, 32, 32, 32)), "cast_once")  # maybe its input
+
+
+def test_heads_of_queries_share_keys_where_they_are():
+    """Two copies for 4 heads each; attention keeps 1 us of FLOPs. A tensor that no attention reads is copied still."""
+    def copied(*shape):
+        return kernel(60, "copy", taking("aten::copy_", shape, shape))
+    attention = replace(taking("aten::attention", (2, 8, 1, 16), (2, 8, 99, 16)), types=("bf16",), flops=1e9)
+    reads = kernel(40, "attention", attention, "flash_fwd_bf16")
+    assert floor_us(step(copied(2, 2, 4, 99, 16), copied(2, 2, 4, 99, 16), reads), "shared_heads") == 1
+    assert "no keys" in why(step(copied(2, 2, 4, 98, 16), reads), "shared_heads")
+    assert "no keys" in why(step(copied(2, 8, 1, 99, 16), reads), "shared_heads")
+
+
+def test_copies_to_a_narrow_type_go_with_wide_types():
+    both = StepOperator("aten::copy_", types=("bf16", "f32"))
+    assert floor_us(step(kernel(30, "copy", both), kernel(10)), "narrower_types") == 5
+
+
+def test_a_step_with_its_kernels_one_behind_another_is_no_longer_than_itself():
+    """Traced kernels took 103 us of 100. One behind another 2 are .2 us shorter each, of the step as well."""
+    limits = replace(LIMITS, start_ns=200.0)
+    under = floor(step(kernel(51), kernel(52), limits=limits), [MECHANISMS["graph"]])
+    assert under.sooner_ns == pytest.approx(400)
+    assert kept_ns(StepTime(100_000, True), under) == pytest.approx(99_600)
+
+
+def test_an_optimizer_that_asks_for_numbers_on_the_host_loses_these_calls():
+    """20 calls of .item() launched nothing: 10 us each. What they call is part of them."""
+    loop = kernel(9, operator=StepOperator("aten::addcdiv_", phase="optimizer"))
+    silent = [StepOperator(name, "aten::item", "optimizer", kernels=1 / 20) for name in ("aten::item", "aten::_local")]
+    work = step(loop, kernel(50))
+    most = floor(work, [MECHANISMS["fused_optimizer"]]).most_ns
+    asking = replace(work, operators=[*work.operators, *silent])
+    assert floor(asking, [MECHANISMS["fused_optimizer"]]).most_ns == most + 200_000
+
+
 def test_communication_hides_behind_other_work_or_other_work_behind_it():
     """Of two collectives of one name the shorter says how long both take at least."""
     together = (kernel(40, "collective"), kernel(15, "collective"))

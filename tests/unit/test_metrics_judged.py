@@ -13,7 +13,8 @@ from aaco.core.errors import UsageError
 from aaco.governance import metrics, verdict
 from aaco.governance.compare import Side
 from aaco.governance.verdict import RegressionVerdict, in_history
-from aaco.tracelake.history.replicates import MEASURES, ProcessSample, Replicate
+from aaco.tracelake.history.measures import MEASURES
+from aaco.tracelake.history.replicates import ProcessSample, Replicate
 
 
 def side(name, seed, change=1.0, tail=1.0, iterations=200, processes=8, **facts):

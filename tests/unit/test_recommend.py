@@ -182,7 +182,7 @@ def test_an_action_on_little_of_the_time_is_not_offered():
     """3 % of the time. Mutation: `advice.change.gain < LEAST_GAIN` -> `advice.change.gain < 1`."""
     ((spent,), offered) = recommend.bounded(recommend.gaining(readings({"transfer_limited_pct": 3.0})), floors())[::-1]
     profiled, _ = recommend.bounded(recommend.gaining(readings({"transfer_limited_pct": 3.0})), None)
-    assert profiled and not offered and spent.why == "too little to gain: 3 % of the time the step waits for copies"
+    assert profiled and not offered and spent.why == "too little to gain: 3 % of the time the step waits for its inputs"
 
 
 def test_what_is_done_together_has_a_ceiling_of_its_own():
@@ -239,6 +239,30 @@ def test_no_more_is_expected_of_the_hosts_own_work_than_its_part_of_the_time():
     found = recommend.bounded(recommend.gaining(readings(own), NO_BATCH, known), known)[0]
     factors = {one.name: round(one.expected.factor, 9) for one in found if one.mechanism == "host_work"}
     assert factors == {"move_host_work": round(1 / 0.6, 9), "keep_memory": 1.25}
+
+
+def test_the_hosts_own_work_makes_the_inputs_that_a_step_copies():
+    """3 % of the time are copies, 60 % the host's own work: 2.7 x at most. A step without copies has no such inputs."""
+    found = readings({**dict.fromkeys(USED), "transfer_limited_pct": 3.0, "host_pause_pct": 60.0})
+    copies = (FloorTarget("memory copy h2d", 50_000.0, 0.0),)
+    known = replace(floors(), floors=(MechanismFloor("prefetching", 100_000.0, copies),),
+                    expected={"prefetching": Expected(9.0, 2.0, 9.0, 9, 9, True)})
+    (loaded,) = (one for one in recommend.bounded(recommend.gaining(found, NO_BATCH, known), known)[0]
+                 if one.name == "overlap_transfers")
+    assert loaded.share_pct == 63 and math.isclose(loaded.expected.factor, 1 / 0.37)
+    (copied,) = (one for one in recommend.gaining(found, NO_BATCH, floors()) if one.name == "overlap_transfers")
+    assert copied.share_pct == 3
+
+
+def test_one_graph_of_the_step_is_offered_where_the_host_waits_in_it():
+    """Launches and waits are 25 % of the time, and the host's own work is longer than its launches."""
+    found = readings({**dict.fromkeys(USED), "launch_tax_pct": 20.0, "host_pause_pct": 21.0, "sync_limited_pct": 5.0})
+    facts = {**NO_BATCH, "host_waits": frozenset({"waits"})}
+    known = replace(floors(), floors=(*floors().floors, MechanismFloor("whole_graph", 100_000.0)))
+    (one,) = (one for one in recommend.gaining(found, facts, known) if one.name == "whole_graph")
+    assert one.share_pct == one.at_most_pct == 25
+    assert "whole_graph" not in [one.name for one in recommend.gaining(found, facts, floors())]
+    assert "whole_graph" not in [one.name for one in recommend.gaining(found, NO_BATCH, known)]
 
 
 def test_a_graph_of_a_training_step_needs_an_adam_that_can_be_captured():

@@ -480,6 +480,8 @@ def _write_page(document: dict[str, Any], title: str, output: Path | None) -> No
 
 
 def _lake(lake: Path | None, config_file: Path | None) -> Path:
+    if lake is not None and config_file is None:
+        return lake  # to read settings takes longer than to open it
     return options.settings(config_file, storage={"fleet_dir": lake}).config.storage.fleet_dir
 
 

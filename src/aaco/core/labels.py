@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aaco.core.readings import Absent
-from aaco.core.redaction import redact, redact_home
-
 LONGEST = 253  # letters: the most that Kubernetes takes for a name
 # By label the variables that hold it. Slurm sets its own (sbatch(1), srun(1)). Those of a pod are what its author maps
 # from the downward API: these are the names in Kubernetes' documentation and in common use.
@@ -20,20 +17,6 @@ SLURM = {"job": ("SLURM_JOB_ID",), "job_name": ("SLURM_JOB_NAME",), "partition":
 KUBERNETES = {"pod": ("POD_NAME", "MY_POD_NAME"), "namespace": ("POD_NAMESPACE", "MY_POD_NAMESPACE"),
               "node": ("NODE_NAME", "MY_NODE_NAME")}
 NAMES = tuple(dict.fromkeys((*SLURM, *KUBERNETES)))
-# Without these the other variables are somebody else's: Jenkins, for one, has a NODE_NAME, too.
-SIGNS = (("SLURM_JOB_ID", SLURM), ("KUBERNETES_SERVICE_HOST", KUBERNETES))
-
-
-def of_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels that a process's environment gives, credentials redacted. Raise Absent where it gives none."""
-    labels: dict[str, str] = {}
-    for sign, variables in SIGNS:
-        if environ.get(sign):
-            labels |= {label: redact(redact_home(environ[name])) for label, names in variables.items()
-                       for name in reversed(names) if name in environ}
-    if usable := kept(labels):
-        return usable
-    raise Absent("no job of Slurm and no pod of Kubernetes that names itself: see the guide to fleets")
 
 
 def kept(labels: Any) -> dict[str, str]:

@@ -22,7 +22,7 @@ from aaco.fleet.store import Place
 from aaco.governance import fleet
 from aaco.governance.changepoints import changes
 from aaco.governance.changepoints.changes import Change
-from aaco.tracelake.history.replicates import LATENCY, MEASURES
+from aaco.tracelake.history.measures import LATENCY, MEASURES
 
 SCHEMA_VERSION = 1
 FDR = 0.05

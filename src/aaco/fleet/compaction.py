@@ -13,14 +13,15 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
+from types import NoneType
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
 
-from aaco.core import documents
+from aaco.core import files as core_files
 from aaco.core.errors import BadBundle
 from aaco.fleet import facts, sums
 from aaco.fleet.catalog import LANDING, Catalog, LakeState, landing_file
@@ -30,14 +31,15 @@ from aaco.fleet.store import FIX, Place, Store, each
 MOST_ROWS = 1 << 16  # of a compacted file: some 64 to 256 MB
 DATA, MANIFESTS, MONTHS = "data", "manifests", "months"
 KERNELS = "kernels"  # most of a file's bytes, which one question reads
+SCHEMA_VERSION = 1  # of a manifest
+Listed = TypeVar("Listed", "DataFile", "MonthFile")
 Partition = tuple[str, str | None, str | None]
 
 
-class DataFile(BaseModel):
+@dataclass(frozen=True)
+class DataFile:
     """A compacted file, as a manifest lists it. month, model and device are those of all its sessions. summed: whether
     its kernels are in the manifest's sums."""
-
-    model_config = ConfigDict(frozen=True)
 
     path: str
     sha256: str
@@ -53,11 +55,10 @@ class DataFile(BaseModel):
         return self.month, self.model, self.device
 
 
-class MonthFile(BaseModel):
+@dataclass(frozen=True)
+class MonthFile:
     """A file with the facts of all compacted files of a month but their kernels: to open many small files takes longer
     than to read them. A month with one file, or with large ones, has none."""
-
-    model_config = ConfigDict(frozen=True)
 
     path: str
     sha256: str
@@ -65,12 +66,16 @@ class MonthFile(BaseModel):
     month: str
 
 
-class LakeManifest(documents.Document):
-    """manifests/SHA256.json. Fields are added, never renamed."""
+@dataclass(frozen=True)
+class LakeManifest:
+    """manifests/SHA256.json. Fields are added, never renamed.
 
-    schema_version: int = 1
-    files: list[DataFile] = Field(default=[])
-    months: list[MonthFile] = Field(default=[])
+    A dataclass, checked in this module: pydantic would take a tenth of a question's time to import.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    files: list[DataFile] = field(default_factory=list)
+    months: list[MonthFile] = field(default_factory=list)
     sums: str | None = None
 
     @property
@@ -97,7 +102,38 @@ def read_manifest(lake: Store, sha256: str | None) -> LakeManifest:
         return LakeManifest()
     path = _manifest_file(sha256)
     content = _checked(lake, path, sha256)
-    return documents.parse(content, f"{lake.name}/{path}", LakeManifest, "manifest of a fleet", FIX)
+    return _parse_manifest(content, f"{lake.name}/{path}")
+
+
+def _parse_manifest(content: bytes, where: str) -> LakeManifest:
+    """Return a manifest. Raise BadBundle, also for one that a later version wrote."""
+    document = core_files.parse_json(content, where)
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise BadBundle(f"{where}: manifest of a fleet format {version}, this version of aaco reads up to "
+                        f"{SCHEMA_VERSION}", "upgrade aaco on this machine")
+    try:
+        _require_types(document, schema_version=(int,), files=(list,), months=(list,), sums=(str, NoneType))
+        return LakeManifest(SCHEMA_VERSION, [_listed(DataFile, row) for row in document.get("files", [])],
+                            [_listed(MonthFile, row) for row in document.get("months", [])], document.get("sums"))
+    except TypeError as error:
+        raise BadBundle(f"{where}: not a manifest of a fleet: {error}", FIX) from error
+
+
+def _listed(form: type[Listed], row: Any) -> Listed:
+    """Return a file of a manifest; what a later version added is passed over. Raise TypeError."""
+    _require_types(row, path=(str,), sha256=(str,), rows=(int,), month=(str,), model=(str, NoneType),
+                   device=(str, NoneType), summed=(bool,))
+    return form(**{part.name: row[part.name] for part in fields(form) if part.name in row})
+
+
+def _require_types(document: Any, **kinds: tuple[type, ...]) -> None:
+    """Raise TypeError for what is no object, and for a field that is there with another type."""
+    if not isinstance(document, dict):
+        raise TypeError(f"{str(document)[:80]!r} is no object")
+    for name, allowed in kinds.items():
+        if name in document and not isinstance(document[name], allowed):
+            raise TypeError(f"{name} is {str(document[name])[:80]!r}")
 
 
 def read_sums(lake: Store, sha256: str | None) -> pa.Table:
@@ -171,7 +207,7 @@ def _with_sums(lake: Store, old: LakeManifest, files: Sequence[DataFile]) -> Lak
     content, sha256 = sums.content(tables.values())
     if sha256 != old.sums:
         lake.write(sums.sums_file(sha256), content)
-    return LakeManifest(files=[file.model_copy(update={"summed": file.path in tables}) for file in files], sums=sha256)
+    return LakeManifest(files=[replace(file, summed=file.path in tables) for file in files], sums=sha256)
 
 
 def _with_months(lake: Store, old: LakeManifest, new: LakeManifest) -> LakeManifest:
@@ -180,7 +216,7 @@ def _with_months(lake: Store, old: LakeManifest, new: LakeManifest) -> LakeManif
     months = [held[month] if month in held and before[month] == files else _write_month(lake, month, files)
               for month, files in sorted(after.items())
               if len(files) > 1 and sum(file.rows for file in files) <= MOST_ROWS]
-    return new.model_copy(update={"months": months})
+    return replace(new, months=months)
 
 
 def _by_month(manifest: LakeManifest) -> dict[str, list[DataFile]]:
@@ -264,7 +300,7 @@ def _order(partition: Partition) -> tuple[str, ...]:
 
 
 def _write_manifest(lake: Store, manifest: LakeManifest) -> str:
-    content = (json.dumps(manifest.model_dump(mode="json"), indent=1) + "\n").encode()
+    content = (json.dumps(asdict(manifest), indent=1) + "\n").encode()
     sha256 = hashlib.sha256(content).hexdigest()
     lake.write(_manifest_file(sha256), content)
     return sha256

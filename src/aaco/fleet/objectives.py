@@ -24,7 +24,7 @@ from aaco.fleet.answers import COMPARABLE, document
 from aaco.fleet.scan import LOCAL, Engine, FleetFilter, one_table
 from aaco.fleet.store import Place
 from aaco.governance import sla
-from aaco.tracelake.history.replicates import LATENCY, MEASURES
+from aaco.tracelake.history.measures import LATENCY, MEASURES
 
 # The metrics that the lake holds, by their names in a policy.
 HELD = {"latency_p50_ms": LATENCY, **{name: name for name in ("latency_p90_ms", "latency_p99_ms", "throughput_per_s")}}

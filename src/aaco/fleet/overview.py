@@ -17,7 +17,7 @@ from aaco.core.show import SILENT, Show
 from aaco.fleet import answers
 from aaco.fleet.scan import LOCAL, Engine, FleetFilter, Scan, ask
 from aaco.fleet.store import Place
-from aaco.tracelake.history.replicates import LATENCY
+from aaco.tracelake.history.measures import LATENCY
 
 MOST = 20  # rows of each list of `top`
 ASKED = (*answers.TOP, "scaling", "per_ceiling", "unmeasured", "device_health", "label_counts")

@@ -23,7 +23,7 @@ from aaco.fleet.catalog import Catalog, LakeState, landing_file
 from aaco.fleet.compaction import LakeManifest, read_manifest, read_sums
 from aaco.fleet.lakes import open_store
 from aaco.fleet.store import FIX, Place, Store, each
-from aaco.tracelake.history.replicates import LATENCY
+from aaco.tracelake.history.measures import LATENCY
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds

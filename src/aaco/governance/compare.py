@@ -26,7 +26,8 @@ from aaco.core.readings import Absent, or_why
 from aaco.governance import change
 from aaco.governance.calibrate import probability
 from aaco.governance.spread import ALONE, Sessions, Spread, estimate, in_pairs
-from aaco.tracelake.history.replicates import IDENTITY, LATENCY, MEASURES, ProcessSample, Profile, Replicate
+from aaco.tracelake.history.measures import LATENCY, MEASURES
+from aaco.tracelake.history.replicates import IDENTITY, ProcessSample, Profile, Replicate
 
 Decision = Literal["regressed", "improved", "equivalent", "inconclusive"]
 Unit = Literal["process", "session", "block"]

@@ -9,7 +9,7 @@ from aaco.core.readings import Absent
 from aaco.governance.compare import Comparison, Side, compare
 from aaco.governance.multiplicity import benjamini_hochberg
 from aaco.governance.spread import Sessions
-from aaco.tracelake.history.replicates import LATENCY, MEASURES
+from aaco.tracelake.history.measures import LATENCY, MEASURES
 
 Histories = Mapping[str, Sequence[Sessions]]
 

@@ -20,7 +20,7 @@ from aaco.governance.change import Change, Part, attribute
 from aaco.governance.compare import DETECTABLE, ESTIMATOR, Comparison, EnvironmentDifference, Side
 from aaco.governance.metrics import Judged
 from aaco.tracelake import layout
-from aaco.tracelake.history.replicates import LATENCY, MEASURES, Measure
+from aaco.tracelake.history.measures import LATENCY, MEASURES, Measure
 
 Decision = Literal["regressed", "improved", "equivalent", "inconclusive"]
 Status = Literal["regressed", "improved", "equivalent", "inconclusive", "no_baseline", "error"]

@@ -20,7 +20,7 @@ from aaco.governance.agreement import Agreement, overall
 from aaco.governance.interleaved.duet_verdict import DEVICE
 from aaco.governance.verdict import MetricVerdict, RegressionVerdict
 from aaco.tracelake.document_schemas.ledger import GuardedMetric, SearchTerms
-from aaco.tracelake.history.replicates import LATENCY
+from aaco.tracelake.history.measures import LATENCY
 
 WORSE_MEMORY, LEAST_MEMORY = 1.1, 32 << 20  # times the baseline's, and bytes: less is the allocator's mood
 WORSE_ENERGY, LEAST_OF_ENERGY = 1.1, 2  # times the baseline's; processes of either side

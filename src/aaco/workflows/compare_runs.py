@@ -26,7 +26,7 @@ from aaco.governance.verdict import RegressionVerdict
 from aaco.tracelake import layout
 from aaco.tracelake.document_schemas.regressions import BaselineReference, ComparedSession, SessionDifference
 from aaco.tracelake.history import baselines, history
-from aaco.tracelake.history.replicates import MEASURES
+from aaco.tracelake.history.measures import MEASURES
 
 OF_VERDICT = ("effect_pct", "ci", "env_diff", "causes")  # what stands in diff.json, too
 RECENT = 200  # sessions: how far back a machine's noise is that of today

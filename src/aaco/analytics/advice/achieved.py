@@ -27,11 +27,12 @@ class ChangedStep:
     """A step after a change, per sample of a step before it. Times in ns.
 
     host_ns: the host's path before the change, None where the device hides it. calls: of operators, per step before.
-    calls_left: the share of them that is left. waits_ns: waits and work of the host that are gone. samples: times as
-    many in a step as before. replayed: the host launches once for all between two of its copies, in replays calls with
-    the copies themselves. saved_ns: of the device's work, per step before. paused_ns: of the host's path what is its
-    own work, which no call that is gone shortens. whole_calls: with the calls that are gone all goes that the host did
-    for them. handed: its own work is gone, too.
+    calls_left: the share of them that is left, above 1 where calls come. waits_ns: waits and work of the host that are
+    gone. samples: times as many in a step as before. replayed: the host launches once for all between two of its
+    copies, in replays calls with the copies themselves. saved_ns: of the device's work, per step before. paused_ns: of
+    the host's path what is its own work, which no call that is gone shortens. whole_calls: with the calls that are gone
+    all goes that the host did for them. handed: its own work is gone, too. traced_ns: of its calls in a traced step,
+    without what the program does between them.
     """
 
     device_ns: float
@@ -46,6 +47,7 @@ class ChangedStep:
     paused_ns: float = 0.0
     whole_calls: bool = False
     handed: bool = False
+    traced_ns: float = 0.0
 
 
 def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0,
@@ -67,12 +69,20 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     handed = any(response.hands_over for response in responses)
     return ChangedStep(chain_ns * streams + added_ns,
                        step.ns if busy_ns < HOST_BOUND * step.ns else None, work.calls / work.steps,
-                       float((work.calls_ns * left).sum() / work.calls_ns.sum()) if work.calls else 1.0,
+                       _calls_left(work, left, sum(response.more_calls for response in responses)),
                        handed * paused_ns + max(response.waits_ns for response in responses), samples,
                        any(response.replayed for response in responses),
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
-                       paused_ns, any(response.whole_calls for response in responses), handed)
+                       paused_ns, any(response.whole_calls for response in responses), handed,
+                       work.traced_calls_ns / work.steps)
+
+
+def _calls_left(work: StepWork, left: Reals, more: float) -> float:
+    """Return the share of the host's calls that is left, by their traced time; new calls are as long as others."""
+    if not work.calls:
+        return 1.0
+    return float((work.calls_ns * left).sum() / work.calls_ns.sum()) + more * work.steps / work.calls
 
 
 def _replays(work: StepWork, reads: bool) -> float:

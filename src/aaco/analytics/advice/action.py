@@ -91,6 +91,12 @@ def of_launches(values: Values) -> float:
     return launches if values.get("host_pause_pct", 0.0) > launches else 100.0
 
 
+def of_own_work(values: Values) -> float:
+    """Return the time of the host's own work, no more than the device is idle in a step without a profiler."""
+    own = values["host_pause_pct"] - min(values["host_pause_pct"], values.get("allocation_call_pct", 0.0))
+    return min(own, values.get(ACTS_ON + "host_work", own))
+
+
 def of_targets(mechanism: str, otherwise: str = "") -> Callable[[Values], float]:
     """Return the share of what a mechanism acts on; where that is not known, of the reading that is named, and nothing
     of a step that waits for the host: shorter kernels do not shorten that.

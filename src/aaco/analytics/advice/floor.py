@@ -63,7 +63,7 @@ class MechanismFloor:
     what a step can lose, of changes that leave the host's path as it is; None where the host's waits may go, too.
     waits_ns: what a step can lose where no more than waits may go, None where calls of the host may go, too. samples:
     times as many in a step as before, at most; then the floor is per sample of before, and what a step can lose is of
-    the larger step.
+    the larger step. sooner_ns: of the floor, by which kernels are shorter that follow each other at once.
     """
 
     mechanism: str
@@ -74,6 +74,7 @@ class MechanismFloor:
     most_ns: float | None = None
     waits_ns: float | None = None
     samples: float = 1.0
+    sooner_ns: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,9 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
         late = host_stays and not gone.any()
         soonest = least if late else np.minimum(least, work.one_behind_another_ns)
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
-        chain_ns = device_chain_ns(work, soonest, distinct.coded(work.lane, *apart)[0] if apart else work.lane)
+        lanes = distinct.coded(work.lane, *apart)[0] if apart else work.lane
+        chain_ns = device_chain_ns(work, soonest, lanes)
+        sooner_ns = 0.0 if late else device_chain_ns(work, least, lanes) - chain_ns
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
     except Absent as reason:
         return MechanismFloor(name, None, (), str(reason))
@@ -155,7 +158,7 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
     return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)),
                           shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms),
                           most_ns=_most_ns(work, least, apart, mechanisms, samples) if host_stays else None,
-                          waits_ns=_waits_ns(work, least, mechanisms), samples=samples)
+                          waits_ns=_waits_ns(work, least, mechanisms), samples=samples, sooner_ns=sooner_ns)
 
 
 def _least_of_all(times: LeastTimes, mechanisms: Sequence[Mechanism], samples: float) -> Reals:
@@ -185,8 +188,8 @@ def _as_many(work: StepWork, least: Reals, samples: float) -> Reals:
 def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Sequence[Mechanism], samples: float
              ) -> float | None:
     """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least of
-    all samples; the host's calls for rows that go; and launches of products in several parts, which may need one in
-    other kernels. None where calls go that take lists of unknown length.
+    all samples; the host's calls for rows that go, and those that launched nothing; and launches of products in several
+    parts, which may need one in other kernels. None where calls go that take lists of unknown length.
     """
     beside = reduce(np.logical_or, apart, np.zeros(len(least), bool))
     lost = np.where(beside, work.sure_ns, np.maximum(0.0, work.sure_ns - samples * least)).sum()
@@ -195,6 +198,7 @@ def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Se
         products = list(product_names(work))
         parts = work.by_operator(~work.of_families(*CONVERSIONS))[products]
         lost += LAUNCH_NS * float(np.maximum(0.0, parts - work.operator_calls[products]).sum())
+    lost += LAUNCH_NS * sum(mechanism.silent_calls(work) for mechanism in mechanisms if mechanism.silent_calls)
     return float(lost) / work.steps if math.isfinite(lost) else None
 
 
@@ -241,12 +245,13 @@ def ceiling_of(step: StepTime, of: MechanismFloor) -> str:
 
 def kept_ns(step: StepTime, of: MechanismFloor) -> float | None:
     """Return what must stay of what the ceiling is of, ns; None without a floor. A step without a profiler holds all
-    that must stay of it: kernels that took longer when they were traced do not make its floor longer than itself.
+    that must stay of it: kernels that took longer when they were traced do not make its floor longer than itself, with
+    its kernels without gaps.
     """
     loses_ns = of.waits_ns if of.most_ns is None else of.most_ns
     if of.floor_ns is None or not step.unprofiled:
         return of.floor_ns
-    floor_ns = min(of.floor_ns, step.ns)
+    floor_ns = min(of.floor_ns, max(0.0, step.ns - of.sooner_ns))
     return floor_ns if loses_ns is None else max(floor_ns, (step.ns - loses_ns) / of.samples)
 
 

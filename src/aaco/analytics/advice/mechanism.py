@@ -15,7 +15,7 @@ class Response:
     of each row's launch that is left, 0 to 1. waits_ns: how long the host waited for the device in a step, and no
     longer does. replayed: whether the host launches once for all. added_ns: of kernels that a step did not have.
     whole_calls: whether all that the host did for a call goes with it, as where turns of a loop go. hands_over: whether
-    the host's own work between its launches leaves the step.
+    the host's own work between its launches leaves the step. more_calls: of the host in a step, that it did not have.
     """
 
     device_ns: Reals
@@ -25,6 +25,7 @@ class Response:
     added_ns: float = 0.0
     whole_calls: bool = False
     hands_over: bool = False
+    more_calls: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,9 @@ class Mechanism:
     acts on. fewer_bytes: whether the host's tensors shrink, too, and with them its work on what it copies from pageable
     memory. other_kernels: whether products run in other kernels, of which a call may need fewer. waits_ns: what the
     host takes in all steps to wake up and to ask where it then waits no longer, if its other calls and waits stay; None
-    if that is not known.
+    if that is not known. parts: the kinds of changes that this one is, done together; the first two make it, others go
+    with them where the step has such work. silent_calls: how many calls of the host that launched nothing go in all
+    steps.
     """
 
     name: str
@@ -56,3 +59,5 @@ class Mechanism:
     fewer_bytes: bool = False
     other_kernels: bool = False
     waits_ns: Callable[[StepWork], float | None] | None = None
+    parts: tuple[str, ...] = ()
+    silent_calls: Callable[[StepWork], float] | None = None

@@ -149,7 +149,7 @@ def gaining(readings: Mapping[str, Reading], facts: FactValues | None = None, fl
             ) -> tuple[Recommendation, ...]:
     """Return the actions that gain something in this session, best first, without ceilings.
 
-    facts: of the workload; None if nobody looked for them, and then nothing is left out for them. floors: of the
+    facts: of the workload; None if they were not looked for, and then nothing is left out for them. floors: of the
     session; the kernels that a mechanism acts on are known by it.
     """
     return in_order(advice for action in ACTIONS
@@ -197,7 +197,7 @@ def bounded(recommendations: tuple[Recommendation, ...], floors: Floors | None
             ) -> tuple[tuple[Recommendation, ...], tuple[Withheld, ...]]:
     """Return the recommendations with their ceilings, in their order, and those that have nothing to gain.
 
-    floors: of the session; None if nobody looked for them.
+    floors: of the session; None if they were not looked for.
     """
     under = [advice if not advice.mechanism else _under_floor(advice, floors) for advice in recommendations]
     timed = floors is not None and floors.unprofiled

@@ -31,10 +31,13 @@ class HostHabits:
     """How the host's path follows its calls. call_ns: an operator's call, with what the program does between two.
 
     saved_share: the part of a call's mean time that a call which is gone saves: what remains has more to do each.
+    traced_share: the path of a host that the device hides, in the traced time of its calls; 0 if that is not known, and
+    each call counts as long as the others.
     """
 
     call_ns: float
     saved_share: float
+    traced_share: float = 0.0
 
     def host_ns(self, changed: ChangedStep, step_ns: float) -> float:
         """Return the host's path after a change, per sample: waits gone, calls gone, the rest shared by the samples.
@@ -44,7 +47,7 @@ class HostHabits:
         """
         if changed.replayed:
             return self.call_ns * changed.replays
-        hidden_ns = min(step_ns, self.call_ns * changed.calls)
+        hidden_ns = min(step_ns, self.traced_share * changed.traced_ns or self.call_ns * changed.calls)
         path_ns = hidden_ns if changed.host_ns is None else changed.host_ns
         working_ns = max(0.0, path_ns - changed.waits_ns)
         if changed.whole_calls:
@@ -174,13 +177,16 @@ def _habits(changes: Sequence[RecordedChange]) -> HostHabits:
     """Return the habits as medians over steps that wait for the host. Raise Absent without such steps."""
     befores = {change.before: _launching_ns(change) / change.changed.calls for change in changes
                if change.changed.host_ns is not None and change.changed.calls}
+    traced = {change.before: _launching_ns(change) / change.changed.traced_ns for change in changes
+              if change.before in befores and change.changed.traced_ns}
     saved = [_saved_share(change) for change in changes
              if change.changed.host_ns is not None and not change.changed.replayed and not change.changed.waits_ns
              and not change.changed.whole_calls
              and change.changed.calls_left < NOTABLY_LEFT]
     if not befores or not saved:
         raise Absent("no step that waits for the host was recorded with a change that saves calls")
-    return HostHabits(median(befores.values()), min(1.0, max(0.0, median(saved))))
+    return HostHabits(median(befores.values()), min(1.0, max(0.0, median(saved))),
+                      median(traced.values()) if traced else 0.0)
 
 
 def _saved_share(change: RecordedChange) -> float:

@@ -32,6 +32,7 @@ COPY_COLUMNS = ("kind", "bytes", "pinned", "capture", "device_id", "stream_id", 
 OPERATOR_COLUMNS = ("operator_id", "operator", "outermost", "phase", "shapes", "dtypes", "inputs", "calls", "kernels",
                     "flops", "bytes", "host_ns")
 HOST_COPIES = ("h2d", "d2h")
+ONE_NUMBER = 8  # bytes that the host reads, as of a loss that is only printed
 COLLECTIVE = "collective"  # the family of communication between ranks
 FORWARD, BACKWARD = "forward", "backward"  # the phases of a training step before the update
 OPTIMIZER = "optimizer"  # the phase of the operators that update the weights
@@ -211,6 +212,12 @@ class StepWork:
         """
         took = np.array([*(operator.host_ns or LAUNCH_NS for operator in self.operators), LAUNCH_NS])[self.operator]
         return took * self.call_shares
+
+    @cached_property
+    def traced_calls_ns(self) -> float:
+        """The traced time of all calls on the host; of each no more than CALL_NS for a kernel: what is longer waits."""
+        took = [min(operator.host_ns or LAUNCH_NS, CALL_NS * max(1.0, operator.kernels)) for operator in self.operators]
+        return float((np.array([*took, LAUNCH_NS])[self.operator] * self.call_shares).sum())
 
     @cached_property
     def operator_name(self) -> Ints:

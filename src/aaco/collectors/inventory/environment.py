@@ -22,8 +22,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from aaco.collectors.inventory import gpu_settings, machine
-from aaco.core import labels
+from aaco.collectors.inventory import gpu_settings, machine, scheduler
 from aaco.core.cgroup import cgroup
 from aaco.core.host import Host, number, text
 from aaco.core.machine import GIB
@@ -491,5 +490,5 @@ FACTS: Mapping[str, Callable[[Host], Any]] = {
     "onnxruntime": onnxruntime,
     "packages": packages,
     "variables": lambda _: variables(os.environ),
-    "labels": lambda _: labels.of_environment(os.environ),
+    "labels": lambda _: scheduler.of_environment(os.environ),
 }

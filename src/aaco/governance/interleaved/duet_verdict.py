@@ -25,7 +25,7 @@ from aaco.governance.interleaved.duet import Fit, Look
 from aaco.governance.metrics import Judged
 from aaco.governance.prior import Prior
 from aaco.governance.verdict import Counts, MetricVerdict, RegressionVerdict
-from aaco.tracelake.history.replicates import LATENCY
+from aaco.tracelake.history.measures import LATENCY
 
 Stopped = Literal["settled", "precision", "budget", "processes"]
 DESIGN = "interleaved duet"

@@ -20,7 +20,8 @@ from aaco.core import documents, files
 from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError, first_problem
 from aaco.tracelake.history.history import NAME as HISTORY
 from aaco.tracelake.history.history import History, Key, Pinned, Sample
-from aaco.tracelake.history.replicates import LATENCY, MEASURES, Baseline, Replicate, require_same_identity
+from aaco.tracelake.history.measures import LATENCY, MEASURES
+from aaco.tracelake.history.replicates import Baseline, Replicate, require_same_identity
 
 SUFFIX = ".json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import product
 from typing import Annotated, Literal
 
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validat
 from aaco.core import statistics
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
+from aaco.tracelake.history.measures import MEASURES
 
 RAW_LIMIT = 2000  # latencies of a process are kept one by one up to this many; the order is that of the run
 # Samples are comparable only where all of these are equal; None (not recorded) equals only None.
@@ -131,48 +131,6 @@ class Replicate(_Stored):
         if not measured:
             raise Absent(f"session {self.session_id}: {MEASURES[metric].why_absent}")
         return measured
-
-
-@dataclass(frozen=True)
-class Measure:
-    """What is judged of a session, and its value in each process; empty where a process has none."""
-
-    unit: str
-    direction: Literal["lower_is_better", "higher_is_better"]
-    what: str
-    of: Callable[[Replicate], tuple[float, ...]]
-    why_absent: str = "not measured"
-
-
-def _all(values: Iterable[float | None]) -> tuple[float, ...]:
-    """The values, or nothing where one of them is missing."""
-    listed = tuple(values)
-    return tuple(value for value in listed if value is not None) if None not in listed else ()
-
-
-def _kernel_time(replicate: Replicate) -> tuple[float, ...]:
-    profile = replicate.profile
-    busy = profile.window_ns - profile.gaps_ns if profile else 0
-    return (busy / profile.inferences / 1e6,) if profile and busy else ()
-
-
-LATENCY = "latency_ms"
-# Tails are compared at session level: the quantile of each process, then Student's t over processes.
-MEASURES: Mapping[str, Measure] = {
-    LATENCY: Measure("ms", "lower_is_better", "median latency",
-                     lambda item: tuple(process.median_ms for process in item.processes)),
-    "latency_p90_ms": Measure("ms", "lower_is_better", "90th percentile of latency",
-                              lambda item: _all(process.p90_ms for process in item.processes),
-                              "a process has fewer than the 10 iterations that p90 needs"),
-    "latency_p99_ms": Measure("ms", "lower_is_better", "99th percentile of latency",
-                              lambda item: _all(process.p99_ms for process in item.processes),
-                              "a process has fewer than the 100 iterations that p99 needs"),
-    "throughput_per_s": Measure("1/s", "higher_is_better", "samples per second, by the mean latency",
-                                lambda item: tuple(1e3 * (item.batch or 1) / process.mean_ms
-                                                   for process in item.processes)),
-    "kernel_time_ms": Measure("ms", "lower_is_better", "time with a kernel running per inference, profiled",
-                              _kernel_time, "no kernels of measured inferences recorded"),
-}
 
 
 class Baseline(_Stored):

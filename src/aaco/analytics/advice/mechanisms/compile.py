@@ -14,10 +14,11 @@ from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, fusible, own_rat
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.channels_last import depthwise_by_library
 from aaco.analytics.advice.responses import in_one_pass
-from aaco.analytics.advice.work import COLLECTIVE, COPY, OPTIMIZER, StepOperator, StepWork, WorkName
+from aaco.analytics.advice.work import BACKWARD, COLLECTIVE, COPY, OPTIMIZER, StepOperator, StepWork, WorkName
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
 
+READS = ("aten::index", "aten::index_select", "aten::embedding", "aten::gather")
 KEPT = (*PRODUCTS, COLLECTIVE, COPY)
 
 
@@ -34,14 +35,19 @@ def _least_ns(work: StepWork) -> Reals:
     return np.where(optimizer, own_time(work), np.where(kept, products, 0.0))
 
 
+def _gathers(operator: StepOperator) -> bool:
+    """Return whether an operator gathers on the way ahead; back it adds up, which is another kernel."""
+    return operator.name in READS and operator.phase != BACKWARD
+
+
 def _compiled(work: StepWork, least: Reals) -> Response:
-    """Return the step with its model compiled: the optimizer is not part of it.
+    """Return the step with its model compiled: the optimizer is not part of it. A pass reads by index what it needs.
 
     Inductor keeps images in channels_last order (torch/_inductor/graph.py, decide_layout_opt), with cuDNN's depthwise
     convolutions.
     """
     optimizer = work.operated(lambda operator: operator.phase == OPTIMIZER)
-    fused = in_one_pass(work, fusible(work) & ~optimizer)
+    fused = in_one_pass(work, (fusible(work) | work.operated(_gathers)) & ~optimizer)
     return replace(fused, device_ns=np.minimum(fused.device_ns, depthwise_by_library(work)))
 
 

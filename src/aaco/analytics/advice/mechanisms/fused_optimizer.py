@@ -55,9 +55,16 @@ def _fused(work: StepWork, least: Reals) -> Response:
     return replace(response, left=np.where(walks_lists, 1.0, response.left))
 
 
+def _silent_calls(work: StepWork) -> float:
+    """Return how often the optimizer reads what the host has, as the number of steps of each parameter."""
+    calls = zip(work.operators, work.operator_calls.tolist(), strict=False)
+    return sum(1 / operator.kernels for operator, launching in calls
+               if not launching and operator.phase == OPTIMIZER and operator.name == operator.outermost)
+
+
 FUSED_OPTIMIZER = Mechanism("fused_optimizer", "Update all parameters in one kernel",
                             "D - kernels of the optimizer + a pass over its longest list", _least_ns, respond=_fused,
-                            host_stays=True)
+                            host_stays=True, silent_calls=_silent_calls)
 ACTIONS = (Action(
     "fuse_optimizer", "Update all weights in one kernel", of_targets("fused_optimizer", "memory_limited_pct"),
     "kernels of the optimizer run", "low", (Step("fused=True for the optimizer", (PYTORCH, OWN_CODE)),),

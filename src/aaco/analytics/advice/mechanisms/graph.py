@@ -34,7 +34,8 @@ CAPTURABLE_NS = 12 * 2000.0
 ADAM_UPDATE, CORRECTION = "aten::addcdiv_", "aten::reciprocal"  # one for each parameter; of bias corrections there
 
 
-def _replayed(work: StepWork, least: Reals) -> Response:
+def replayed(work: StepWork, least: Reals) -> Response:
+    """Return the step launched once; of an Adam that updates in a loop with what makes it capturable."""
     updates, corrections = (float(work.operator_calls[:-1][[operator.name == name and operator.phase == OPTIMIZER
                                                             for operator in work.operators]].sum())
                             for name in (ADAM_UPDATE, CORRECTION))
@@ -43,7 +44,7 @@ def _replayed(work: StepWork, least: Reals) -> Response:
 
 
 GRAPH = Mechanism("graph", "Launch once for many kernels: a device graph", "D", own_time,
-                  respond=_replayed)
+                  respond=replayed)
 
 
 def _launching_between_waits(values: Values) -> float:

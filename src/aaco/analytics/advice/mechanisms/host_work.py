@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aaco.analytics.advice.action import ACTS_ON, NO_FRAMEWORK, NOT_SERVING, NVIDIA, PYTORCH, Action, Values
+from aaco.analytics.advice.action import NO_FRAMEWORK, NOT_SERVING, NVIDIA, PYTORCH, Action, Values, of_own_work
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import unchanged
@@ -21,14 +21,8 @@ def _allocating(values: Values) -> float:
     return min(values["host_pause_pct"], values["allocation_call_pct"])
 
 
-def _not_allocating(values: Values) -> float:
-    """Return the time of the host's own work, no more than the device is idle in a step without a profiler."""
-    own = values["host_pause_pct"] - min(values["host_pause_pct"], values.get("allocation_call_pct", 0.0))
-    return min(own, values.get(ACTS_ON + "host_work", own))
-
-
 ACTIONS = (
-    Action("move_host_work", "Take the host's own work out of the step", _not_allocating,
+    Action("move_host_work", "Take the host's own work out of the step", of_own_work,
            "the device waits for the host's own work", "medium", (
                Step("DataLoader(num_workers=4, prefetch_factor=4)",
                     (fact_is("data_loader", "single_process"), NOT_SERVING)),
@@ -37,7 +31,7 @@ ACTIONS = (
                Step("py-spy record -p PID finds it in a Python program", (
                    fact_is("framework", "pytorch", "jax", "tensorflow", "vllm", "sglang", "onnxruntime"),)),
                Step("perf record -g -p PID finds it", (NO_FRAMEWORK,))), "host_pause_pct", mechanism="host_work",
-           at_most=_not_allocating),
+           at_most=of_own_work),
     Action("keep_memory", "Keep device memory instead of asking for it in each step", _allocating,
            "the device waits for calls that allocate memory", "low", (
                Step("no torch.cuda.empty_cache() in the loop", (PYTORCH,)),

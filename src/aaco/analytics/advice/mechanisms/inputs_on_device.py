@@ -1,6 +1,8 @@
-"""Inputs that are on the device when the step begins: copies from the host are gone."""
+"""Inputs that are on the device when the step begins: copies from the host are gone, with the host's work on them."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from aaco.analytics.advice.action import NOT_SERVING, ORT, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import without
@@ -21,7 +23,7 @@ def _least_ns(work: StepWork) -> Reals:
 
 def _inputs_there(work: StepWork, least: Reals) -> Response:
     copied = _from_host(work)
-    return without_rows(work, copied, float(work.ns[copied].sum()) / work.steps)
+    return replace(without_rows(work, copied, float(work.ns[copied].sum()) / work.steps), hands_over=True)
 
 
 INPUTS_ON_DEVICE = Mechanism("inputs_on_device", "Have the inputs on the device", "D - copies from the host", _least_ns,

@@ -1,10 +1,13 @@
 """16 bits in place of 32 and 64: products at the matrix units' rate of them, and half of the bytes for all else.
 
-Where tensors did not fit the last-level cache and their halves do, a kernel needs the time of that cache's rate.
-Gathers of whole rows keep a block for each row, however short it is. What is narrow already, and integers, stay.
+Copies from wide to narrow types go. Where tensors did not fit the last-level cache and their halves do, a kernel needs
+the time of that cache's rate. Gathers of whole rows keep a block for each row, however short it is. What is narrow
+already, and integers, stay.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,19 +18,22 @@ from aaco.analytics.advice.least import (
     block_ns,
     memory_roofs,
     own_time,
+    product_names,
     product_roofs,
     row_gathers,
     widest_rate,
 )
-from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import HALF, retyped
-from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
+from aaco.analytics.advice.work import BACKWARD, FORWARD, StepOperator, StepWork, WorkName
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
 WIDE = frozenset(("f64", "f32", "tf32"))
 NARROW = frozenset(("f16", "bf16", "f8", "f6f4", "i8"))
+
+CASTS = 2  # of a product in training, by autocast: its weights, and their gradient; its inputs may be narrow already
 
 
 def _is_narrow_name(name: WorkName) -> bool:
@@ -63,12 +69,29 @@ def _least_ns(work: StepWork) -> Reals:
     halved = np.where(stays, own_time(work), HALF * own_time(work))
     cached = memory_roofs(work, ~stays & _fits_then(work), HALF)
     gathers = np.where(row_gathers(work), block_ns(work, work.blocks_x), 0.0)
-    return np.maximum(np.where(changed, products, np.minimum(halved, cached)), gathers)
+    kept = np.maximum(np.where(changed, products, np.minimum(halved, cached)), gathers)
+    return np.where(work.operated(_narrows), 0.0, kept)
+
+
+def _narrows(operator: StepOperator) -> bool:
+    """Return whether an operator makes a narrow copy of a wide tensor, as autocast does."""
+    return operator.name == "aten::copy_" and bool(WIDE & set(operator.types)) and bool(NARROW & set(operator.types))
+
+
+def _retyped(work: StepWork, least: Reals) -> Response:
+    """Return the step in 16 bits. In training weights stay wide, and autocast makes narrow ones in each step."""
+    if not work.operated(lambda operator: operator.phase == BACKWARD).any():
+        narrow, gone = retyped(work, least), work.operated(_narrows)
+        return replace(narrow, device_ns=np.where(gone, 0.0, narrow.device_ns), left=np.where(gone, 0.0, narrow.left))
+    products = product_names(work)
+    calls = sum(work.operator_calls[number] for number, names in products.items()
+                if work.operators[number].phase == FORWARD and _is_wide(work.operators[number], names))
+    return replace(retyped(work, least), more_calls=CASTS * float(calls) / work.steps)
 
 
 NARROWER_TYPES = Mechanism("narrower_types", "Compute in a narrower type",
                            "FLOPs of products / peak of 16 bits + half of the rest, at the rate of the cache where "
-                           "only the halves fit it", _least_ns, respond=retyped, host_stays=True, fewer_bytes=True,
+                           "only the halves fit it", _least_ns, respond=_retyped, host_stays=True, fewer_bytes=True,
                            other_kernels=True)
 ACTIONS = (Action(
     "narrower_types", "Compute in a narrower type", of_targets("narrower_types", "compute_limited_pct"),

@@ -1,17 +1,21 @@
-"""Inputs of the next step are copied while this one computes: copies from the host run during the kernels.
+"""Inputs of the next step are made and copied while this one computes: copies from the host run during the kernels.
 
-They share the link, so that a step takes at least as long as their bytes need on it.
+They share the link, so that a step takes at least as long as their bytes need on it. Where inputs come from the host,
+its own work makes them, and goes to other processes with them, unless it may need what was read back of this step.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from aaco.analytics.advice.action import ORT, PYTORCH, Action, of_metric
+from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, ORT, OWN_CODE, PYTORCH, Action, Values, of_own_work
 from aaco.analytics.advice.least import own_time
-from aaco.analytics.advice.mechanism import Mechanism
-from aaco.analytics.advice.work import StepWork
-from aaco.core.advice import Step
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.responses import unchanged
+from aaco.analytics.advice.work import ONE_NUMBER, StepWork
+from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
@@ -27,14 +31,32 @@ def _least_ns(work: StepWork) -> Reals:
     return np.where(copies, 1e9 * work.copied / link if link else 0.0, own_time(work))
 
 
-PREFETCHING = Mechanism("prefetching", "Copy the next step's inputs while this one computes",
+def _ahead(work: StepWork, least: Reals) -> Response:
+    """Return the step without its copies from the host, which run during it, and without its work on inputs."""
+    copied = _from_host(work)
+    stays = unchanged(work, float(work.ns[copied].sum()) / work.steps)
+    results = work.copies("d2h") & (work.copied > ONE_NUMBER)
+    return replace(stays, device_ns=np.where(copied, 0.0, stays.device_ns), hands_over=not results.any())
+
+
+def _loading(values: Values) -> float:
+    """Return the time of copies, and of the host's own work where the step has inputs from the host."""
+    making = of_own_work(values) if values.get(ACTS_ON + "prefetching") and "host_pause_pct" in values else 0.0
+    return min(100.0, values["transfer_limited_pct"] + making)
+
+
+PREFETCHING = Mechanism("prefetching", "Make and copy the next step's inputs while this one computes",
                         "the longer of D without copies from the host and their bytes / link", _least_ns,
-                        beside=_from_host)
+                        beside=_from_host, respond=_ahead)
 ACTIONS = (Action(
-    "overlap_transfers", "Copy while computing", of_metric("transfer_limited_pct"), "the step waits for copies",
-    "medium", (
+    "overlap_transfers", "Load and copy the next inputs while computing", _loading,
+    "the step waits for its inputs", "medium", (
         Step("a copy stream of its own, the next batch during this step"),
+        Step("DataLoader(num_workers=4)", (fact_is("data_loader", "single_process"), NOT_SERVING)),
+        Step("other processes that make the next batches: threads of one Python program take turns",
+             (PYTORCH, OWN_CODE, NOT_SERVING)),
         Step("non_blocking=True", (PYTORCH,)),
         Step("ONNX Runtime: fill the OrtValue of the next inference during this one, and bind outputs on the device "
              "(io_binding)", (ORT,))),
-    "transfer_limited_pct", memory="the inputs of two steps on the device", mechanism="prefetching"),)
+    "transfer_limited_pct", memory="the inputs of two steps on the device", mechanism="prefetching",
+    at_most=_loading),)

@@ -1,0 +1,89 @@
+"""Weights that each step converts to another type, and scales, before a product reads them: kept in that type.
+
+A weight is the second operand of a product of matrices; no first operand of one has its shape. In training weights
+change with each step, so each step has to convert them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from aaco.analytics.advice.action import INFERENCE, OWN_CODE, PYTORCH, Action, of_targets
+from aaco.analytics.advice.least import without
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.mechanisms.product_before_gather import TRAINING
+from aaco.analytics.advice.responses import without_rows
+from aaco.analytics.advice.work import StepOperator, StepWork
+from aaco.core.advice import Step
+from aaco.core.arrays import Flags, Reals
+from aaco.core.readings import Absent
+
+OPERANDS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::linear": (0, 1), "aten::addmv": (2, 1)}
+CONVERTS = ("aten::copy_", "aten::_to_copy")
+Shape = tuple[int, ...]
+
+
+def _shape(operator: StepOperator, index: int) -> Shape | None:
+    taken = operator.arguments
+    if taken is None or index >= len(taken.shapes) or not all(isinstance(size, int) for size in taken.shapes[index]):
+        return None
+    return tuple(taken.shapes[index])
+
+
+def _weights(work: StepWork) -> set[Shape]:
+    """Return the shapes of weights, as they are and transposed; none that an input of a product has."""
+    products = [(operator, *OPERANDS[operator.name]) for operator, called in
+                zip(work.operators, work.operator_calls.tolist(), strict=False)
+                if called and operator.name in OPERANDS]
+    inputs, weights = {_shape(operator, first) for operator, first, _ in products}, set[Shape]()
+    for operator, _, second in products:
+        if (shape := _shape(operator, second)) and len(shape) == 2:
+            weights |= {shape, shape[::-1]}
+    return weights - inputs
+
+
+def _converts(operator: StepOperator, weights: set[Shape]) -> bool:
+    taken = operator.arguments
+    return (operator.name in CONVERTS and taken is not None and len(taken.types) > 1
+            and taken.types[0] != taken.types[1] and _shape(operator, 0) in weights)
+
+
+def _again(work: StepWork) -> Flags:
+    """Return the conversions of weights, and what works on their results at once. Raise Absent if there are none."""
+    if any(operator.phase in TRAINING for operator in work.operators):
+        raise Absent("a training step changes its weights")
+    weights = _weights(work)
+    converted = work.operated(lambda operator: _converts(operator, weights))
+    if not converted.any():
+        raise Absent("no step converts weights to another type")
+    order = work.lane_order
+    scales = (work.of_families("elementwise") & work.operated(lambda operator: _shape(operator, 0) in weights))[order]
+    gone = converted[order]
+    follows = np.r_[False, gone[:-1]]
+    while (more := scales & follows & ~gone).any():  # passes over a weight, one after another
+        gone = gone | more
+        follows = np.r_[False, gone[:-1]]
+    again = np.zeros(len(order), bool)
+    again[order] = gone
+    return again
+
+
+def _least_ns(work: StepWork) -> Reals:
+    return without(work, _again(work))
+
+
+def _kept(work: StepWork, least: Reals) -> Response:
+    """Return the step without these conversions, and without what the program does for them."""
+    return replace(without_rows(work, _again(work)), whole_calls=True)
+
+
+CAST_ONCE = Mechanism("cast_once", "Convert weights once", "D - conversions of weights and passes over their results",
+                      _least_ns, respond=_kept)
+ACTIONS = (Action(
+    "cast_once", "Convert weights once", of_targets("cast_once"), "kernels convert weights in each step", "low",
+    (Step("weights in the type that products read: model.to(dtype) before the first step",
+          (PYTORCH, OWN_CODE)),),
+    "memory_limited_pct", applies_if=(PYTORCH, INFERENCE), memory="what wider weights take more",
+    mechanism="cast_once"),)
