@@ -30,7 +30,7 @@ def test_p_values_are_those_of_a_permutation_test(sample, least):
     assert sign_flips.p_above(-means[::-1], -least) == pytest.approx(oracle(sample - least, "less"))
 
 
-@given(values.filter(lambda sample: len(sample) >= sign_flips.LEAST_BLOCKS), st.sampled_from([0.05, 0.1, 0.2]))
+@given(values.filter(lambda sample: len(sample) >= sign_flips.least_blocks(0.05)), st.sampled_from([0.05, 0.1, 0.2]))
 def test_the_interval_is_what_the_test_does_not_reject(sample, alpha):
     """Right inside an end the p-value is above alpha / 2, right outside it is not."""
     sample = np.array(sample)
@@ -46,6 +46,7 @@ def test_the_interval_is_what_the_test_does_not_reject(sample, alpha):
 def test_five_values_hold_no_interval_at_95_percent():
     assert sign_flips.interval(sign_flips.subset_means(np.arange(5.0)), 0.05) == (-math.inf, math.inf)
     assert sign_flips.interval(sign_flips.subset_means(np.arange(6.0)), 0.05) == (0.0, 5.0)
+    assert [sign_flips.least_blocks(alpha) for alpha in (0.25, 0.05, 0.025, 0.01, 0.005)] == [3, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("count", [10, 30])

@@ -28,7 +28,8 @@ from aaco.governance.interleaved.duet_verdict import TIMES, TPOT, TTFT, Terms, T
 from aaco.governance.verdict import RegressionVerdict
 
 LEAST_PAIRS, MOST_BLOCKS = 10, 30  # in a block, unless there are fewer than FEW blocks of so many; of all
-FEW = 8  # blocks
+FEW = 10  # blocks
+LEAST_BLOCKS = 7  # what pairs that are alike for long are cut into, though no verdict comes of it
 ALIKE = 0.05  # correlation of neighbouring blocks that changes no interval
 WINDOW = 3  # autocorrelation times over which autocorrelations are added up (Sokal 1997)
 ORDER_SEED = 27
@@ -73,8 +74,12 @@ def terms(pairs: pa.Table, tolerance_pct: float, alpha: float) -> Terms:
     blocks = len(pc.unique(pairs["process"]))
     alike = _alike({name: pairs[name].to_numpy() for name in pairs.column_names if name.endswith("_ms")},
                    pairs["ran_first"].to_numpy(zero_copy_only=False))
-    too_few = "" if len(pairs) < FEW or len(pairs) / _least(alike) >= sign_flips.LEAST_BLOCKS else (
-        f"neighbouring pairs are alike for {alike:.0f} of them: a verdict needs {math.ceil(FEW * _least(alike)):,}")
+    needed, too_few = sign_flips.least_blocks(alpha / len((TPOT, TTFT))), ""
+    if len(pairs) < needed:
+        too_few = f"{len(pairs)} pairs: a verdict needs {needed}"
+    elif len(pairs) / _least(alike) < needed:
+        too_few = (f"neighbouring pairs are alike for {alike:.0f} of them: a verdict needs "
+                   f"{math.ceil(needed * _least(alike)):,}")
     return Terms(tolerance_pct, alpha, (duet.Look(max(blocks, 2), alpha),), "block", False, None, NO_PRIOR,
                  too_few=too_few)
 
@@ -102,7 +107,7 @@ def _blocks(pairs: int, alike: float) -> int:
     """Return into how many blocks to cut so many pairs with this autocorrelation time; too short ones where that leaves
     too few, which `terms` says."""
     blocks = max(min(pairs // LEAST_PAIRS, MOST_BLOCKS), min(FEW, pairs))
-    return max(min(blocks, int(pairs / _least(alike))), min(sign_flips.LEAST_BLOCKS, pairs), 1)
+    return max(min(blocks, int(pairs / _least(alike))), min(LEAST_BLOCKS, pairs), 1)
 
 
 def _least(alike: float) -> float:

@@ -22,8 +22,12 @@ from aaco.governance import compare
 from aaco.governance.compare import Comparison
 
 MOST_COUNTED = 12  # blocks of which every subset is taken; of more as many subsets are drawn
-LEAST_BLOCKS = 6  # of fewer no two subsets hold the truth in 95 of 100
 SEED = 1969
+
+
+def least_blocks(alpha: float) -> int:
+    """Return of how many blocks the smallest p-value is alpha or less, and an interval at 1 - alpha has two ends."""
+    return math.ceil(math.log2(2 / alpha) - 1e-9)
 
 
 def subset_means(values: Reals) -> Reals:
@@ -62,7 +66,7 @@ def judged(seen: Comparison, values: Reals, alpha: float) -> Comparison:
     low, high = interval(means, alpha)
     if math.isinf(low):
         return replace(seen, status="inconclusive", veto="too few",
-                       why=f"{len(values)} blocks of pairs: a verdict needs {LEAST_BLOCKS}")
+                       why=f"{len(values)} blocks of pairs: a verdict needs {least_blocks(alpha)}")
     assert seen.mde80_pct is not None
     status, why = compare.decide(low, high, margin, seen.mde80_pct, seen.tolerance_pct)
     either = 2 * min(p_above(means, 0.0), p_above(-means[::-1], 0.0))
