@@ -420,8 +420,7 @@ MUTATIONS = [
      "    if False:",
      "tests/unit/test_fleet.py::test_a_compacted_file_that_is_missing_or_shorter_is_named"),
     ("fleet/scan.py",
-     "if after == state:\n            raise\n        return _ask(lake, after, question, choice, metric, "
-     "engine, judges)",
+     "if after == state:\n            raise\n        return _ask(lake, after, question, choice, metric, engine)",
      "raise",
      "tests/unit/test_fleet.py::test_a_reader_whose_files_are_compacted_meanwhile_looks_again"),
     ("collectors/gpu/nvml_faults.py", "if not self._counted or last:", "if not self._counted:",
