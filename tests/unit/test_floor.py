@@ -249,6 +249,16 @@ def test_tf32_holds_float32_products_against_its_peak():
     assert "peak of TF32" in why(step(product(40, 1e9, FP32), limits=DeviceLimits()), "tf32")
 
 
+def test_a_change_with_nothing_to_act_on_acts_on_none_of_the_step():
+    """So that no share of another reading stands for it. Without any known product nothing is sure."""
+    attention = kernel(40, "attention", StepOperator("aten::_scaled_dot_product_efficient_attention", types=("f32",)),
+                       "fmha_cutlassF_f32_aligned_64x64")
+    unprofiled = StepTime(100 * US, True)
+    assert floors_of(step(attention), unprofiled).acts_on_pct()["tf32"] == 0
+    assert floors_of(step(product(40, 1e9)), unprofiled).acts_on_pct()["narrower_types"] == 0
+    assert "tf32" not in floors_of(step(kernel(40)), unprofiled).acts_on_pct()
+
+
 def test_an_operator_is_held_as_a_whole_with_all_its_kernels():
     """The reduction of a split product is part of the 5e9 FLOPs, 10 us."""
     operator = StepOperator("aten::mm", types=("f32",), flops=5e9, kernels=2)

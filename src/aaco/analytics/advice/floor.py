@@ -34,7 +34,7 @@ from functools import reduce
 import numpy as np
 
 from aaco.analytics.advice.least import product_names
-from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.mechanism import Mechanism, NothingToChange
 from aaco.analytics.advice.responses import CONVERSIONS
 from aaco.analytics.advice.work import CALL_NS, COPY, ENTRY_NS, LAUNCH_NS, StepWork, WorkName, entries
 from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
@@ -152,7 +152,7 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
         sooner_ns = 0.0 if late else device_chain_ns(work, least, lanes) - chain_ns
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
     except Absent as reason:
-        return MechanismFloor(name, None, (), str(reason))
+        return MechanismFloor(name, None, (), str(reason), shown=not isinstance(reason, NothingToChange))
     acted = reduce(np.logical_or, (*apart, *(mechanism.acts_on(work) for mechanism in mechanisms if mechanism.acts_on)),
                    least < work.sure_ns)
     return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)),
@@ -269,7 +269,7 @@ def _least(times: LeastTimes, mechanism: Mechanism) -> Reals:
     try:
         return times.of(mechanism)
     except Absent as reason:
-        raise Absent(f"{mechanism.name}: {reason}") from reason
+        raise type(reason)(f"{mechanism.name}: {reason}") from reason
 
 
 def _targets(work: StepWork, least: Reals, rows: Ints) -> tuple[FloorTarget, ...]:

@@ -23,7 +23,7 @@ from aaco.analytics.advice.least import (
     row_gathers,
     widest_rate,
 )
-from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
 from aaco.analytics.advice.responses import HALF, retyped
 from aaco.analytics.advice.work import BACKWARD, FORWARD, StepOperator, StepWork, WorkName
 from aaco.core.advice import Step, fact_is
@@ -63,7 +63,7 @@ def _least_ns(work: StepWork) -> Reals:
         raise Absent("the device's peak of 16-bit types is not known")
     stays = work.operated(_stays) | work.named(_is_narrow_name)
     if stays.all():
-        raise Absent("everything computes in narrow types already")
+        raise NothingToChange("everything computes in narrow types already")
     products = product_roofs(work, lambda operator, names: rate, HALF, is_meant=_is_wide)
     changed = products < work.sure_ns
     halved = np.where(stays, own_time(work), HALF * own_time(work))

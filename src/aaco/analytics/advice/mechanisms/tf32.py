@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aaco.analytics.advice.action import NARROW, NVIDIA, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import product_names, product_roofs
-from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.mechanism import Mechanism, NothingToChange
 from aaco.analytics.advice.responses import retyped
 from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
 from aaco.core.advice import Step, fact_is
@@ -30,8 +30,11 @@ def _least_ns(work: StepWork) -> Reals:
     rate = work.limits.rates.get("matrix_tf32")
     if rate is None:
         raise Absent("the device's peak of TF32 is not known, or it has none")
-    if not any(_is_wide(work.operators[number], names) for number, names in product_names(work).items()):
-        raise Absent("no product computes in float32 outside of TF32")
+    products = product_names(work)
+    if not products:
+        raise Absent("no product is known")
+    if not any(_is_wide(work.operators[number], names) for number, names in products.items()):
+        raise NothingToChange("no product computes in float32 outside of TF32")
     return product_roofs(work, lambda operator, names: rate, is_meant=_is_wide)
 
 
