@@ -36,8 +36,8 @@ class Response:
 @dataclass(frozen=True)
 class Mechanism:
     """One kind of change. formula: its floor in words. least_ns: the least time of each row of the work after it, never
-    more than it took, of shape (rows,); it raises Absent where that cannot be known, or the change has nothing to do, and
-    NothingToChange where the work shows that.
+    more than it took, of shape (rows,); it raises Absent where that cannot be known, or the change has nothing to do,
+    and NothingToChange where the work shows that.
     respond: what such changes usually leave, by the work and its least times; None where the device's work does not
     show that. most_samples: times as many in a step as before at most; then least times are per sample of before.
     shown: whether the work shows that there is something to change; without it the change is not advised. host_stays:
