@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,7 +139,7 @@ class _Examination:
             "theoretical": _ceilings(theory), "measured": _ceilings(reached), "sources": list(theory.sources),
             "absent": {}, "contradictions": [], "impossible": []})
         entry_of_device["absent"] |= done.absent
-        entry_of_device["contradictions"] += [asdict(contradiction) for contradiction in done.contradictions]
+        entry_of_device["contradictions"] += [contradiction.model_dump() for contradiction in done.contradictions]
         entry_of_device["impossible"] += [contradiction.model_dump() for contradiction in impossible]
 
 
