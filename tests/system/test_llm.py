@@ -590,7 +590,7 @@ def test_a_small_part_of_each_benchmark_runs(tmp_path: Path, monkeypatch: pytest
 
 def planted(server: Running, other: Running, settings: Settings, longer: str) -> Any:
     """The verdict on a server that is as slow as `longer` says, against one with 5 ms per token."""
-    request = LoadRequest(server.url, "ref", prompt_tokens="8", requests=60, concurrency=4,
+    request = LoadRequest(server.url, "ref", prompt_tokens="8", requests=160, concurrency=4,
                           body={"ref": f"ttft=4000 period={longer} chunks=12"})
     encoded = llm_run._encoded
 
