@@ -2673,7 +2673,7 @@ MUTATIONS = [
     ("analytics/advice/mechanisms/last_logits.py", "work.operated(lambda operator: _works_on(operator, columns))",
      "work.ns < 0",
      "tests/unit/test_floor.py::test_logits_of_the_last_position_need_the_weights_once"),
-    ("analytics/advice/mechanisms/loop_to_batched_op.py", "np.where(stacked, 0.0, own_time(work))",
+    ("analytics/advice/mechanisms/loop_to_batched_op.py", "np.where(stacked | _read_in_turns(work), 0.0, own_time(work))",
      "own_time(work)",
      "tests/unit/test_floor.py::test_a_loop_of_small_operators_is_held_against_its_arithmetic"),
     ("analytics/advice/least.py", "if is_f32 else None",
