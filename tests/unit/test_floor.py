@@ -541,6 +541,15 @@ def test_a_loop_of_small_operators_is_held_against_its_arithmetic():
     assert "8 times" in why(step(*few), "loop_to_batched_op")
 
 
+def test_numbers_that_the_host_reads_in_each_turn_go_with_the_loop():
+    """A mask of each turn chooses rows, and the host reads how many; larger results and fewer numbers are copied still.
+    """
+    looped, read = [product(5, 1e9) for _ in range(8)], copy(2, "d2h", 8, pinned=True)
+    assert floor_us(step(*looped, *[read] * 8), "loop_to_batched_op") == 8
+    assert floor_us(step(*looped, *[read] * 7), "loop_to_batched_op") == 8 + 14
+    assert floor_us(step(*looped, *[copy(2, "d2h", 4096, pinned=True)] * 8), "loop_to_batched_op") == 8 + 16
+
+
 def test_a_loop_may_become_one_in_tf32():
     assert floor_us(step(*(product(50, 1e9, FP32) for _ in range(8))), "loop_to_batched_op") == 16
 

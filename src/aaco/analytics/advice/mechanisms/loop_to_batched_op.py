@@ -1,5 +1,6 @@
 """One batched operator for a loop of small ones: of those that are called LOOP times in a step and more only their
-arithmetic stays, in any type of their width; of gathers of rows a block for each row. Copies that stack results go.
+arithmetic stays, in any type of their width; of gathers of rows a block for each row. Copies that stack results go,
+and with the turns the numbers that the host reads in each, as of how many rows a mask chooses.
 
 A loop over time is another matter: each call needs the one before, and no rate of arithmetic says how long that takes.
 """
@@ -26,7 +27,7 @@ from aaco.analytics.advice.least import (
 from aaco.analytics.advice.loops import stacked_turns
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
-from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, StepWork
+from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, ONE_NUMBER, StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
 from aaco.core.advice import Step
@@ -70,7 +71,13 @@ def _least_ns(work: StepWork) -> Reals:
     gathers = np.where(row_gathers(work), block_ns(work, work.blocks_x), 0.0)
     batched = np.where(of_products, products, gathers)
     stacked = work.of_families(*STACKING) | work.copies(*LOCAL_COPIES)
-    return np.where(looped, batched, np.where(stacked, 0.0, own_time(work)))
+    return np.where(looped, batched, np.where(stacked | _read_in_turns(work), 0.0, own_time(work)))
+
+
+def _read_in_turns(work: StepWork) -> Flags:
+    """Return the copies of single numbers to the host, where a step has as many of them as a loop has turns."""
+    read = work.copies("d2h") & (work.copied > 0) & (work.copied <= ONE_NUMBER)
+    return read & (np.count_nonzero(read) >= LOOP * work.steps)
 
 
 def _batched(work: StepWork, least: Reals) -> Response:
@@ -83,6 +90,7 @@ def _batched(work: StepWork, least: Reals) -> Response:
     whole_calls = bool((loops.turns > 1).any()) and loops.groups < LOOP
     often = np.where((calls := _calls_of_name(work)) >= LOOP, calls, 1.0)
     turns = loops.turns if whole_calls else np.maximum(loops.turns, often)
+    turns = np.where(read := _read_in_turns(work), np.maximum(turns, np.count_nonzero(read) / work.steps), turns)
     looped = turns > 1
     stacking = _beside(work, looped)
     left = np.where(stacking, 0.0, 1 / turns)
