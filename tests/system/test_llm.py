@@ -611,7 +611,7 @@ def test_two_endpoints_are_asked_in_turns_with_the_same_prompts_and_judged(progr
     assert compared.verdict.regression and compared.verdict.metric == "tpot_p50_ms"
     assert compared.verdict.effect_pct == pytest.approx(30, abs=4)
     tables = [store.read(run.session, REQUESTS).to_pylist() for run in (compared.baseline, compared.current)]
-    assert [row["request_id"] for row in tables[0]] == list(range(60)) and len(tables[1]) == 60
+    assert [row["request_id"] for row in tables[0]] == list(range(160)) and len(tables[1]) == 160
     firsts = [one["t_send_ns"] < two["t_send_ns"] for one, two in zip(*tables, strict=True)]
     assert sum(firsts) == 30
     assert documents.read(compared.current.session, layout.LOAD)["baseline"] == compared.baseline.session.id
