@@ -530,6 +530,9 @@ def test_logits_of_the_last_position_need_the_weights_once():
     work = step(product(50, 1e9), head, kernel(20, "softmax", StepOperator("aten::_softmax", arguments=after)))
     assert floor_us(work, "less_work") == pytest.approx(50 + 64 * 8192 * 2 / 1e13 * 1e6)
     assert "vocabulary" in why(step(product(50, 1e9)), "less_work")
+    narrowed = OperatorArguments([[128, 8192], [8192, 64]], ["c10::BFloat16", "c10::BFloat16"], ["", ""])
+    layer = step(head, product(20, 1e9), kernel(80, "gemm", StepOperator("aten::mm", arguments=narrowed), BF16))
+    assert "vocabulary" in why(layer, "less_work")  # what a layer widens and narrows again
     trained = step(head, product(20, 1e9, phase="backward"))
     assert "loss takes the logits" in why(trained, "less_work")
 

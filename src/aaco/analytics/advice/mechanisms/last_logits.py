@@ -1,6 +1,7 @@
 """Logits of the last position only: the product with the vocabulary for all other positions is work for nothing.
 
-That product is the one with most columns; what works on its result goes too. It must read its weights once.
+That product is the one with most columns of those whose columns no other product sums; what works on its result goes
+too. It must read its weights once.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ def _of_vocabulary(operator: StepOperator) -> ProductShape | None:
     return shape if wide and shape is not None and shape.rows > 1 else None
 
 
+def _depths(work: StepWork) -> set[int]:
+    """Return how many columns the inputs of products have: layers narrow again what they widen, logits are the end."""
+    shapes = (product(operator.name, operator.arguments) for operator in work.operators)
+    return {shape.depth for shape in shapes if shape is not None}
+
+
 def _works_on(operator: StepOperator, columns: int) -> bool:
     """Return whether an operator takes logits: a tensor with rows and, as last dimension, the vocabulary."""
     formed = call(operator.name, operator.arguments)
@@ -49,8 +56,9 @@ def _weights_ns(work: StepWork, operator: StepOperator, shape: ProductShape) -> 
 def _least_ns(work: StepWork) -> Reals:
     if any(operator.phase == BACKWARD for operator in work.operators):
         raise Absent("a training step's loss takes the logits of every position")
+    read_on = _depths(work)
     shapes = {number: shape for number in work.names_by_operator
-              if (shape := _of_vocabulary(work.operators[number])) is not None}
+              if (shape := _of_vocabulary(work.operators[number])) is not None and shape.columns not in read_on}
     if not shapes:
         raise Absent("no product with a vocabulary has more than one row")
     widest = max(shapes, key=lambda number: shapes[number].columns)
