@@ -31,6 +31,7 @@ KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", 
 COPY_COLUMNS = ("kind", "bytes", "pinned", "capture", "device_id", "stream_id", "queue_id", "t_start_ns", "t_end_ns")
 OPERATOR_COLUMNS = ("operator_id", "operator", "outermost", "phase", "shapes", "dtypes", "inputs", "calls", "kernels",
                     "flops", "bytes", "host_ns")
+Shape = tuple[int, ...]
 HOST_COPIES = ("h2d", "d2h")
 ONE_NUMBER = 8  # bytes that the host reads, as of a loss that is only printed
 COLLECTIVE = "collective"  # the family of communication between ranks
@@ -84,6 +85,13 @@ class StepOperator:
     bytes: float | None = None
     arguments: OperatorArguments | None = None
     host_ns: float = 0.0
+
+    @property
+    def shapes(self) -> list[Shape | None]:
+        """The sizes of each argument's axes; None of a list of tensors. Empty if they are not known."""
+        taken = self.arguments.shapes if self.arguments else ()
+        return [tuple(shape) if isinstance(shape, list | tuple) and all(isinstance(size, int) for size in shape)
+                else None for shape in taken]
 
 
 @dataclass(frozen=True)

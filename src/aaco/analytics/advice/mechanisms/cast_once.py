@@ -15,21 +15,18 @@ from aaco.analytics.advice.least import without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.product_before_gather import TRAINING
 from aaco.analytics.advice.responses import without_rows
-from aaco.analytics.advice.work import StepOperator, StepWork
+from aaco.analytics.advice.work import Shape, StepOperator, StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
 OPERANDS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::linear": (0, 1), "aten::addmv": (2, 1)}
 CONVERTS = ("aten::copy_", "aten::_to_copy")
-Shape = tuple[int, ...]
 
 
 def _shape(operator: StepOperator, index: int) -> Shape | None:
-    taken = operator.arguments
-    if taken is None or index >= len(taken.shapes) or not all(isinstance(size, int) for size in taken.shapes[index]):
-        return None
-    return tuple(taken.shapes[index])
+    shapes = operator.shapes
+    return shapes[index] if index < len(shapes) else None
 
 
 def _weights(work: StepWork) -> set[Shape]:
@@ -71,12 +68,12 @@ def _again(work: StepWork) -> Flags:
 
 
 def _least_ns(work: StepWork) -> Reals:
-    return without(work, _again(work))
+    return without(work, work.once(_again))
 
 
 def _kept(work: StepWork, least: Reals) -> Response:
     """Return the step without these conversions, and without what the program does for them."""
-    return replace(without_rows(work, _again(work)), whole_calls=True)
+    return replace(without_rows(work, work.once(_again)), whole_calls=True)
 
 
 CAST_ONCE = Mechanism("cast_once", "Convert weights once", "D - conversions of weights and passes over their results",

@@ -149,9 +149,9 @@ def _least_ns(work: StepWork) -> Reals:
 
 
 def _from_the_right(work: StepWork, least: Reals) -> Response:
-    took = own_time(work)
-    return Response(np.where(work.once(_left) < 1, np.maximum(work.once(_left) * took, np.minimum(took, FIXED_NS)),
-                             work.once(_left) * took), np.ones(len(least)))
+    took, left = own_time(work), work.once(_left)
+    shorter = np.maximum(left * took, np.minimum(took, FIXED_NS))
+    return Response(np.where(left < 1, shorter, left * took), np.ones(len(least)))
 
 
 PRODUCT_ORDER = Mechanism("product_order", "Multiply from the narrow end", "D with products in a row at their part of "

@@ -12,23 +12,17 @@ from aaco.analytics.advice.action import INFERENCE, OWN_CODE, PYTORCH, Action, o
 from aaco.analytics.advice.least import own_rate, own_time, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import without_rows
-from aaco.analytics.advice.work import StepOperator, StepWork
+from aaco.analytics.advice.work import Shape, StepOperator, StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
 COPIES = ("aten::copy_", "aten::clone", "aten::contiguous")
-Shape = tuple[int, ...]
-
-
-def _shapes(operator: StepOperator) -> list[Shape]:
-    taken = operator.arguments.shapes if operator.arguments else []
-    return [tuple(shape) for shape in taken if shape and all(isinstance(size, int) for size in shape)]
 
 
 def _read_as(operator: StepOperator) -> set[Shape]:
     """Return the shapes in which attention can read what an operator copies for several heads; empty of others."""
-    made = next(iter(_shapes(operator)), ())
+    made = next(filter(None, operator.shapes), ())
     if operator.name not in COPIES or len(made) != 5 or made[2] == 1:
         return set()
     batch, heads, copies, length, size = made
@@ -38,7 +32,7 @@ def _read_as(operator: StepOperator) -> set[Shape]:
 
 def _copied(work: StepWork) -> Flags:
     """Return the copies of keys and values. Raise Absent if there are none."""
-    reads = {shape for number, names in work.names_by_operator.items() for shape in _shapes(work.operators[number])
+    reads = {shape for number, names in work.names_by_operator.items() for shape in work.operators[number].shapes
              if any(name.family == "attention" for name in names) or "bmm" in work.operators[number].name}
     copied = work.operated(lambda operator: bool(_read_as(operator) & reads))
     if not copied.any():
@@ -49,11 +43,11 @@ def _copied(work: StepWork) -> Flags:
 def _least_ns(work: StepWork) -> Reals:
     roofs = product_roofs(work, own_rate(work), with_bytes=False,
                           is_meant=lambda operator, names: any(name.family == "attention" for name in names))
-    return np.where(_copied(work), 0.0, np.where(work.of_families("attention"), roofs, own_time(work)))
+    return np.where(work.once(_copied), 0.0, np.where(work.of_families("attention"), roofs, own_time(work)))
 
 
 def _read_where_they_are(work: StepWork, least: Reals) -> Response:
-    return without_rows(work, _copied(work))
+    return without_rows(work, work.once(_copied))
 
 
 SHARED_HEADS = Mechanism("shared_heads", "Let heads of queries share keys", "D - copies of keys and values, attention "
