@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -30,7 +29,6 @@ from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, COPIES, KERNEL_GROUPS, K
 from aaco.tracelake import layout
 from benchmarks import csv_generator, rocpd_generator, trace_generators
 
-NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 TO_TABLES = """
 import sys
 from pathlib import Path
@@ -152,9 +150,8 @@ def line(work: Work, row: dict[str, Any]) -> str:
 
 def cost(command: list[str]) -> Cost:
     """What one process costs. Raises CalledProcessError."""
-    environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
     found = subprocess.run([sys.executable, "-S", "-c", LAUNCHER, sys.executable, *command], capture_output=True,
-                           text=True, check=False, env=environment)
+                           text=True, check=False)
     if found.returncode:
         raise subprocess.CalledProcessError(found.returncode, command, stderr=found.stderr)
     return Cost(*json.loads(found.stdout))
