@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from aaco.fleet.compaction import compact, read_manifest
 from aaco.fleet.ingest import bundles, ingest
 from aaco.fleet.lakes import open_store
 from benchmarks.claims import Claim
+from benchmarks.dashboard import running
 from benchmarks.fleet._bundles import FleetPlan, write
 
 SESSIONS = 10_000
@@ -53,6 +57,7 @@ def claims(captures: Path) -> Iterator[Claim]:
         yield imports_claim()
         for verb in VERBS:
             yield verb_claim(verb, lake, 2 if verb == "regressions" else 1)
+        yield from page_claims(Path(folder), lake)
 
 
 def listed(lake: Path) -> set[str]:
@@ -75,6 +80,25 @@ def verb_claim(verb: str, lake: Path, bar_s: float) -> Claim:
     seconds, megabytes, ended = measured("-m", "aaco", "fleet", verb, "--lake", str(lake), "--json")
     return Claim(f"aaco fleet {verb}", f"<= {bar_s:g} s, <= 600 MB", f"{seconds:.2f} s, {megabytes:.0f} MB",
                  seconds <= bar_s and megabytes <= 600 and ended <= {0, 3})
+
+
+def page_claims(folder: Path, lake: Path) -> Iterator[Claim]:
+    """Yield how long a server takes for the page of a lake that nothing has asked about, and for it again."""
+    configuration = folder / "fleet.yaml"
+    configuration.write_text(json.dumps({"storage": {"fleet_dir": str(lake)}}))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = int(taken.getsockname()[1])
+    command = [sys.executable, "-m", "aaco", "dashboard", "--port", str(port), "--config", str(configuration),
+               "--sessions-dir", str(folder / "sessions")]
+    with running(command, port, folder):
+        for name in ("page of a server, the first time", "page of a server, again"):
+            begin = time.monotonic()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/fleet") as answer:
+                page = answer.read()
+            seconds = time.monotonic() - begin
+            yield Claim(name, "<= 1 s", f"{seconds:.2f} s, {len(page):,} bytes",
+                        seconds <= 1 and f"{SESSIONS:,} sessions".encode() in page)
 
 
 def imports_claim() -> Claim:
