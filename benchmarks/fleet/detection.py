@@ -63,7 +63,7 @@ def _changes(levels: Reals) -> list[int]:
     count = levels.size
     table = pa.table({**{name: ["x"] * count for name in ("device", "backend", "fingerprint", "metric", "unit")},
                       "model": np.arange(GROUPS).repeat(LONG).astype(str).tolist(), "time_ns": np.arange(count),
-                      "several_devices": pa.nulls(count, pa.int64()),
+                      "several_devices": pa.nulls(count, pa.int64()), "git_commit": pa.nulls(count, pa.string()),
                       "session_id": np.arange(count).astype(str).tolist(),
                       "direction": ["lower_is_better"] * count, "level": levels.ravel()})
     groups = answers.trend_of(table, "latency_ms", FDR)["groups"]
