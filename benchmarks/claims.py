@@ -66,7 +66,7 @@ def main(package: ModuleType, about: dict[str, str] | None = None) -> int:
     captures = Path(os.environ.get("AACO_CAPTURES", "../shared/data"))
     found: dict[str, Part] = {}
     for name in chosen.only or parts:
-        found[name] = _measured(package, name, captures)
+        found[name] = _measured(package, name, captures, chosen.quick)
         print(f"{name:<14} took {found[name].seconds:.1f} s", flush=True)
         _keep(package, found, chosen.json, about)
     _sum_up(found)
@@ -80,14 +80,17 @@ def _hurry(package: ModuleType, names: list[str]) -> None:
         vars(part).update(getattr(part, "QUICK", {}))
 
 
-def _measured(package: ModuleType, name: str, captures: Path) -> Part:
-    """The part's claims, printed as they come; whatever stops it is one that is missed, in its own last line."""
+def _measured(package: ModuleType, name: str, captures: Path, is_trial: bool) -> Part:
+    """The part's claims, printed as they come; whatever stops it is one that is missed, in its own last line, and is
+    raised in a trial, which asks whether it works."""
     begin, found = time.monotonic(), list[Claim]()
     try:
         for claim in importlib.import_module(f"{package.__name__}.{name}").claims(captures):
             found.append(claim)
             _print(name, claim)
-    except Exception as error:  # noqa: BLE001  the other parts are worth having, and this one says what it met
+    except Exception as error:  # the other parts are worth having, and this one says what it met
+        if is_trial:
+            raise
         traceback.print_exc(file=sys.stderr)
         found.append(failed("the part runs to its end", error))
         _print(name, found[-1])
