@@ -3803,7 +3803,7 @@ class TranslationBlock(nn.Module):
 
 @before("translation")
 def translated_texts(at: Place) -> list[Side]:
-    """16 texts of 512 words are translated, 16 words greedily; each word projects the source again, fp32, no TF32."""
+    """16 texts of 512 words are translated, 8 words greedily; each word projects the source again, fp32, no TF32."""
     batch, length, width, words = at.pick(16, 2), at.pick(512, 8), at.pick(768, 32), at.pick(32_128, 50)
 
     def make(kept: bool = False, read: bool = True, dtype: torch.dtype = FP32) -> Step:
@@ -3818,7 +3818,7 @@ def translated_texts(at: Place) -> list[Side]:
             ready = [block.project(source) for block in blocks] if kept else []
             caches: list[tuple[torch.Tensor, ...]] = [() for _ in blocks]
             word, logits = first, []
-            for _ in range(at.pick(16, 3)):
+            for _ in range(at.pick(8, 3)):
                 x = embedding(word)[:, None]
                 for number, block in enumerate(blocks):
                     keys = ready[number] if kept else block.project(source)
