@@ -3719,6 +3719,807 @@ def derivatives_apart(at: Place) -> list[Side]:
     ]
 
 
+class ClipBlock(nn.Module):
+    """Two convolutions over frames, rows and columns, and a way around them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv3d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv3d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm3d(outputs), nn.BatchNorm3d(outputs)
+        self.around = nn.Conv3d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve twice and add the input."""
+        y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        return F.relu(y + self.around(x))
+
+
+@before("video_training", training=True)
+def video_classifier(at: Place) -> list[Side]:
+    """A three-dimensional residual network trains on 8 clips of 16 frames, fp32 with TF32 convolutions, SGD."""
+    full, width, side = at.pick(8, 2), at.pick(48, 4), at.pick(112, 16)
+
+    def make(batch: int = full, autocast: bool = False, layout: torch.memory_format = torch.contiguous_format,
+             fused: bool = False) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Conv3d(3, width, (3, 7, 7), (1, 2, 2), (1, 3, 3), bias=False),
+                                 nn.BatchNorm3d(width), nn.ReLU(), ClipBlock(width, width, 1),
+                                 ClipBlock(width, 2 * width, 2), ClipBlock(2 * width, 4 * width, 2),
+                                 ClipBlock(4 * width, 8 * width, 2), nn.AdaptiveAvgPool3d(1), nn.Flatten(),
+                                 nn.Linear(8 * width, 400))
+        model = at.build(build_model).to(memory_format=layout)
+        clips = at.randn(batch, 3, at.pick(16, 8), side, side).to(memory_format=layout)
+        labels = at.integers(400, batch)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, **(FUSED if fused else FOREACH))
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.cross_entropy(model(clips), labels)
+        return trained(model, optimizer, loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "ncdhw"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last_3d), ("channels_last",),
+             {"layout": "ndhwc"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+        Side("fused_sgd", partial(make, fused=True), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+class TranslationBlock(nn.Module):
+    """A decoder block: attention to earlier words, attention to a source text, and a feed-forward part."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2, self.norm3 = nn.LayerNorm(width), nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.query, self.source, self.mixed = (nn.Linear(width, parts * width) for parts in (1, 2, 1))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def split(self, x: torch.Tensor) -> torch.Tensor:
+        """Return (batch, heads, positions, size) of (batch, positions, width)."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def project(self, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the keys and the values of a source text."""
+        return tuple(self.split(part) for part in self.source(source).chunk(2, -1))
+
+    def forward(self, x: torch.Tensor, earlier: tuple[torch.Tensor, ...],
+                source: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """Return the new x, and the keys and values of all words so far."""
+        q, k, v = (self.split(part) for part in self.qkv(self.norm1(x)).chunk(3, -1))
+        if earlier:
+            k, v = torch.cat([earlier[0], k], 2), torch.cat([earlier[1], v], 2)
+        x = x + self.out(full_attention(q, k, v).transpose(1, 2).flatten(2))
+        read = full_attention(self.split(self.query(self.norm2(x))), *source)
+        x = x + self.mixed(read.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm3(x)))), (k, v)
+
+
+@before("translation")
+def translated_texts(at: Place) -> list[Side]:
+    """16 texts of 512 words are translated, 8 words greedily; each word projects the source again, fp32, no TF32."""
+    batch, length, width, words = at.pick(16, 2), at.pick(512, 8), at.pick(768, 32), at.pick(32_128, 50)
+
+    def make(kept: bool = False, read: bool = True, dtype: torch.dtype = FP32) -> Step:
+        embedding = at.build(nn.Embedding, words, width, dtype=dtype)
+        encoder = at.build(Stack, at.pick(6, 2), width, at.pick(12, 2), dtype=dtype).eval()
+        blocks = [at.build(TranslationBlock, width, at.pick(12, 2), dtype=dtype) for _ in range(at.pick(6, 2))]
+        head = at.build(nn.Linear, width, words, bias=False, dtype=dtype)
+        texts, first = at.integers(words, batch, length), at.integers(words, batch)
+
+        def step() -> torch.Tensor:
+            source = encoder(embedding(texts))
+            ready = [block.project(source) for block in blocks] if kept else []
+            caches: list[tuple[torch.Tensor, ...]] = [() for _ in blocks]
+            word, logits = first, []
+            for _ in range(at.pick(8, 3)):
+                x = embedding(word)[:, None]
+                for number, block in enumerate(blocks):
+                    keys = ready[number] if kept else block.project(source)
+                    x, caches[number] = block(x, caches[number], keys)
+                logits.append(head(x[:, 0]))
+                word = logits[-1].argmax(-1)
+                if read and (word < 0).all().item():  # never: every side writes all words
+                    break
+            return torch.stack(logits)
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "source": "projected for each word"},
+             tf32=False),
+        Side("source_projected_once", partial(make, kept=True), ("less_work",), {"source": "projected once"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, same_output=False, note="near ties: other words",
+             tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, same_output=False,
+             note="near ties: other words", tf32=False),
+        Side("words_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("object_detection")
+def detected_objects(at: Place) -> list[Side]:
+    """A transformer finds 100 objects in each of 8 pictures of 320 x 320; the host reads each picture's alone, TF32."""
+    batch, side, width, least = at.pick(8, 2), at.pick(320, 64), at.pick(256, 32), 0.04
+
+    def make(reads: str = "each picture", dtype: torch.dtype = FP32, graph: bool = False,
+             layout: torch.memory_format = torch.contiguous_format, limit_on_device: bool = False) -> Step:
+        def build_eyes() -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(3, width // 4, 7, 2, 3, bias=False), nn.BatchNorm2d(width // 4), nn.ReLU(),
+                                 nn.MaxPool2d(2), ResidualBlock(width // 4, width // 4, 1),
+                                 ResidualBlock(width // 4, width // 2, 2), ResidualBlock(width // 2, width, 2))
+        eyes = at.build(build_eyes, dtype=dtype).eval().to(memory_format=layout)
+        layers = at.pick(4, 1)
+        model = at.build(nn.Transformer, width, 8, layers, layers, 4 * width, dropout=0.0, batch_first=True,
+                         dtype=dtype).eval()
+        classes, corners = at.build(nn.Linear, width, 92, dtype=dtype), at.build(nn.Linear, width, 4, dtype=dtype)
+        places = at.randn((side // 16) ** 2, width, dtype=dtype)
+        asked = at.randn(100, width, dtype=dtype).expand(batch, -1, -1)
+        pictures = at.randn(batch, 3, side, side, dtype=dtype).to(memory_format=layout)
+        limit = torch.tensor(least, device=at.device) if limit_on_device else least
+
+        def find() -> torch.Tensor:
+            seen = model(eyes(pictures).flatten(2).transpose(1, 2) + places, asked)
+            scores, labels = classes(seen).float().softmax(-1)[..., :-1].max(-1)
+            boxes = corners(seen).float().sigmoid() * side
+            return torch.cat([scores[..., None], labels[..., None], boxes], -1)
+        find_all = graphed(find) if graph else find
+
+        def step() -> torch.Tensor:
+            found = find_all()
+            kept = []
+            for objects in found.cpu() if reads == "once" else found:
+                likely = objects[:, 0] > limit
+                kept.append((objects[likely, 0].tolist(), objects[likely, 1].tolist(), objects[likely, 2:].tolist()))
+            return torch.cat([found[..., :1], found[..., 2:]], -1)
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "reads": "each picture"}),
+        Side("read_once", partial(make, reads="once"), ("remove_syncs",), {"reads": "once"}),
+        Side("network_to_graph", partial(make, graph=True), ("graph",), {"graph": "network"}, gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("limit_on_device", partial(make, limit_on_device=True), ("inputs_on_device",),
+             {"limit": "kept on the device"}, useless=True),
+    ]
+
+
+@before("masked_language_training", training=True)
+def masked_words(at: Place) -> list[Side]:
+    """A BERT-like encoder learns 19 hidden words of each 128, 32 texts, fp32 with TF32 off; it scores all places."""
+    batch, length, width, words = at.pick(32, 2), at.pick(128, 8), at.pick(768, 32), at.pick(30_522, 50)
+    hidden_words = at.pick(19, 2)
+
+    def make(hidden_only: bool = False, autocast: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), Stack(at.pick(4, 1), width, at.pick(12, 2)),
+                                  nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width)),
+                                  nn.Linear(width, words)])
+        model = at.build(build_model)
+        embedding, blocks, transform, head = model
+        texts, answers = at.integers(words, batch, length), at.integers(words, batch, length)
+        hidden = torch.rand(batch, length, device=at.device).argsort(1) < hidden_words
+        texts, labels = texts.masked_fill(hidden, 0), answers.masked_fill(~hidden, -100).flatten()
+        places = hidden.flatten().nonzero().squeeze(1)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                seen = blocks(embedding(texts)).flatten(0, 1)
+                if hidden_only:
+                    return F.cross_entropy(head(transform(seen[places])), labels[places])
+                return F.cross_entropy(head(transform(seen)), labels)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "scored": "all places"}, tf32=False),
+        Side("hidden_places_only", partial(make, hidden_only=True), ("less_work",), {"scored": "hidden places"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+class NeighbourNetwork(nn.Module):
+    """Two layers that join what a node has with the mean of what its neighbours have."""
+
+    def __init__(self, size: int, width: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2 * size, width), nn.Linear(2 * width, classes)
+
+    def forward(self, own: torch.Tensor, near: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
+        """Return the logits of nodes: own (n, size), their neighbours (n, k, size) and those' (n, k, k, size)."""
+        inner = F.relu(self.first(torch.cat([own, near.mean(1)], -1)))
+        outer = F.relu(self.first(torch.cat([near, far.mean(2)], -1)))
+        return self.second(torch.cat([inner, outer.mean(1)], -1))
+
+
+@before("graph_sampled_training", training=True)
+def sampled_neighbours(at: Place) -> list[Side]:
+    """A graph network trains on 512 nodes, 10 neighbours each and 10 of each of those; the host gathers rows, fp32."""
+    nodes, batch, size, fan = at.pick(200_000, 50), at.pick(512, 4), at.pick(128, 8), at.pick(10, 3)
+    parts = [batch, batch * fan, batch * fan * fan]
+
+    def make(on_device: bool = False, pinned: bool = False, thread: bool = False, dtype: torch.dtype = FP32,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(NeighbourNetwork, size, at.pick(256, 16), 47)
+        features = torch.randn(nodes, size).to(dtype)
+        features = features.to(at.device) if on_device else features
+        neighbours, kinds = torch.randint(nodes, (nodes, 16)), torch.randint(47, (nodes,))
+        chance = torch.Generator().manual_seed(SEED)
+        buffer = torch.empty(sum(parts), size, dtype=dtype).pin_memory() if pinned else None
+        copied = torch.cuda.Event() if pinned else None
+
+        def widen(middles: torch.Tensor) -> torch.Tensor:
+            chosen = torch.randint(16, (len(middles), fan), generator=chance)
+            return neighbours[middles[:, None], chosen].flatten()
+
+        def sample() -> tuple[torch.Tensor, torch.Tensor]:
+            own = torch.randint(nodes, (batch,), generator=chance)
+            near = widen(own)
+            numbers = torch.cat([own, near, widen(near)])
+            if copied is not None:
+                copied.synchronize()  # the copy before this one still reads the buffer
+                return torch.index_select(features, 0, numbers, out=buffer), kinds[own]
+            return features[numbers.to(features.device)], kinds[own]
+        pool = ThreadPoolExecutor(1) if thread else None
+        following = [pool.submit(sample)] if pool else []
+
+        def draw() -> tuple[torch.Tensor, torch.Tensor]:
+            if pool is None:
+                return sample()
+            following.append(pool.submit(sample))
+            return following.pop(0).result()
+
+        def loss_of() -> torch.Tensor:
+            rows, labels = draw()
+            rows = rows.to(at.device, non_blocking=pinned).float()
+            if copied is not None:
+                copied.record()
+            own, near, far = rows.split(parts)
+            logits = model(own, near.view(batch, fan, size), far.view(batch, fan, fan, size))
+            return F.cross_entropy(logits, labels.to(at.device))
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "features": "on the host, gathered there"}),
+        Side("features_on_device", partial(make, on_device=True), ("inputs_on_device", "host_work"),
+             {"features": "on the device, gathered there"}),
+        Side("pinned_buffer", partial(make, pinned=True), ("pinned_copies",), {"copies": "from a pinned buffer"},
+             gpu_only=True),
+        Side("loader_thread", partial(make, thread=True), ("prefetching",), {"input": "a thread"}),
+        Side("features_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"features": "bf16"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+class CellNetwork(nn.Module):
+    """Recurrent layers over a series, cell by cell, or by one call; then a prediction from the last state."""
+
+    def __init__(self, inputs: int, hidden: int, layers: int, one_call: bool) -> None:
+        super().__init__()
+        cells = nn.ModuleList(nn.LSTMCell(hidden if layer else inputs, hidden) for layer in range(layers))
+        whole = nn.LSTM(inputs, hidden, layers, batch_first=True)
+        with torch.no_grad():
+            for layer, cell in enumerate(cells):
+                for name, weight in cell.named_parameters():
+                    getattr(whole, f"{name}_l{layer}").copy_(weight)
+        self.layers, self.one_call, self.head = whole if one_call else cells, one_call, nn.Linear(hidden, 1)
+
+    def forward(self, series: torch.Tensor) -> torch.Tensor:
+        """Return one number per series of the shape (batch, moments, inputs)."""
+        if self.one_call:
+            return self.head(self.layers(series)[0][:, -1]).squeeze(1)
+        states: list[tuple[torch.Tensor, torch.Tensor] | None] = [None for _ in self.layers]
+        for x in series.unbind(1):
+            for number, cell in enumerate(self.layers):
+                states[number] = cell(x, states[number])
+                x = states[number][0]
+        return self.head(x).squeeze(1)
+
+
+@before("sensor_training", training=True)
+def lstm_cells(at: Place) -> list[Side]:
+    """A forecast of 256 sensors learns from 48 moments by two layers of LSTM cells, called one by one, fp32."""
+    full, moments, hidden = at.pick(256, 4), at.pick(48, 4), at.pick(256, 8)
+
+    def make(batch: int = full, one_call: bool = False, how: Mapping[str, Any] = FOREACH, narrow: bool = False,
+             graph: bool = False) -> Step:
+        model = at.build(CellNetwork, 16, hidden, 2, one_call)
+        series, wanted = at.randn(batch, moments, 16), at.randn(batch)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(narrow):
+                predicted = model(series)
+            return F.mse_loss(predicted.float(), wanted)
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "cells": "one by one"}, tf32=False),
+        Side("one_lstm_call", partial(make, one_call=True), ("loop_to_batched_op",), {"cells": "one call"},
+             tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("larger_batch", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16_autocast", partial(make, narrow=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("preference_training", training=True)
+def preference_pairs(at: Place) -> list[Side]:
+    """A bf16 language model learns which of 2 texts people prefer, 4 pairs of 512; it and an older one read each."""
+    pairs, length, width, words = at.pick(4, 2), at.pick(512, 8), at.pick(1024, 32), at.pick(32_000, 50)
+
+    def make(together: bool = False, kept: bool = False, compiled: bool = False,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Embedding(words, width),
+                                 Stack(at.pick(4, 1), width, at.pick(16, 2), causal_attention), nn.LayerNorm(width),
+                                 nn.Linear(width, words, bias=False))
+        model, older = at.build(build_model, dtype=BF16), at.build(build_model, dtype=BF16).eval()
+        preferred, other = at.integers(words, pairs, length), at.integers(words, pairs, length)
+
+        def sum_chances(logits: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+            chances = logits[:, :-1].float().log_softmax(-1)
+            return chances.gather(-1, texts[:, 1:, None]).squeeze(-1).sum(-1)
+        sum_up = at.compiled(sum_chances) if compiled else sum_chances
+
+        def compare_texts(network: nn.Module) -> torch.Tensor:
+            if together:
+                texts = torch.cat([preferred, other])
+                better, worse = sum_up(network(texts), texts).chunk(2)
+            else:
+                better, worse = (sum_up(network(texts), texts) for texts in (preferred, other))
+            return better - worse
+
+        def compare_by_older() -> torch.Tensor:
+            with torch.no_grad():
+                return compare_texts(older)
+        ready = compare_by_older() if kept else None
+
+        def loss_of() -> torch.Tensor:
+            margins = compare_texts(model) - (compare_by_older() if ready is None else ready)
+            return -F.logsigmoid(0.1 * margins).mean()
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "pairs": pairs, "passes": 4}),
+        Side("pairs_together", partial(make, together=True), ("loop_to_batched_op",), {"passes": 2}),
+        Side("older_scores_kept", partial(make, kept=True), ("less_work",), {"passes": 2}),
+        Side("compiled_scores", partial(make, compiled=True), ("compile",), {"compile": "scores of texts"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+class Bottleneck(nn.Module):
+    """Three convolutions, the middle one narrow, and a way around them."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        sizes = [(inputs, width, 1, 1), (width, width, 3, stride), (width, 4 * width, 1, 1)]
+        self.convs = nn.ModuleList(nn.Conv2d(fro, to, size, step, size // 2, bias=False)
+                                   for fro, to, size, step in sizes)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(to) for _, to, _, _ in sizes)
+        self.around: nn.Module = nn.Identity()
+        if inputs != 4 * width or stride != 1:
+            self.around = nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve three times and add the input."""
+        y = x
+        for number, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
+            y = norm(conv(y if number == 0 else F.relu(y)))
+        return F.relu(y + self.around(x))
+
+
+@before("picture_evaluation")
+def evaluated_pictures(at: Place) -> list[Side]:
+    """A ResNet-50 is tested on 64 pictures from pageable memory with gradients on; loss and hits are read, TF32."""
+    batch, width, side = at.pick(64, 2), at.pick(64, 4), at.pick(160, 32)
+
+    def make(gradients: bool = True, read: bool = True, pinned: bool = False, dtype: torch.dtype = FP32,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            layers: list[nn.Module] = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+                                       nn.MaxPool2d(3, 2, 1)]
+            inputs = width
+            for stage, count in enumerate((3, 4, 6, 3)):
+                for number in range(count):
+                    layers.append(Bottleneck(inputs, width << stage, 2 if stage and not number else 1))
+                    inputs = 4 * width << stage
+            return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        pictures, labels = torch.randn(batch, 3, side, side), torch.randint(1000, (batch,))
+        if pinned:
+            pictures, labels = pictures.pin_memory(), labels.pin_memory()
+        total = torch.zeros(2, device=at.device)
+        seen = [0.0, 0.0]
+
+        def step() -> torch.Tensor:
+            with torch.set_grad_enabled(gradients):
+                x, wanted = (part.to(at.device, non_blocking=pinned) for part in (pictures, labels))
+                scores = model(x.to(dtype, memory_format=layout)).float()
+                loss, hits = F.cross_entropy(scores, wanted), (scores.argmax(1) == wanted).sum()
+            if read:
+                seen[0] += loss.item()
+                seen[1] += hits.item()
+            else:
+                total.add_(torch.stack([loss.detach(), hits]))
+            return scores.detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "gradients": "on",
+                                    "layout": "nchw"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("pinned_pictures", partial(make, pinned=True), ("pinned_copies",), {"pictures": "pinned"},
+             gpu_only=True),
+        Side("totals_on_device", partial(make, read=False), ("remove_syncs",), {"reads": "none"}),
+        Side("without_gradients", partial(make, gradients=False), ("less_work",), {"gradients": "off"}, useless=True),
+    ]
+
+
+@before("document_ranking")
+def reranked_documents(at: Place) -> list[Side]:
+    """A small encoder rates 32 documents of 256 words for one question, one by one, bf16; the host reads each."""
+    documents, length, width, words = at.pick(32, 3), at.pick(256, 8), at.pick(384, 32), at.pick(30_522, 50)
+
+    def make(how: str = "one by one", graph: bool = False) -> Step:
+        embedding = at.build(nn.Embedding, words, width, dtype=BF16)
+        encoder = at.build(Stack, at.pick(6, 2), width, at.pick(12, 2), dtype=BF16).eval()
+        head = at.build(nn.Linear, width, 1, dtype=BF16)
+        texts = at.integers(words, documents, length)
+        seen = texts[:1].clone()
+
+        def rate(rows: torch.Tensor) -> torch.Tensor:
+            return head(encoder(embedding(rows))[:, 0]).squeeze(1)
+        replay = graphed(lambda: rate(seen)) if graph else None
+
+        def rate_one(text: torch.Tensor) -> torch.Tensor:
+            if replay is None:
+                return rate(text)
+            seen.copy_(text)
+            return replay()
+
+        def step() -> torch.Tensor:
+            if how == "at once":
+                ratings = rate(texts).tolist()
+            elif how == "read once":
+                ratings = torch.cat([rate_one(text) for text in texts.split(1)]).tolist()
+            else:
+                ratings = [rate_one(text).item() for text in texts.split(1)]
+            return torch.tensor(ratings, device=at.device)
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "documents": "one by one", "reads": "each rating"}),
+        Side("at_once", partial(make, how="at once"), ("loop_to_batched_op", "remove_syncs"),
+             {"documents": "at once", "reads": "once"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "one document"}, gpu_only=True),
+        Side("ratings_read_once", partial(make, how="read once"), ("remove_syncs",), {"reads": "once"}),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("penalised_sampling")
+def penalised_words(at: Place) -> list[Side]:
+    """The next words of 32 texts over 128,256, bf16 head; one by one, words seen lose, 50 stay, one is drawn, read."""
+    texts, width, words, likely = at.pick(32, 3), at.pick(2048, 16), at.pick(128_256, 300), at.pick(50, 5)
+
+    def make(at_once: bool = False, read: bool = True, graph: bool = False) -> Step:
+        head = at.build(nn.Linear, width, words, bias=False, dtype=BF16)
+        hidden, draws = at.randn(texts, width, dtype=BF16), 0.95 * torch.rand(texts, 1, device=at.device)
+        chance = random.Random(SEED)
+        lengths = [chance.randrange(at.pick(100, 3), at.pick(800, 9)) for _ in range(texts)]
+        earlier = [at.integers(words, length) for length in lengths]
+        padded = torch.stack([torch.cat([seen, seen[:1].expand(max(lengths) - len(seen))]) for seen in earlier])
+
+        def draw(logits: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+            best, numbers = (logits / 0.8).topk(likely, -1)
+            place = (best.softmax(-1).cumsum(-1) < draws).sum(-1, keepdim=True)
+            return numbers.gather(-1, place).squeeze(-1)
+
+        def penalise(values: torch.Tensor) -> torch.Tensor:
+            return torch.where(values > 0, values / 1.2, values * 1.2)
+
+        def draw_all() -> torch.Tensor:
+            logits = head(hidden).float()
+            logits.scatter_(1, padded, penalise(logits.gather(1, padded)))
+            return draw(logits, draws)
+        ready = graphed(draw_all) if graph else draw_all
+
+        def step() -> torch.Tensor:
+            if at_once:
+                drawn = ready()
+                drawn.tolist()
+                return drawn.float()
+            logits, each = head(hidden).float(), []
+            for row, seen, chances in zip(logits, earlier, draws, strict=True):
+                row[seen] = penalise(row[seen])
+                each.append(draw(row, chances))
+                if read:
+                    each[-1].item()
+            drawn = torch.stack(each)
+            if not read:
+                drawn.tolist()
+            return drawn.float()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16, logits fp32", "texts": "one by one", "reads": "each word"}),
+        Side("words_read_once", partial(make, read=False), ("remove_syncs",), {"reads": "once"}),
+        Side("at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"texts": "at once", "reads": "once"}),
+        Side("at_once_graph", partial(make, at_once=True, graph=True), ("graph", "loop_to_batched_op", "remove_syncs"),
+             {"texts": "at once", "reads": "once", "graph": True}, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class PictureBlock(nn.Module):
+    """Two convolutions after group norms, and a way around them."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.GroupNorm(8, inputs), nn.GroupNorm(8, outputs)
+        self.conv1, self.conv2 = nn.Conv2d(inputs, outputs, 3, 1, 1), nn.Conv2d(outputs, outputs, 3, 1, 1)
+        self.around = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve twice and add the input."""
+        y = self.conv1(F.silu(self.norm1(x)))
+        return self.around(x) + self.conv2(F.silu(self.norm2(y)))
+
+
+class PlaceAttention(nn.Module):
+    """Attention of one head between the places of a picture."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.GroupNorm(8, width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add to each place what it reads in the others."""
+        rows = self.norm(x).flatten(2).transpose(1, 2)
+        q, k, v = self.qkv(rows)[:, None].chunk(3, -1)
+        return x + self.out(full_attention(q, k, v)[:, 0]).transpose(1, 2).view_as(x)
+
+
+@before("latent_decoding")
+def latent_decoder(at: Place) -> list[Side]:
+    """The decoder of a diffusion model makes one picture of 512 x 512 from 64 x 64 latents, TF32 convolutions."""
+    width, side = at.pick(128, 8), at.pick(64, 8)
+
+    def make(dtype: torch.dtype = FP32, layout: torch.memory_format = torch.contiguous_format,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.Sequential:
+            sizes = [4 * width, 4 * width, 4 * width, 2 * width, width]
+            layers: list[nn.Module] = [nn.Conv2d(4, sizes[0], 3, 1, 1), PictureBlock(sizes[0], sizes[0]),
+                                       PlaceAttention(sizes[0])]
+            for level, (inputs, outputs) in enumerate(pairwise(sizes)):
+                layers += [PictureBlock(inputs, outputs), PictureBlock(outputs, outputs)]
+                if level < 3:
+                    layers += [nn.Upsample(scale_factor=2.0), nn.Conv2d(outputs, outputs, 3, 1, 1)]
+            return nn.Sequential(*layers, nn.GroupNorm(8, width), nn.SiLU(), nn.Conv2d(width, 3, 3, 1, 1))
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        latents = at.randn(1, 4, side, side, dtype=dtype).to(memory_format=layout)
+        return wrap(lambda: model(latents))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "layout": "nchw"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+class RootNorm(nn.Module):
+    """A norm by the root of the mean square, written out in fp32, or in one call."""
+
+    def __init__(self, width: int, one_call: bool) -> None:
+        super().__init__()
+        self.weight, self.one_call = nn.Parameter(torch.ones(width)), one_call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x with a mean square of 1 in each row, times the weights."""
+        if self.one_call:
+            return F.rms_norm(x, x.shape[-1:], self.weight, 1e-6)
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
+        return self.weight * wide.to(x.dtype)
+
+
+class GatedBlock(nn.Module):
+    """A causal transformer block with root norms, rotated queries and keys and a gated feed-forward part."""
+
+    def __init__(self, width: int, heads: int, inner: int, one_call: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = RootNorm(width, one_call), RootNorm(width, one_call)
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
+        """Attend to earlier positions, then transform each."""
+        y = self.norm1(x)
+        q, k, v = (part(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        q, k = (part * cosines + torch.cat([-part.chunk(2, -1)[1], part.chunk(2, -1)[0]], -1) * sines
+                for part in (q, k))
+        x = x + self.out(causal_attention(q, k, v).transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+@before("language_finetuning", training=True)
+def gated_finetuning(at: Place) -> list[Side]:
+    """A bf16 language model of 3 layers learns from 4 x 1,024 words, norms written out, clipped; the loss is read."""
+    full, length, width, words = at.pick(4, 2), at.pick(1024, 8), at.pick(1536, 32), at.pick(32_000, 50)
+    heads = at.pick(12, 2)
+
+    def make(one_call: bool = False, compiled: bool = False, read: bool = True, how: Mapping[str, Any] = FOREACH,
+             batch: int = full) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = [GatedBlock(width, heads, at.pick(4096, 64), one_call) for _ in range(3)]
+            return nn.ModuleList([nn.Embedding(words, width), *blocks, RootNorm(width, one_call),
+                                  nn.Linear(width, words, bias=False)])
+        model = at.build(build_model, dtype=BF16)
+        embedding, *blocks, norm, head = model
+        layers = [at.compiled(block) for block in blocks] if compiled else blocks
+        size = width // heads
+        speeds = 10_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angles = torch.outer(torch.arange(length, device=at.device), speeds).repeat(1, 2)
+        rotations = angles.cos().to(BF16), angles.sin().to(BF16)
+        texts = at.integers(words, batch, length + 1)
+        optimizer = adam(model, how)
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            x = embedding(texts[:, :-1])
+            for layer in layers:
+                x = layer(x, *rotations)
+            loss = F.cross_entropy(head(norm(x)).flatten(0, 1).float(), texts[:, 1:].flatten())
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            if read:
+                loss.item()
+            return loss.detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "norms": "written out", "reads": "the loss"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call each"}),
+        Side("compiled_blocks", partial(make, compiled=True), ("compile",), {"compile": "each block"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class RadianceField(nn.Module):
+    """Colour and density of places in a scene, from sines of their coordinates."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        sizes = [63, width, width, width, width, width + 63, width, width, width]
+        self.layers = nn.ModuleList(nn.Linear(fro, width) for fro in sizes[:-1])
+        self.head = nn.Linear(width, 4)
+
+    def forward(self, places: torch.Tensor) -> torch.Tensor:
+        """Return (..., 4) of (..., 3)."""
+        turns = places[..., None] * 2.0 ** torch.arange(10, device=places.device)
+        first = x = torch.cat([places, turns.sin().flatten(-2), turns.cos().flatten(-2)], -1)
+        for number, layer in enumerate(self.layers):
+            x = F.relu(layer(torch.cat([x, first], -1) if number == 5 else x))
+        return self.head(x)
+
+
+@before("scene_training", training=True)
+def radiance_field(at: Place) -> list[Side]:
+    """A radiance field of 8 layers learns the colours of 2,048 rays, 64 places on each, fp32 with TF32 off."""
+    rays, along, width = at.pick(2048, 8), at.pick(64, 4), at.pick(256, 16)
+
+    def make(autocast: bool = False, compiled: bool = False, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        model = at.build(RadianceField, width)
+        far = torch.linspace(2, 6, along, device=at.device)
+        origins, ways = at.randn(rays, 3), F.normalize(at.randn(rays, 3), dim=-1)
+        wanted = torch.rand(rays, 3, device=at.device)
+
+        def render(origins: torch.Tensor, ways: torch.Tensor) -> torch.Tensor:
+            with at.autocast(autocast):
+                seen = model(origins[:, None] + ways[:, None] * far[:, None]).float()
+            colours, density = seen[..., :3].sigmoid(), F.softplus(seen[..., 3]) * (4 / along)
+            passed = torch.exp(density - density.cumsum(-1))  # what the places before leave of the light
+            return ((1 - torch.exp(-density)) * passed)[..., None].mul(colours).sum(1)
+        render_rays = at.compiled(render) if compiled else render
+        return trained(model, adam(model, how, graph), lambda: F.mse_loss(render_rays(origins, ways), wanted), graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "rays": rays}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "rendering"}, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+class Upscaler(nn.Module):
+    """Residual convolutions on a picture, then one of twice its rows and columns."""
+
+    def __init__(self, width: int, blocks: int) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, width, 3, 1, 1), nn.Conv2d(width, 12, 3, 1, 1)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Conv2d(width, width, 3, 1, 1), nn.ReLU(),
+                                                  nn.Conv2d(width, width, 3, 1, 1)) for _ in range(blocks))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return values between 0 and 1 of the shape (batch, 3, 2 rows, 2 columns)."""
+        x = self.stem(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return F.pixel_shuffle(self.head(x), 2).sigmoid()
+
+
+@before("video_upscaling")
+def upscaled_frames(at: Place) -> list[Side]:
+    """A frame of 540 x 960 bytes becomes one of 1,080 x 1,920; the host gets floats and rounds them, TF32 convs."""
+    rows, columns = at.pick(540, 12), at.pick(960, 16)
+
+    def make(rounded_on: str = "host", pinned: bool = False, dtype: torch.dtype = FP32, graph: bool = False,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(Upscaler, at.pick(64, 8), at.pick(8, 2), dtype=dtype).eval().to(memory_format=layout)
+        frame = torch.randint(256, (1, 3, rows, columns), dtype=torch.uint8)
+        seen = frame.to(at.device)
+        buffer = torch.empty(1, 3, 2 * rows, 2 * columns).pin_memory() if pinned else None
+
+        def upscale() -> torch.Tensor:
+            return model((seen.to(dtype) / 255).to(memory_format=layout)).float()
+        upscale_frame = graphed(upscale) if graph else upscale
+
+        def round_off(picture: torch.Tensor) -> torch.Tensor:
+            return (255 * picture).round().to(torch.uint8)
+
+        def step() -> torch.Tensor:
+            seen.copy_(frame)
+            picture = upscale_frame()
+            if rounded_on == "device":
+                return round_off(picture).cpu()
+            return round_off(picture.cpu() if buffer is None else buffer.copy_(picture))
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "rounded": "on the host"}),
+        Side("rounded_on_device", partial(make, rounded_on="device"), ("host_work",), {"rounded": "on the device"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("pinned_frame", partial(make, pinned=True), ("pinned_copies",), {"copies": "to a pinned buffer"},
+             gpu_only=True),
+        Side("network_to_graph", partial(make, graph=True), ("graph",), {"graph": "network"}, useless=True,
+             gpu_only=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
