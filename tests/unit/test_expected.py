@@ -64,6 +64,18 @@ def test_a_step_waits_for_the_host_if_the_device_works_for_less_than_nine_tenths
     assert changed(step(kernel(91)), "graph", step_us=100).host_ns is None
 
 
+def test_of_a_host_that_waited_for_the_device_the_path_is_no_longer_than_its_calls():
+    """The device works 80 of 100 us. Of 3 calls traced for 10 us each the host was busy for 30, and 20 it was idle for.
+    Where the device works for less than half of a step, the host has other work.
+    """
+    calls = [kernel(us, operator=StepOperator("aten::mul", host_ns=10_000)) for us in (40, 30, 10)]
+    assert changed(step(*calls), "graph", step_us=100).host_ns == 50_000
+    assert changed(step(*calls), "remove_syncs", step_us=100).host_ns == 100_000
+    assert changed(step(*calls), "graph", step_us=200).host_ns == 200_000
+    fed = step(*calls[:2], copy(8, "h2d", 400_000, False))
+    assert changed(fed, "graph", step_us=100).host_ns == 22_000 + 30_000 + 8000  # two calls, a launch; the copy itself
+
+
 def test_streams_that_fill_the_step_one_after_the_other_are_no_wait_for_the_host():
     work = step(kernel(50), kernel(45, lane=1))
     after = changed(work, "graph", step_us=100)
