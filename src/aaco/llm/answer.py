@@ -6,20 +6,31 @@ import json
 import zlib
 from typing import Any
 
-from aaco.llm.answers import DONE, Details, EventSplitter, Malformed, Timings, Usage, decode, kind_of, message_of
+from aaco.llm.answers import (
+    DONE,
+    Details,
+    EventSplitter,
+    Malformed,
+    Timings,
+    Usage,
+    decode,
+    is_stream,
+    kind_of,
+    message_of,
+)
 from aaco.llm.runs import ChunkRun
 from aaco.llm.shapes import ChunkShape
 
 KINDS = ("content", "reasoning", "empty", "usage", "error", "done")
 CODES = {kind: code for code, kind in enumerate(KINDS)}
 CONTENT, REASONING, EMPTY, DONE_CODE = CODES["content"], CODES["reasoning"], CODES["empty"], CODES["done"]
-EVENT_STREAM = "text/event-stream"
 OK = "ok"
 COUNTED = "counted"  # source of tokens that were made in this process
 MOST_DETAIL = 300
 MOST_BODY = 1 << 16  # bytes that are kept of an answer that is no stream
 UNKNOWN = -1  # in columns of integers
-GZIP = 16 + zlib.MAX_WBITS
+IDENTITY = "identity"
+WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}  # by Content-Encoding
 
 
 class StreamedAnswer:
@@ -50,9 +61,12 @@ class StreamedAnswer:
         """Take what the header says."""
         self._head = json.loads(head)
         self.http_status = int(self._head["status"])
-        self.is_stream = self.http_status == 200 and EVENT_STREAM in self._head.get("content-type", EVENT_STREAM)
-        if self._head.get("content-encoding", "identity") in ("gzip", "deflate"):
-            self._inflate = zlib.decompressobj(GZIP if self._head["content-encoding"] == "gzip" else zlib.MAX_WBITS)
+        self.is_stream = is_stream(self.http_status, self._head)
+        encoding = self._head.get("content-encoding", IDENTITY).strip().lower()
+        if encoding in WINDOWS:
+            self._inflate = zlib.decompressobj(WINDOWS[encoding])
+        elif self.is_stream and encoding != IDENTITY:
+            self.fail("malformed", f"Content-Encoding: {encoding}, which was not asked for")
         self.is_plain = self.is_stream and not self._inflate and not self.failure
 
     def read(self, content: bytes) -> list[bytes]:
@@ -94,7 +108,7 @@ class StreamedAnswer:
             return code, UNKNOWN
         self.model = chunk.model or self.model
         for choice in chunk.choices:
-            if choice.finish_reason is not None:
+            if choice.finish_reason:  # some servers have an empty one until then
                 self.finished = True
         total = tokens = UNKNOWN
         if timings := chunk.timings:
@@ -182,6 +196,7 @@ class StreamedAnswer:
         self._look_into_latest()
         self.end_ns = at
         status, _, detail = why.partition(": ")
+        self.done = self.done or self._events.left == DONE  # the line that ends it may be missing
         if self.http_status not in (UNKNOWN, 200):
             self.fail("http_error", self._said())
         elif self.http_status == 200 and not self.is_stream:
@@ -198,6 +213,8 @@ class StreamedAnswer:
             words = message_of(json.loads(self._body))
         except (ValueError, RecursionError):
             words = self._body.decode(errors="replace")
+        if place := self._head.get("location"):
+            words = f"{words} (Location: {place}, which is not followed)"
         wait = self._head.get("retry-after")
         return f"{words} (Retry-After: {wait})" if wait else words
 
