@@ -16,7 +16,7 @@ from aaco.analytics.advice.mechanisms.channels_last import depthwise_by_library
 from aaco.analytics.advice.responses import in_one_pass
 from aaco.analytics.advice.work import BACKWARD, COLLECTIVE, COPY, OPTIMIZER, StepOperator, StepWork, WorkName
 from aaco.core.advice import Step, fact_is
-from aaco.core.arrays import Reals
+from aaco.core.arrays import Flags, Reals
 
 READS = ("aten::index", "aten::index_select", "aten::embedding", "aten::gather")
 KEPT = (*PRODUCTS, COLLECTIVE, COPY)
@@ -40,6 +40,14 @@ def _gathers(operator: StepOperator) -> bool:
     return operator.name in READS and operator.phase != BACKWARD
 
 
+def _reorders(work: StepWork) -> Flags:
+    """Return which rows only bring images from one order into another; none where nothing convolves."""
+    if not work.of_families("conv").any():
+        return np.zeros(len(work.ns), bool)
+    copies = work.operated(lambda operator: operator.name == "aten::copy_" and len(operator.types) < 2)
+    return work.of_families("copy") & copies | work.of_families("transpose")
+
+
 def _compiled(work: StepWork, least: Reals) -> Response:
     """Return the step with its model compiled: the optimizer is not part of it. A pass reads by index what it needs.
 
@@ -47,7 +55,7 @@ def _compiled(work: StepWork, least: Reals) -> Response:
     convolutions.
     """
     optimizer = work.operated(lambda operator: operator.phase == OPTIMIZER)
-    fused = in_one_pass(work, (fusible(work) | work.operated(_gathers)) & ~optimizer)
+    fused = in_one_pass(work, (fusible(work) | work.operated(_gathers)) & ~optimizer, _reorders(work))
     return replace(fused, device_ns=np.minimum(fused.device_ns, depthwise_by_library(work)))
 
 
