@@ -483,6 +483,8 @@ MUTATIONS = [
                        ("except httptools.HttpParserUpgrade:", "except EOFError:"))),
     ("llm/connection.py", "if self.has_head and not is_stream(status, self._headers):", "if False:",
      "tests/system/test_llm.py::test_a_key_is_sent_and_kept_nowhere"),
+    ("analytics/llm/summary.py", "_other_names(latencies if load else (),", "_other_names(latencies,",
+     "tests/unit/test_llm_other_names.py::test_only_equal_figures_have_the_names_of_others"),
     ("llm/prompts.py", "sorted(asks, key=lambda ask: ask.at_ms or 0.0)", "asks",
      "tests/unit/test_llm_prompts.py::test_a_trace_is_sent_in_the_order_of_its_times"),
     ("llm/prompts.py", 'text.split("\\n")', "text.splitlines()",

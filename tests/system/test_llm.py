@@ -26,7 +26,7 @@ from aaco.core.config import Settings, resolve
 from aaco.core.errors import Missing, UsageError
 from aaco.core.session import Session, sessions
 from aaco.core.tables import LLM_EVENTS, REQUESTS
-from aaco.llm import client, own_thread, packets, record, server_metrics
+from aaco.llm import client, own_thread, packets, record, server_metrics, target
 from aaco.llm.prompts import Ask
 from aaco.llm.target import Target, parse, reach
 from aaco.pipeline import Run
@@ -434,14 +434,18 @@ def test_a_key_is_sent_and_kept_nowhere(settings: Settings, monkeypatch: pytest.
         asked(url, settings, key_env="NO_SUCH_KEY")
 
 
-def test_tls(settings: Settings, tmp_path: Path):
+def test_tls(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The same answers, with stamps; a server that nobody vouches for is refused. Mutation: it is trusted."""
     certificate = llm_server.certify(tmp_path / "server.pem")
     with llm_server.scripted(certificate=certificate) as url:
         given: dict[str, Any] = {"model": "whole", "requests": 12, "concurrency": 3, "answers_as": ["ref"]}
         run = asked(url, settings, certificates=str(certificate), prompt_tokens="20000", **given)
-        with pytest.raises(Missing, match="certificate"):
+        with pytest.raises(Missing, match=r"no TLS with the server \(127.0.0.1: self-signed certificate\)") as refused:
             asked(url, settings, **given)
+    monkeypatch.setattr(target, "CONNECT_S", 0.3)
+    with llm_server.scripted() as url, pytest.raises(Missing, match="no TLS with the server"):
+        asked(url.replace("http", "https"), settings, **given)
+    assert "--certificates" in refused.value.fix and "http://" in refused.value.fix
     assert [(row["status"], row["output_tokens"]) for row in requests(run)] == [("ok", 2)] * 12
     assert run.metrics["client_delay_p99_us"].value is not None
 

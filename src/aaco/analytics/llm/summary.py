@@ -123,7 +123,8 @@ class Endpoint:
 
     latencies: those that begin with server_ were measured by the server. client: null where another tool measured.
     output_chunks: events that have the output tokens, in answers of which both are known.
-    other_names: by tool the figures that mean the same there, under its names. own_tokens: a count of the text, which
+    other_names: by tool the figures that mean the same there, under its names; counts only where
+    another tool measured. own_tokens: a count of the text, which
     is in no other figure; null: without a tokenizer of the user's.
     """
 
@@ -215,7 +216,7 @@ def summarise(requests: pa.Table, events: Iterable[pa.RecordBatch | pa.Table], l
         dict(sources), output, prompt, _sum(points.cached[points.is_ok]),
         _accuracy(points, tally, load, requests) if load else None, process, decoding,
         _bound(points, inside, load, decoding[-1], steps),
-        _other_names(latencies, {"ok": ok, "failed": len(points.send) - ok, "prompt_tokens": prompt,
+        _other_names(latencies if load else (), {"ok": ok, "failed": len(points.send) - ok, "prompt_tokens": prompt,
                                  "output_tokens": _sum(points.tokens[points.is_ok])}),
         list(means(load.server)) if load and load.server else [], load.own_tokens if load else None,
         _sum(points.chunks[points.is_ok & (points.tokens > 0)]))
