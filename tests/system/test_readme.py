@@ -38,7 +38,7 @@ def test_the_commands_for_aaco(tmp_path, cache):
     In the place of ResNet-50 a smaller network runs, as an entry of the user's says; the demo below runs the former."""
     aaco = quick(Aaco(tmp_path, cache))
     (tmp_path / "configs").mkdir()
-    (tmp_path / "configs/models.yaml").write_text("models: {resnet50: {zoo: mobilenet-v2}}\n")
+    (tmp_path / "configs/models.yaml").write_text("models: {resnet50: {zoo: bert-tiny}}\n")
     (tmp_path / "tests").symlink_to(ROOT / "tests")  # the traces that the README names
     (tmp_path / "your_trace.json.gz").symlink_to(ROOT / "tests/captures/torch_h200/resnet50_nchw.json.gz")
     lines = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("aaco ")]
