@@ -4,7 +4,7 @@ What a block is follows from its language:
 
 bash      each line is a command; it must exit with 0, or as its end says: `# exits with 3`. One that ends with `&` goes
           on in the background until the page ends; the next waits until it has said something. A command of aaco that
-          only reads or writes files, and needs no shell, runs in the process of the tests, which has it imported.
+          needs no process of its own, and no shell, runs in the process of the tests, which has it imported.
 python    all of a page run in one process.
 a first line `# NAME.py` (`.yaml`, ...)  the block is a file of that name, written and not run.
 yaml, json, toml   parsed.      text   what a program prints.
@@ -54,10 +54,13 @@ FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml|yml|json|toml))\n")
 EXITS = re.compile(r"\s+# exits with (\d)$")
 # On a busy machine there may be a real change between two measurements, and a limit that is missed.
 MAY_FIND = re.compile(r"aaco (compare|diff|regression|ci|sla check) ")
-# Commands that measure nothing, start nothing and change nothing of the machine.
-OF_FILES = {"baseline", "bundle", "check", "config", "critical-path", "diff", "drift", "env", "explain", "export",
-            "history", "import", "info", "kernels", "ls", "ops", "perfetto", "ranks", "report", "roofline", "sla",
-            "sql", "summary"}
+# Commands that only read and write files, and those whose models have processes of their own; where these options do
+# not change the machine or need its administrator.
+HERE = {"analyze", "baseline", "bundle", "check", "chi", "ci", "compare", "config", "critical-path", "diff", "drift",
+        "env", "explain", "export", "fleet", "history", "import", "info", "instructions", "ir", "kernels", "llm",
+        "ls", "ops", "outputs", "perfetto", "profile", "ranks", "report", "roofline", "root-cause", "run", "sla",
+        "sql", "steps", "summary", "sweep", "try", "what-if"}
+OF_THE_MACHINE = {"--ebpf", "--lab"}
 NEEDS_SHELL = re.compile(r"[][|&;<>$`*?{}~#!\\]")
 PYTHON = """
 import contextlib, io, json, sys, traceback
@@ -188,7 +191,7 @@ def _run(command: str, aaco: Aaco, extra: dict[str, str], background: ExitStack)
         return background.enter_context(_started(text.removesuffix("&"), aaco.folder, environment))
     codes = (int(expected[1]),) if expected else (0, 3) if MAY_FIND.match(text) else (0,)
     program, *words = shlex.split(text) if not NEEDS_SHELL.search(text) else [""]
-    if program == "aaco" and words and words[0] in OF_FILES:
+    if program == "aaco" and words and words[0] in HERE and not OF_THE_MACHINE & set(words):
         return aaco.inside(*words, expect=codes, **extra).stdout
     done = subprocess.run(["bash", "-o", "pipefail", "-c", text], cwd=aaco.folder, env=environment, text=True,
                           capture_output=True, stdin=subprocess.DEVNULL, timeout=280)

@@ -191,21 +191,21 @@ def test_a_run_is_seen_in_the_list_and_followed_to_its_end(recorded: Aaco, tmp_p
     with dashboard(aaco) as url:
         page = browser.open(url)
         assert "No session yet" in page.text()
-        run = subprocess.Popen(aaco.command("run", "gpt2-tiny", "--iterations", 4000), cwd=aaco.folder,
+        run = subprocess.Popen(aaco.command("run", "gpt2-tiny", "--iterations", 1200), cwd=aaco.folder,
                                env=aaco.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             first, measured = _held_beyond(50, aaco, run)
             page.wait("since")
             page.click(selector=".news ul a")
             page.wait("Measuring")
-            page.wait(f"{first:,} of 4,010")
+            page.wait(f"{first:,} of 1,210")
             os.kill(measured, signal.SIGCONT)
             second, measured = _held_beyond(first, aaco, run)
-            page.wait(f"{second:,} of 4,010")
+            page.wait(f"{second:,} of 1,210")
             sound(page)
             os.kill(measured, signal.SIGCONT)
             page.wait("The run is complete", seconds=150)
-            assert "4,010 of 4,010" in page.text("#live")
+            assert "1,210 of 1,210" in page.text("#live")
             assert run.wait() == 0
         finally:
             run.kill()  # and with it, by the kernel, what it measures

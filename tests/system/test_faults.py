@@ -244,7 +244,7 @@ def test_kill_9_at_random_moments(aaco):
     benchmarks/durability kills at many more.
     """
     chance = random.Random(20)
-    command = aaco.command("run", "gpt2-tiny", "--iterations", 400, "--telemetry", "--quiet")
+    command = aaco.command("run", "gpt2-tiny", "--iterations", 200, "--telemetry", "--quiet")
     started = time.monotonic()
     subprocess.run(command, cwd=aaco.folder, env=aaco.environment(), check=True, stdout=subprocess.DEVNULL)
     whole = time.monotonic() - started
@@ -254,7 +254,7 @@ def test_kill_9_at_random_moments(aaco):
         process = subprocess.Popen(command, cwd=aaco.folder, env=aaco.environment(), stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL, start_new_session=True)
         if number % 2:
-            reach(aaco.folder, before + chance.randrange(1, 400), process)
+            reach(aaco.folder, before + chance.randrange(1, 200), process)
         else:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(chance.uniform(0.2, 1.0) * whole)

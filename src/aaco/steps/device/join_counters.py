@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -90,12 +91,16 @@ def _joined(counted: pa.Table, traced: pa.Table, capture: Ints, by_order: bool) 
     Raises Absent: why not in the whole trace.
     """
     failure: Absent | None = None
+    functions = cache(lambda: _functions(counted, traced))  # once for all captures, of which a folder may have hundreds
     several = distinct.values(capture).tolist()
     for rows in (np.ones(len(capture), bool), *(capture == index for index in several if len(several) > 1)):
         part = traced.filter(pa.array(rows))
         ordered = by_order or (part.num_rows > 0 and part["dispatch_id"].null_count == part.num_rows)
         try:
-            return (_same_order if ordered else _same_kernels)(counted, part, capture[rows])
+            if not ordered:
+                return _same_kernels(counted, part, capture[rows])
+            (mine, theirs), names = functions()
+            return _same_order(counted, part, capture[rows], (mine, theirs[rows]), names)
         except Absent as reason:
             failure = failure or reason
     assert failure is not None
@@ -171,12 +176,14 @@ def _same_kernels(counted: pa.Table, traced: pa.Table, capture: Ints) -> pa.Tabl
     return paired
 
 
-def _same_order(counted: pa.Table, traced: pa.Table, capture: Ints) -> pa.Table:
-    """As `_same_kernels`, by the order of launches in each process. Raises Absent."""
+def _same_order(counted: pa.Table, traced: pa.Table, capture: Ints, codes: tuple[Ints, Ints],
+                functions: list[str]) -> pa.Table:
+    """As `_same_kernels`, by the order of launches in each process. codes: of both tables' kernels, their function's
+    place in the list. Raises Absent."""
+    mine, theirs = codes
     for table, what in ((counted, "its kernels"), (traced, "the kernels of the trace")):
         if not table.num_rows:
             raise Absent(f"{what} are none")
-    (mine, theirs), functions = _functions(counted, traced)
     of_those = np.isin(theirs, mine)
     traced, theirs, capture = traced.filter(pa.array(of_those)), theirs[of_those], capture[of_those]
     left = np.lexsort((counted["kernel_id"].to_numpy(), first := _nth_process(counted, _capture(counted))))
