@@ -368,6 +368,11 @@ def test_turns_whose_results_are_stacked_are_a_loop():
         assert set(stacked_turns(step(*others)).tolist()) == {1}
 
 
+def _masked(name, kind):
+    """An operator that reads 64 values of a kind."""
+    return StepOperator(name, arguments=OperatorArguments([[64]], [kind], [""]))
+
+
 def test_turns_of_a_kind_that_needs_the_one_before_are_left_out():
     """An elementwise update of a state, a recurrent layer and a lookup; networks one after another are none of them."""
     def turns(*operators):
@@ -378,6 +383,12 @@ def test_turns_of_a_kind_that_needs_the_one_before_are_left_out():
     assert turns(*updates) == turns(_product_of(32, 32), _reading("aten::tanh", (8, 32))) == 1
     assert turns(_product_of(32, 16), _reading("aten::tanh", (8, 16))) == 8
     assert turns(_reading("aten::embedding", (50, 64), (1,)), *QUERY) == 1
+    group = (_reading("aten::eq", (64,), ()), _masked("aten::nonzero", "bool"), _reading("aten::index", (64, 8), ()),
+             _reading("aten::mean", (9, 8)))
+    assert turns(*group) == 8
+    assert turns(*group[2:]) == 1  # rows by number
+    assert turns(_masked("aten::nonzero", "float"), _reading("aten::mul", (64,), (64,)), *group[2:]) == 1
+    assert turns(*group[1:], group[0]) == 1  # the mask of the turn before
     lists = OperatorArguments([[[8, 16], [8, 16]], []], ["TensorList", ""], ["", "1"])
     joined = StepOperator("aten::cat", arguments=lists)
     assert turns(joined, _product_of(32, 16), _reading("aten::tanh", (8, 16))) == 1

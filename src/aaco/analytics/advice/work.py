@@ -279,7 +279,7 @@ class StepWork:
         return self.by_operator() / np.array([*(operator.kernels for operator in self.operators), 1.0])
 
     def of_calls_ns(self, rows: Flags, took: Callable[[StepOperator], float]) -> Reals:
-        """Return each of these rows' part of what a call of its operator takes, ns; 0 of other rows, and of no operator."""
+        """Return each of these rows' part of what a call of its operator takes, ns; 0 of other rows, of no operator."""
         calls_ns = np.zeros(len(self.operators) + 1)
         for number in distinct.numbers(self.operator[rows & (self.operator >= 0)]).tolist():
             calls_ns[number] = took(self.operators[number]) * self.operator_calls[number]
