@@ -43,6 +43,7 @@ from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
 MOST_TARGETS = 20
+WHAT_IF = "what_if"
 UNPROFILED, PROFILED = "the step without a profiler", "the profiled step"
 DEVICE_WORK = "the device's work in the profiled step"
 
@@ -149,6 +150,7 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
         lanes = distinct.coded(work.lane, *apart)[0] if apart else work.lane
         chain_ns = device_chain_ns(work, soonest, lanes)
+        chain_ns = max(chain_ns, _one_kernel_ns(work, mechanisms) / samples)
         sooner_ns = 0.0 if late else device_chain_ns(work, least, lanes) - chain_ns
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
     except Absent as reason:
@@ -183,6 +185,14 @@ def _as_many(work: StepWork, least: Reals, samples: float) -> Reals:
     """Return the least times of the kernels that stay: none is shorter than the device's shortest, for all samples."""
     shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0) / samples
     return np.where(work.of_families(COPY) | (least == 0), least, np.maximum(least, shortest))
+
+
+def _one_kernel_ns(work: StepWork, mechanisms: Sequence[Mechanism]) -> float:
+    """Return the device's shortest kernel: a step that computes on a device keeps one of its own, if no more."""
+    kernels = ~work.of_families(COPY)
+    if all(mechanism.name == WHAT_IF for mechanism in mechanisms) or not kernels.any():
+        return 0.0
+    return float(min(work.limits.shortest_ns or 0.0, work.sure_ns[kernels].min()))
 
 
 def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Sequence[Mechanism], samples: float
@@ -225,7 +235,7 @@ def _waits_ns(work: StepWork, least: Reals, mechanisms: Sequence[Mechanism]) -> 
 
 def scaled(factors: Mapping[str, float]) -> Mechanism:
     """Return the change that lets kernels of these names take so many times as long, at most as long as they do."""
-    return Mechanism("what_if", "Make kernels faster", "D with kernels at their factor", lambda work: work.sure_ns
+    return Mechanism(WHAT_IF, "Make kernels faster", "D with kernels at their factor", lambda work: work.sure_ns
                      * np.array([*(min(1.0, factors.get(name.name, 1.0)) for name in work.names), 1.0])[work.label])
 
 

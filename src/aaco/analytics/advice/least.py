@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from aaco.analytics.advice.work import COLLECTIVE, StepOperator, StepWork, WorkName
+from aaco.analytics.costs.terms import UnknownShape
+from aaco.analytics.costs.torch import call
 from aaco.analytics.kernels.families import POINTWISE
 from aaco.analytics.roofline.units import MATRIX_FAMILIES, rate_used
 from aaco.core.arrays import Flags, Ints, Reals
@@ -128,6 +130,16 @@ def _roof_ns(work: StepWork, operator: StepOperator, names: tuple[WorkName, ...]
     fast = FAST_CONVOLUTION if convolves else 1.0
     moved = width * operator.bytes if operator.bytes and (convolves or operator.name in MATRICES) else 0.0
     return max(1e9 * operator.flops / fast / rate, work.limits.memory_ns(moved))
+
+
+def made_bytes(operator: StepOperator) -> float:
+    """Return the bytes of what a call makes, which is written whatever was expanded or is read again; 0 if not known.
+    """
+    formed = call(operator.name, operator.arguments)
+    try:
+        return float(formed.written()) if formed else 0.0
+    except UnknownShape:
+        return 0.0
 
 
 def is_convolution(operator: StepOperator, names: Iterable[WorkName]) -> bool:

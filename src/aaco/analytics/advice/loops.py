@@ -23,6 +23,9 @@ TURNS = 8  # fewer are no loop
 LONGEST_TURN = 32  # operators; a longer turn is a model's
 STACKS = ("aten::stack", "aten::cat")
 LOOKUPS = ("embedding", "index", "gather")  # what they read next may be what was chosen last
+MASKED = "aten::nonzero"  # what a mask of a turn looks up is not what was looked up last
+COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge")
+TRUTH = -1  # before the sizes of truth values, which nothing reads in place of numbers
 GATES = ("tanh", "sigmoid")  # of recurrent layers
 MOST_STACKS = 1000  # of a step that are looked at
 Shape = tuple[int, ...]
@@ -62,7 +65,8 @@ def _periodic(calls: Ints, length: int) -> int:
 
 def _usually_needs_the_one_before(work: StepWork, turn: Ints) -> bool:
     operators = [work.operators[number] for number in turn]
-    if any(word in operator.name for operator in operators for word in LOOKUPS):
+    masks = any(operator.name == MASKED for operator in operators)
+    if not masks and any(word in operator.name for operator in operators for word in LOOKUPS):
         return True
     has_gates = any(gate in operator.name for operator in operators for gate in GATES)
     multiplies = any(name.family in PRODUCTS for number in turn for name in work.names_by_operator.get(number, ()))
@@ -76,17 +80,21 @@ def _may_need_the_one_before(turn: Sequence[StepOperator]) -> bool:
 
 
 def _result(operator: StepOperator) -> Shape | None:
-    """Return the shape of what an operator makes; None where it is not known."""
+    """Return the shape of what an operator makes, of truth values behind TRUTH; None where it is not known."""
     try:
         formed = call(operator.name, operator.arguments)
-        return tuple(formed.result()) if formed else None
+        shape = tuple(formed.result()) if formed else None
     except (UnknownShape, ValueError, LookupError, TypeError):
         return None
+    return (TRUTH, *shape) if shape is not None and operator.name in COMPARISONS else shape
 
 
 def _shapes_read(operator: StepOperator) -> set[Shape | None]:
-    """Return the shapes of the tensors that an operator reads, those of lists too."""
+    """Return the shapes of the tensors that an operator reads, those of lists too; of truth values behind TRUTH."""
     taken = operator.arguments
-    shapes = [shape for shape in taken.shapes if isinstance(shape, list)] if taken else []
-    each = [part for shape in shapes for part in (shape if any(isinstance(size, list) for size in shape) else [shape])]
-    return {tuple(shape) for shape in each if isinstance(shape, list) and shape}
+    shapes = [(shape, kind) for shape, kind in zip(taken.shapes, taken.types, strict=False)
+              if isinstance(shape, list)] if taken else []
+    each = [(part, kind) for shape, kind in shapes
+            for part in (shape if any(isinstance(size, list) for size in shape) else [shape])]
+    return {(TRUTH, *shape) if kind == "bool" else tuple(shape) for shape, kind in each
+            if isinstance(shape, list) and shape}

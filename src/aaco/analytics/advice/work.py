@@ -278,10 +278,13 @@ class StepWork:
         """How many calls of each operator all steps have; the last is of rows of no known operator."""
         return self.by_operator() / np.array([*(operator.kernels for operator in self.operators), 1.0])
 
-    def by_operator_ns(self, of_call: Callable[[StepOperator], float]) -> Reals:
-        """Return each row's part of what a call of its operator takes, ns; 0 of rows of no known operator."""
-        took = np.array([*map(of_call, self.operators), 0.0])
-        return (took * self.operator_calls / np.maximum(1.0, self.operator_ns))[self.operator] * self.sure_ns
+    def of_calls_ns(self, rows: Flags, took: Callable[[StepOperator], float]) -> Reals:
+        """Return each of these rows' part of what a call of its operator takes, ns; 0 of other rows, of no operator."""
+        calls_ns = np.zeros(len(self.operators) + 1)
+        for number in distinct.numbers(self.operator[rows & (self.operator >= 0)]).tolist():
+            calls_ns[number] = took(self.operators[number]) * self.operator_calls[number]
+        part = calls_ns / np.maximum(1.0, self.operator_ns)
+        return np.where(rows, part[self.operator] * self.sure_ns, 0.0)
 
     @cached_property
     def names_by_operator(self) -> dict[int, tuple[WorkName, ...]]:

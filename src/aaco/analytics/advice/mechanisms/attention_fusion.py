@@ -1,6 +1,7 @@
 """Attention in one kernel: two batched products, the softmax, and all work up to the products before and after.
 
-The products are gone too: a fused kernel skips what a mask hides, and how much that is the trace does not say.
+The products are gone too: a fused kernel skips what a mask hides, and how much that is the trace does not say. What the
+second product makes is written, whatever is skipped.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
-from aaco.analytics.advice.least import PRODUCTS, own_time, without
+from aaco.analytics.advice.least import PRODUCTS, made_bytes, own_time, without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import REACH, roofs_now
 from aaco.analytics.advice.work import StepWork
@@ -19,29 +20,32 @@ from aaco.core.readings import Absent
 BATCHED = frozenset(("aten::bmm", "aten::baddbmm", "aten::baddbmm_"))
 
 
-def _written_out(rows: Ints, product: Flags, softmax: Flags, batched: Flags) -> Ints:
+def _written_out(rows: Ints, product: Flags, softmax: Flags, batched: Flags) -> tuple[Ints, Ints]:
     """Return the rows of one stream that attention takes: from the product before its first one, to the one after its
-    second, both left out. product, softmax, batched: of all rows.
+    second, both left out; and of these the second products. product, softmax, batched: of all rows.
     """
     places = np.flatnonzero(product[rows])
-    taken = np.zeros(len(rows), bool)
+    taken, second = np.zeros((2, len(rows)), bool)
     for middle in np.flatnonzero(softmax[rows]).tolist():
         after = int(np.searchsorted(places, middle))
         if 0 < after < len(places) and batched[rows[places[after - 1:after + 1]]].all():
             before = places[after - 2] if after > 1 else -1
             taken[before + 1:places[after + 1] if after + 1 < len(places) else len(rows)] = True
-    return rows[taken]
+            second[places[after]] = True
+    return rows[taken], rows[second]
 
 
 def _least_ns(work: StepWork) -> Reals:
     product, softmax = work.of_families(*PRODUCTS), work.of_families("softmax")
     batched = work.operated(lambda operator: operator.name in BATCHED)
-    taken = np.zeros(len(work.ns), bool)
+    taken, second = np.zeros((2, len(work.ns)), bool)
     for lane in np.unique(work.lane).tolist():
-        taken[_written_out(np.flatnonzero(work.lane == lane), product, softmax, batched)] = True
+        all_of_it, last = _written_out(np.flatnonzero(work.lane == lane), product, softmax, batched)
+        taken[all_of_it] = second[last] = True
     if not taken.any():
         raise Absent("no softmax lies between two batched products: no attention is written out")
-    return without(work, taken)
+    written = work.of_calls_ns(second, lambda operator: work.limits.memory_ns(made_bytes(operator)))
+    return np.where(second, np.minimum(written, own_time(work)), without(work, taken))
 
 
 def _one_attention(work: StepWork, least: Reals) -> Response:
@@ -53,7 +57,7 @@ def _one_attention(work: StepWork, least: Reals) -> Response:
 
 
 ATTENTION_FUSION = Mechanism("attention_fusion", "Compute attention in one kernel", "D - the whole attention, its "
-                             "products too", _least_ns, respond=_one_attention)
+                             "products too, with its results written", _least_ns, respond=_one_attention)
 ACTIONS = (Action(
     "fuse_attention", "Fuse attention that is written out", of_targets("attention_fusion", "memory_limited_pct"),
     "kernels compute attention that is written out", "low",

@@ -75,7 +75,7 @@ def depthwise_by_library(work: StepWork) -> Reals:
     if not own_kernels.any():
         return own
     rate = work.limits.rates.get("vector_f32")
-    multiplied = work.by_operator_ns(lambda operator: 1e9 * (operator.flops or 0) / rate if rate else 0.0)
+    multiplied = work.of_calls_ns(own_kernels, lambda operator: 1e9 * (operator.flops or 0) / rate if rate else 0.0)
     return np.where(own_kernels, np.minimum(own, np.maximum(roofs_now(work), multiplied) / REACH_CONVOLUTION), own)
 
 
