@@ -457,7 +457,7 @@ MUTATIONS = [
      "tests/unit/test_llm_request_pairs.py::test_pairs_that_are_alike_for_long_are_judged_by_few_long_blocks"),
     ("governance/interleaved/request_pairs.py", "if length < max(LEAST_PAIRS, alike):", "if False:",
      "tests/unit/test_llm_request_pairs.py::test_few_pairs_that_are_alike_for_long_are_no_verdict"),
-    ("governance/interleaved/duet.py", "found.standard_error * math.sqrt(wider)", "found.standard_error",
+    ("governance/interleaved/duet.py", "fit.standard_error * math.sqrt(wider)", "fit.standard_error",
      "tests/unit/test_llm_request_pairs.py::test_an_interval_is_widened_by_what_neighbouring_blocks_have_in_common"),
     ("governance/interleaved/request_pairs.py", "np.stack([firsts, 1 - firsts], axis=1).ravel()[:pairs]",
      "np.repeat(firsts, 2)[:pairs]",

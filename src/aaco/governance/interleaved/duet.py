@@ -179,12 +179,12 @@ def fit(units: Sequence[Unit], believed: Prior | None = None, why_no_prior: str 
                float(solution[1]) if has_order else None, believed, why, len(changes), len(units) - len(changes))
 
 
-def widened(found: Fit, correlation: float) -> Fit:
-    """Return the fit of units that follow each other, with neighbours that correlate and others that do not: their mean
-    scatters more than their spread says, and their spread is less than that of one of them."""
-    count = found.processes
+def widened(fit: Fit, correlation: float) -> Fit:
+    """Return the fit of units in time, of which only adjacent ones correlate: their mean scatters more than their
+    spread says, and their spread is less than that of independent units."""
+    count = fit.processes
     wider = (1 + 2 * (count - 1) / count * correlation) / (1 - 2 * correlation / count)
-    return replace(found, standard_error=found.standard_error * math.sqrt(wider))
+    return replace(fit, standard_error=fit.standard_error * math.sqrt(wider))
 
 
 def looks(first: int, most: int, alpha: float) -> tuple[Look, ...]:

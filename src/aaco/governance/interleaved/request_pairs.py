@@ -5,10 +5,10 @@ second pair, so that what the client and a shared machine do meets both. A block
 log(current / baseline). Blocks follow each other in time, so that slow drift, and what neighbouring requests have in
 common, scatter between blocks and are in the interval. The longer pairs stay alike, the longer a block must be:
 neighbouring means of n values with an autocorrelation time of t correlate by (t - 1 / t) / 4n, if it fades
-exponentially. Where that leaves fewer than eight blocks, the pairs are cut into five long ones, whose means are nearly
-normal, and judged by Student's t, which holds its level with a few blocks that hardly depend on each other (Ibragimov
-and Mueller 2010); its interval is widened by what neighbours still have in common. Short blocks are not left to the
-flips there: a load whose pairs look less alike than they are would be among them more often than by chance.
+exponentially. Where that leaves fewer than eight blocks, the pairs are cut into five long ones with nearly normal
+means, and judged by Student's t, which holds its level with a few blocks that hardly depend on each other (Ibragimov
+and Mueller 2010); its interval is widened by what adjacent blocks still have in common. Sign flips of short blocks
+would judge mostly loads of which the correlation is estimated too low.
 """
 
 from __future__ import annotations
