@@ -96,6 +96,15 @@ def _fading(innovations: NDArray[np.float64], share: float) -> NDArray[np.float6
     return innovations
 
 
+def _disturbed(generator: np.random.Generator, length: int) -> NDArray[np.float64]:
+    """Now and then so many in a row are all as far off."""
+    values = generator.normal(size=PAIRS)
+    for _ in range(generator.poisson(0.15 * PAIRS / length)):
+        begin = int(generator.integers(-length, PAIRS))
+        values[max(begin, 0):begin + length] += 8 * generator.normal()
+    return values
+
+
 # Ratios of the pairs of a load, in their order.
 NOISES: dict[str, Callable[[np.random.Generator], NDArray[np.float64]]] = {
     "normal": lambda generator: generator.normal(size=PAIRS),
@@ -103,7 +112,9 @@ NOISES: dict[str, Callable[[np.random.Generator], NDArray[np.float64]]] = {
     "Cauchy": lambda generator: generator.standard_cauchy(PAIRS),
     "half of each in the next": lambda generator: _fading(generator.normal(size=PAIRS), 0.5),
     "t of 2 degrees, half of each in the next": lambda generator: _fading(generator.standard_t(2, PAIRS), 0.5),
-    "four fifths of each in the next": lambda generator: _fading(generator.normal(size=PAIRS), 0.8)}
+    "four fifths of each in the next": lambda generator: _fading(generator.normal(size=PAIRS), 0.8),
+    "disturbances of ten pairs": lambda generator: _disturbed(generator, PAIRS // 10),
+    "disturbances of thirty pairs": lambda generator: _disturbed(generator, 3 * PAIRS // 10)}
 
 
 def _planted(server: Running, factor: float, tolerance_pct: float, seed: int) -> bool:

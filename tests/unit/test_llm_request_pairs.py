@@ -10,7 +10,7 @@ import pytest
 
 from aaco.core.errors import UsageError
 from aaco.core.tables import REQUESTS
-from aaco.governance.interleaved import duet_verdict, request_pairs
+from aaco.governance.interleaved import duet, duet_verdict, request_pairs
 from aaco.governance.interleaved.duet_verdict import TPOT
 
 MS = 1_000_000
@@ -90,13 +90,39 @@ def test_equal_ends_look_different_as_often_as_the_level_says(noise):
     assert 3 <= 100 * seen / 300 <= 7.5
 
 
-def test_pairs_that_are_alike_for_long_are_no_verdict():
+def slow_for_long(pairs: int = 100) -> Any:
+    """Times per token that are half as long again for every second fifth of the pairs."""
+    fifth = np.arange(pairs) // (pairs // 5)
+    return np.where(fifth % 2, 1.5, 1.0) * np.random.default_rng(3).lognormal(1.5, .01, pairs)
+
+
+def test_pairs_that_are_alike_for_long_are_judged_by_few_long_blocks():
     """One end is slow for 40 of 100 pairs. Mutation: blocks of ten pairs whatever is in them."""
-    slow = np.where(np.arange(100) // 20 % 2, 1.5, 1.0) * np.random.default_rng(3).lognormal(1.5, .01, 100)
-    verdict = judged(answered(np.full(100, 5.0)), answered(slow, offset=MS))
-    assert verdict.status == "inconclusive" and "neighbouring pairs are alike" in verdict.why
-    few = judged(answered(np.full(100, 5.0)), answered(np.random.default_rng(3).permutation(slow), offset=MS))
-    assert few.n_units.current == 10
+    verdict = judged(answered(np.full(100, 5.0)), answered(slow_for_long(), offset=MS))
+    assert verdict.status == "inconclusive" and verdict.n_units.current == 5 and "Student's t" in verdict.estimator
+    slower = judged(answered(np.full(100, 5.0)), answered(3 * slow_for_long(), offset=MS))
+    assert slower.status == "regressed" and slower.n_units.current == 5
+    mixed = np.random.default_rng(3).permutation(slow_for_long())
+    few = judged(answered(np.full(100, 5.0)), answered(mixed, offset=MS))
+    assert few.n_units.current == 10 and "sign flips" in few.estimator
+
+
+def test_few_pairs_that_are_alike_for_long_are_no_verdict():
+    """Their blocks would be of eight pairs. Mutation: short blocks are judged."""
+    verdict = judged(answered(np.full(40, 5.0)), answered(3 * slow_for_long(40), offset=MS))
+    assert verdict.status == "inconclusive" and "a verdict needs 50" in verdict.why
+
+
+def test_an_interval_is_widened_by_what_neighbouring_blocks_have_in_common():
+    """Held against the matrix of their covariances: the scatter of the mean over what the spread of the blocks says.
+    Mutation: the interval stays as it is."""
+    units = [duet.Unit("change", ratio, 0.0, 10) for ratio in (.1, .2, -.1, .3, .05)]
+    found, count, correlation = duet.fit(units), 5, 0.2
+    covariance = np.eye(count) + correlation * (np.eye(count, k=1) + np.eye(count, k=-1))
+    of_mean = covariance.mean()
+    spread = (np.trace(covariance) - count * of_mean) / (count - 1)
+    wider = duet.widened(found, correlation).standard_error / found.standard_error
+    assert wider == pytest.approx(np.sqrt(of_mean / (spread / count)))
 
 
 def test_which_request_of_a_pair_was_first_is_in_no_answer():

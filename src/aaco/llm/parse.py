@@ -151,7 +151,7 @@ class Parsing:
         return _BlockRows(content, columns, shape, total)
 
     def _take(self, blocks: list[_BlockRows]) -> None:
-        """Take the rows of blocks, each as what it is, and runs of chunks that are alike together."""
+        """Take the rows of blocks, each as what it is, and runs of chunks of one shape together."""
         content, columns, shape, total = _joined(blocks)
         _, requests, _, user_ns, _, _, stamps, _, begins, ends = columns
         runs, take_single = ChunkRuns(requests, shape, total), self._take_row
@@ -195,12 +195,12 @@ class Parsing:
         elif kind != Kind.CLOCK:
             self._turn(request, kind, stamp_ns, row.user_ns, row.kernel_ns, piece)
 
-    def _keep(self, alike: Array) -> None:
+    def _keep(self, runs: Array) -> None:
         """Put the events of runs among those that were taken one by one, in the order of the record."""
         singles = np.array(self._numbers, np.int64).reshape(-1, 1 + len(NUMBERS))
         self._numbers = array("q")
-        rows = np.concatenate([singles, alike]) if len(alike) else singles
-        self._pieces.append(rows[np.argsort(rows[:, 0], kind="stable"), 1:] if len(alike) else rows[:, 1:])
+        rows = np.concatenate([singles, runs]) if len(runs) else singles
+        self._pieces.append(rows[np.argsort(rows[:, 0], kind="stable"), 1:] if len(runs) else rows[:, 1:])
         self._held += len(rows)
 
     def _turn(self, request: int, kind: int, stamp_ns: int, user_ns: int, kernel_ns: int, piece: bytes) -> None:

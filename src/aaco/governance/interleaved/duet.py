@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -177,6 +177,14 @@ def fit(units: Sequence[Unit], believed: Prior | None = None, why_no_prior: str 
     spread = float(np.linalg.inv(design.T @ design)[0, 0])
     return Fit(float(solution[0]), math.sqrt(variance * spread), degrees, math.sqrt(variance),
                float(solution[1]) if has_order else None, believed, why, len(changes), len(units) - len(changes))
+
+
+def widened(fit: Fit, correlation: float) -> Fit:
+    """Return the fit of units in time, of which only adjacent ones correlate: their mean scatters more than their
+    spread says, and their spread is less than that of independent units."""
+    count = fit.processes
+    wider = (1 + 2 * (count - 1) / count * correlation) / (1 - 2 * correlation / count)
+    return replace(fit, standard_error=fit.standard_error * math.sqrt(wider))
 
 
 def looks(first: int, most: int, alpha: float) -> tuple[Look, ...]:

@@ -45,7 +45,8 @@ class Terms:
     """What a comparison is judged by, settled before it is measured.
 
     prior: what earlier runs say of the scatter of latencies; device_prior: of the device's times. only_quiet: latencies
-    of disturbed pairs do not count; the device's times do. too_few: of requests, why they are no ground for a verdict.
+    of disturbed pairs do not count; the device's times do. Of requests: correlation, that of neighbouring blocks where
+    Student's t judges them, None for sign flips; too_few, why they are no ground for a verdict.
     """
 
     tolerance_pct: float
@@ -58,6 +59,7 @@ class Terms:
     precision_pct: float | None = None
     device_prior: Prior | None = None
     why_no_device_prior: str = ""
+    correlation: float | None = None
     too_few: str = ""
 
     def quiet(self, metric: str) -> bool:
@@ -148,11 +150,14 @@ def _find(pairs: pa.Table, terms: Terms, at: int, metric: str, believed: Prior |
 
 
 def _find_of_blocks(pairs: pa.Table, terms: Terms, metric: str) -> Finding:
-    """Judge blocks of pairs by sign flips. Either order in a pair is as frequent in each block, so it has no effect."""
+    """Judge blocks of pairs. Either order in a pair is as frequent in each block, so it has no effect."""
     units = tuple(replace(one, order=0.0) for one in duet.units(pairs, times=TIMES[metric]))
     fit = duet.fit(units, None, terms.why_no_prior)
+    if terms.correlation is not None:
+        fit = duet.widened(fit, terms.correlation)
     seen = duet.judge(fit, terms.looks[0], terms.alpha, terms.tolerance_pct, terms.unit, DESIGN)
-    seen = sign_flips.judged(seen, np.array([one.log_ratio for one in units]), terms.alpha)
+    if terms.correlation is None:
+        seen = sign_flips.judged(seen, np.array([one.log_ratio for one in units]), terms.alpha)
     if terms.too_few:
         seen = replace(seen, status="inconclusive", why=terms.too_few, veto="too few")
     return Finding(seen, fit, units)

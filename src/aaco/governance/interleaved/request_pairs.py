@@ -5,7 +5,10 @@ second pair, so that what the client and a shared machine do meets both. A block
 log(current / baseline). Blocks follow each other in time, so that slow drift, and what neighbouring requests have in
 common, scatter between blocks and are in the interval. The longer pairs stay alike, the longer a block must be:
 neighbouring means of n values with an autocorrelation time of t correlate by (t - 1 / t) / 4n, if it fades
-exponentially.
+exponentially. Where that leaves fewer than eight blocks, the pairs are cut into five long ones with nearly normal
+means, and judged by Student's t, which holds its level with a few blocks that hardly depend on each other (Ibragimov
+and Mueller 2010); its interval is widened by what adjacent blocks still have in common. Sign flips of short blocks
+would judge mostly loads of which the correlation is estimated too low.
 """
 
 from __future__ import annotations
@@ -29,12 +32,12 @@ from aaco.governance.verdict import RegressionVerdict
 
 LEAST_PAIRS, MOST_BLOCKS = 10, 30  # in a block, unless there are fewer than FEW blocks of so many; of all
 FEW = 10  # blocks
-LEAST_BLOCKS = 7  # what pairs that are alike for long are cut into, though no verdict comes of it
+LEAST_FLIPPED, FEWEST = 8, duet.LEAST_PROCESSES  # blocks that are left to the flips; into which the others are cut
 ALIKE = 0.05  # correlation of neighbouring blocks that changes no interval
 WINDOW = 3  # autocorrelation times over which autocorrelations are added up (Sokal 1997)
 ORDER_SEED = 27
 DESIGN = "interleaved requests"
-ESTIMATOR = "mean over blocks of requests of the median of log(current / baseline) over pairs; interval by sign flips"
+ESTIMATOR = "mean over blocks of requests of the median of log(current / baseline) over pairs; interval by "
 ADVICE = {"regressed": "The current endpoint is slower: aaco report shows either session.",
           "improved": "Keep it: the current endpoint is faster.",
           "equivalent": "Nothing to do: any change is within the tolerance.",
@@ -74,14 +77,17 @@ def terms(pairs: pa.Table, tolerance_pct: float, alpha: float) -> Terms:
     blocks = len(pc.unique(pairs["process"]))
     alike = _alike({name: pairs[name].to_numpy() for name in pairs.column_names if name.endswith("_ms")},
                    pairs["ran_first"].to_numpy(zero_copy_only=False))
-    needed, too_few = sign_flips.least_blocks(alpha / len((TPOT, TTFT))), ""
+    needed, length = sign_flips.least_blocks(alpha / len((TPOT, TTFT))), len(pairs) / max(blocks, 1)
+    correlation, too_few = None, ""
     if len(pairs) < needed:
         too_few = f"{len(pairs)} pairs: a verdict needs {needed}"
-    elif len(pairs) / _least(alike) < needed:
-        too_few = (f"neighbouring pairs are alike for {alike:.0f} of them: a verdict needs "
-                   f"{math.ceil(needed * _least(alike)):,}")
+    elif blocks < needed:
+        correlation = (alike - 1 / alike) / (4 * length)
+        if length < max(LEAST_PAIRS, alike):
+            too_few = (f"neighbouring pairs are alike for {alike:.0f} of them: a verdict needs "
+                       f"{math.ceil(FEWEST * max(LEAST_PAIRS, alike)):,}")
     return Terms(tolerance_pct, alpha, (duet.Look(max(blocks, 2), alpha),), "block", False, None, NO_PRIOR,
-                 too_few=too_few)
+                 correlation=correlation, too_few=too_few)
 
 
 def verdict(pairs: pa.Table, terms: Terms, asked: int, labels: tuple[str, str], sessions: tuple[str, str], seed: int,
@@ -95,19 +101,20 @@ def verdict(pairs: pa.Table, terms: Terms, asked: int, labels: tuple[str, str], 
                          "aaco report SESSION  # says what failed; -n for more requests") from reason
     made = duet_verdict.document(pairs, terms, found, Traced(), "processes", (), labels, sessions[1], seed,
                                  tool_version, reproduce_command)
-    left_out = asked - len(pairs)
+    left_out, how = asked - len(pairs), "sign flips" if terms.correlation is None else "Student's t"
     warnings = [f"{left_out:,} of {asked:,} pairs are left out: one of both failed, or had no time per token"] if \
         left_out else []
     return made.model_copy(update={
         "warnings": warnings, "design": DESIGN, "baseline_ids": [sessions[0]],
-        "estimator": ESTIMATOR + duet_verdict.OF_A_TURN[made.metric], "recommendation": ADVICE[made.status]})
+        "estimator": ESTIMATOR + how + duet_verdict.OF_A_TURN[made.metric], "recommendation": ADVICE[made.status]})
 
 
 def _blocks(pairs: int, alike: float) -> int:
-    """Return into how many blocks to cut so many pairs with this autocorrelation time; too short ones where that leaves
-    too few, which `terms` says."""
-    blocks = max(min(pairs // LEAST_PAIRS, MOST_BLOCKS), min(FEW, pairs))
-    return max(min(blocks, int(pairs / _least(alike))), min(LEAST_BLOCKS, pairs), 1)
+    """Return into how many blocks to cut so many pairs with this autocorrelation time; at least 1."""
+    independent = int(pairs / _least(alike))
+    if independent < min(LEAST_FLIPPED, pairs):
+        return min(FEWEST, pairs)
+    return max(min(max(min(pairs // LEAST_PAIRS, MOST_BLOCKS), min(FEW, pairs)), independent), 1)
 
 
 def _least(alike: float) -> float:
