@@ -76,11 +76,11 @@ def t_quantile(p: float, degrees: float) -> float:
     return math.copysign(size, p - 0.5)
 
 
-def chi_square_upper(value: float, degrees: int) -> float:
-    """Return P(X > value) for chi-square with so many degrees of freedom, one or more: a sum of half as many terms."""
-    if not value > 0:
-        return math.nan if math.isnan(value) else 1.0
-    half, is_odd = min(value, LARGEST) / 2, degrees % 2
+def chi_square_upper(statistic: float, degrees: int) -> float:
+    """Return P(X > statistic) for chi-square with 1 or more degrees of freedom: a sum of half as many terms."""
+    if not statistic > 0:
+        return math.nan if math.isnan(statistic) else 1.0
+    half, is_odd = min(statistic, LARGEST) / 2, degrees % 2
     powers = np.arange(is_odd / 2, degrees / 2).tolist()
     terms = (math.exp(power * math.log(half) - half - math.lgamma(power + 1)) for power in powers)
     return math.fsum(terms) + (math.erfc(math.sqrt(half)) if is_odd else 0.0)
