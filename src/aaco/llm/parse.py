@@ -23,7 +23,7 @@ from aaco.llm.shapes import ChunkShapes
 from aaco.llm.stamps import ClockLooks
 
 PIECE = 1 << 16  # rows of a piece of events
-ROWS, BYTES = 1 << 15, 1 << 24  # of blocks that are taken together
+ROWS, BYTES = 1 << 14, 1 << 23  # of blocks that are taken together
 NUMBERS = ("request_id", "index", "t_ns", "earliest_ns", "delay_ns", "kind", "tokens")
 DATED = re.compile(r"-\d{4}(-?\d\d){0,2}")  # gpt-4o is answered by gpt-4o-2024-08-06
 BODY, SPARE = int(Kind.BODY), len("data: ")
