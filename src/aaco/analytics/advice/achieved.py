@@ -82,7 +82,7 @@ def _host_ns(work: StepWork, step: StepTime, busy_ns: float, waits_ns: float) ->
     """Return the host's path before a change, ns; None where the device hides it.
 
     Where the device works for most of a step, the host may have waited for it there: its path is the time in which the
-    device was idle, and beside its work no more than the traced calls and the copies that the host feeds. Where waits
+    device was idle, and during its work no more than the traced calls and the copies that the host feeds. Where waits
     go, they are in the path.
     """
     if busy_ns >= HOST_BOUND * step.ns:

@@ -133,7 +133,7 @@ def _roof_ns(work: StepWork, operator: StepOperator, names: tuple[WorkName, ...]
 
 
 def made_bytes(operator: StepOperator) -> float:
-    """Return the bytes of what a call makes, which is written whatever was expanded or is read again; 0 if not known.
+    """Return the bytes of what a call makes, which is written in full where operands are expanded; 0 if not known.
     """
     formed = call(operator.name, operator.arguments)
     try:

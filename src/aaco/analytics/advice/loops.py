@@ -80,7 +80,7 @@ def _may_need_the_one_before(turn: Sequence[StepOperator]) -> bool:
 
 
 def _result(operator: StepOperator) -> Shape | None:
-    """Return the shape of what an operator makes, of truth values behind TRUTH; None where it is not known."""
+    """Return the shape of what an operator makes, of truth values after TRUTH; None where it is not known."""
     try:
         formed = call(operator.name, operator.arguments)
         shape = tuple(formed.result()) if formed else None
@@ -90,7 +90,7 @@ def _result(operator: StepOperator) -> Shape | None:
 
 
 def _shapes_read(operator: StepOperator) -> set[Shape | None]:
-    """Return the shapes of the tensors that an operator reads, those of lists too; of truth values behind TRUTH."""
+    """Return the shapes of the tensors that an operator reads, those of lists too; of truth values after TRUTH."""
     taken = operator.arguments
     shapes = [(shape, kind) for shape, kind in zip(taken.shapes, taken.types, strict=False)
               if isinstance(shape, list)] if taken else []

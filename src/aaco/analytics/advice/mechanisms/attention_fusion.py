@@ -1,7 +1,7 @@
 """Attention in one kernel: two batched products, the softmax, and all work up to the products before and after.
 
 The products are gone too: a fused kernel skips what a mask hides, and how much that is the trace does not say. What the
-second product makes is written, whatever is skipped.
+second product makes is written all the same.
 """
 
 from __future__ import annotations
