@@ -401,6 +401,21 @@ def test_turns_that_are_gone_take_all_that_the_host_did_for_them():
     assert not changed(step(*alike), "loop_to_batched_op").whole_calls
 
 
+def test_norms_in_training_have_the_part_of_the_way_back_that_they_have_ahead():
+    """16 of 32 us of passes ahead are a norm's, of which 10 stay; half of the 12 us that one pass back saves go."""
+    def named(us, name, phase, family="elementwise"):
+        return kernel(us, family, StepOperator(name, phase=phase))
+
+    ahead = [named(10, "aten::rsqrt", "forward"), named(6, "aten::mul", "forward"),
+             named(3, "aten::mm", "forward", "gemm"), named(16, "aten::add", "forward")]
+    back = [named(3, "aten::mm", "backward", "gemm"), named(20, "aten::mul", "backward"),
+            named(12, "aten::mul", "backward")]
+    work = step(*ahead, *back, named(3, "aten::mm", "backward", "gemm"), named(9, "aten::mul_", "optimizer"))
+    assert device_us(work, "norm_fusion") == 10 + 3 + 16 + 3 + 26 + 3 + 9
+    assert changed(work, "norm_fusion").calls_left == pytest.approx((9 - 1 - 0.5) / 9)
+    assert device_us(step(*ahead), "norm_fusion") == 10 + 3 + 16
+
+
 def test_batch_norm_by_stored_means_is_fused_as_any_pass():
     passes = step(kernel(20, "norm", name="cudnn::bn_fw_inf_1C11_kernel_NCHW"), kernel(30))
     assert device_us(passes, "compile") == 30

@@ -125,7 +125,8 @@ def rows_in_turn(work: StepWork) -> Reals:
             first_of_loop = end - _periodic(calls[:end], length)
             count = min((end - first_of_loop) // length, round(np.count_nonzero(read) / work.steps))
             loop = slice(int(starts[end - count * length]), int(starts[end - 1]) + 1)
-            if count >= TURNS and _independent(work, loop, starts[end - 2 * length:end], count):
+            two_turns = [slice(int(starts[last - length]), int(starts[last - 1])) for last in (end - length, end)]
+            if count >= TURNS and _independent(work, loop, two_turns, count):
                 turns[loop] = count
     return turns
 
@@ -137,16 +138,22 @@ def _row_length(calls: Ints) -> int:
                  if length > 1 and _periodic(calls[-TURNS * length:], length) == TURNS * length), 0)
 
 
-def _independent(work: StepWork, loop: slice, two_turns: Ints, turns: int) -> bool:
+def _independent(work: StepWork, loop: slice, two_turns: Sequence[slice], turns: int) -> bool:
     """Return whether it is evident that no turn of a loop needs the one before, by the rows of its last two turns."""
-    last = [work.operators[number] for number in work.operator[two_turns] if number >= 0]
+    one_before, last = (_operators(work, turn) for turn in two_turns)
     if work.copies("h2d")[loop].any() or any(operator.phase in (BACKWARD, OPTIMIZER) for operator in last):
         return False
-    outside, made = _from_outside(last[len(last) // 2:])
-    made |= _from_outside(last[:len(last) // 2])[1]
+    outside, made = _from_outside(last)
+    made |= _from_outside(one_before)[1]
     before = {_size(shape, floating) for number in np.unique(work.operator[:loop.start]).tolist() if number >= 0
               for shape, floating in _tensors(work.operators[number])}
     return all((elements * turns, floating) in before for elements, floating in outside & made)
+
+
+def _operators(work: StepWork, turn: slice) -> list[StepOperator]:
+    """Return the operators of a turn, each once for its kernels."""
+    numbers = work.operator[turn][work.operator[turn] >= 0]
+    return [work.operators[number] for number in numbers[np.diff(numbers, prepend=-1) != 0]]
 
 
 def _from_outside(turn: Sequence[StepOperator]) -> tuple[set[Size], set[Size]]:
