@@ -17,7 +17,8 @@ from hypothesis import Phase, settings
 from tests import third_party
 from tests.browser import chromium
 
-settings.register_profile("shared machine", deadline=None)  # a neighbour's load must not fail a test
+# A neighbour's load must not fail a test. Sixty examples each time add up over the runs: each draws others.
+settings.register_profile("shared machine", deadline=None, max_examples=60)
 # Of a mutant it is enough to know that some example fails; to shrink it took up to 100 s.
 settings.register_profile("mutant", deadline=None, derandomize=True, database=None,
                           phases=(Phase.explicit, Phase.generate))

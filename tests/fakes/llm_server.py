@@ -89,6 +89,16 @@ def hang_up(*pieces: bytes, reset: bool = False) -> Answer:
     return answer
 
 
+def in_reads(*pieces: bytes) -> Answer:
+    """An answer of which the client reads each piece by itself."""
+    def answer(connection: socket.socket) -> None:
+        for piece in pieces:
+            connection.sendall(piece)
+            time.sleep(0.05)
+
+    return answer
+
+
 def pause(seconds: float, *pieces: bytes) -> Answer:
     """An answer that stops for a while behind these pieces, and then ends."""
     def answer(connection: socket.socket) -> None:
@@ -110,6 +120,12 @@ def drip(content: bytes, before: bytes = b"") -> Answer:
     return answer
 
 
+ECHO = b'{"error": "sk-secret/0123456789 is no key"}'
+ECHOES: dict[str, Answer] = {
+    "echo": status(401, ECHO), "escaped echo": status(401, ECHO.replace(b"/", b"\\/")),
+    "zipped echo": status(401, gzip.compress(ECHO), "Content-Encoding: gzip"),
+    "echo in pieces": in_reads(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                               % len(ECHO) + ECHO[:20], ECHO[20:])}
 COUNT = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
 WORDS = (event(None), event("a"), event("b"), COUNT, DONE)
 LONG = sse({"model": "ref", "choices": [{"delta": {"content": "x" * (1 << 20)}}]})
@@ -143,7 +159,13 @@ ANSWERS: dict[str, Answer] = {
     "whole document": lambda connection: connection.sendall(
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n{\"choices\": []}"),
     "by the end": hang_up(HEAD + b"Connection: close\r\n\r\n", *WORDS),
-    "silence": pause(3, event("a")), "slow": pause(3), "echo": status(401, {"error": "sk-secret-0123456789 is no key"})}
+    "interim": in_reads(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", CHUNKED + b"".join(map(chunk, WORDS)) + LAST),
+    "another protocol": in_reads(b"HTTP/1.1 101 No\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
+    "elsewhere": status(307, b"", "Location: http://other/v1?token=abc"),
+    "brotli": hang_up(HEAD + b"Content-Encoding: br\r\nConnection: close\r\n\r\n", b"\x8b\x02\x80"),
+    "x-gzip": hang_up(HEAD.replace(b"t/e", b"t/E") + b"Content-Encoding: X-GZIP\r\nConnection: close\r\n\r\n",
+                      gzip.compress(b"".join(WORDS))),
+    "silence": pause(3, event("a")), "slow": pause(3), **ECHOES}
 
 
 def certify(path: Path) -> Path:

@@ -75,7 +75,7 @@ def grown(calls, cuts):
     return parents, preorder, [sizes[here] for here in range(len(calls))]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(CALLS, st.lists(st.integers(0, 40), max_size=6))
 def test_trees_are_those_of_the_definition_however_they_arrive(drawn, cuts):
     """Mutations seen to fail: `>=` for `>` in what ends a call, an empty call inside one that just ended (`needs`
@@ -90,7 +90,7 @@ def test_calls_that_only_overlap_are_not_inside_each_other():
     assert grown(calls, [])[0] == [NONE, NONE, 1, NONE]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(CALLS, st.lists(st.integers(0, 40), max_size=6))
 def test_trees_of_calls_that_nest_depend_on_no_role(drawn, cuts):
     calls = list[tuple[int, int, int, Role]]()

@@ -32,7 +32,7 @@ ARGUMENTS = st.lists(st.fixed_dictionaries({"event_id": ODD, "name": st.sampled_
                                             "value": st.none() | st.text(max_size=4)}), max_size=6)
 COUNTS = st.lists(st.fixed_dictionaries({"event_id": ODD, "pmc_id": ODD, "value": st.none() | st.integers(-9, 9)}),
                   max_size=8)
-MANY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def _spans(rows):
     return {"t_start_ns": start, "t_end_ns": start + length, "dur_ns": length}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(sessions())
 def test_any_tables_give_readings_and_an_answer(session):
     """Mutation: `Budget.pct` without its guard divides by a wall of zero."""

@@ -42,7 +42,7 @@ def read(path):
     return events, document
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(EVENTS, FIELDS, FIELDS, LAYOUTS, st.booleans(), st.booleans())
 def test_any_layout_reads_as_json_reads_it(tmp_path_factory, events, before, after, layout, bare, zipped):
     """Fails when strings are not skipped in the bracket count, or when a guess is taken without decoding it."""
@@ -56,7 +56,7 @@ def test_any_layout_reads_as_json_reads_it(tmp_path_factory, events, before, aft
     assert not document.problems
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(EVENTS, FIELDS, LAYOUTS, st.booleans(), st.data())
 def test_a_cut_file_is_refused_or_gives_the_first_events_and_says_so(tmp_path_factory, events, fields, layout, bare,
                                                                     data):
@@ -75,7 +75,7 @@ def test_a_cut_file_is_refused_or_gives_the_first_events_and_says_so(tmp_path_fa
     assert bare or b"]" in text[:cut] or len(found) <= len(events)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(EVENTS, FIELDS, LAYOUTS, st.data())
 def test_flipped_bytes_are_read_or_refused(tmp_path_factory, events, fields, layout, data):
     text = bytearray(json.dumps({"traceEvents": events} | fields, **layout).encode())

@@ -46,6 +46,16 @@ def test_t_quantile(p: float, degrees: float) -> None:
         assert special.t_cdf(-abs(t), degrees) == pytest.approx(min(p, 1 - p), rel=1e-11, abs=0)
 
 
+@given(st.floats(math.log(1e-9), math.log(1400)).map(math.exp), st.integers(1, 40))
+@example(math.inf, 3)
+@example(0.0, 4)
+@example(-1.0, 1)
+def test_chi_square(value: float, degrees: int) -> None:
+    """Mutations: without the term of odd degrees; a term too few."""
+    assert special.chi_square_upper(value, degrees) == pytest.approx(float(scipy.chdtrc(degrees, max(0.0, value))),
+                                                                     rel=1e-11, abs=1e-300)
+
+
 @given(st.lists(st.floats(math.log(1e-6), math.log(1e9)).map(math.exp), min_size=1, max_size=20))
 def test_digamma_and_trigamma(x: list[float]) -> None:
     """Mutation: a series that begins at too small an argument."""

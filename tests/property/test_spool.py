@@ -47,7 +47,7 @@ def arrivals(buckets):
     return concat(buckets)["arrival"].to_pylist() if buckets else []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(PIECES, st.sampled_from([1, 700, 1 << 20]), st.sampled_from([1, 7, 1 << 16]))
 def test_every_row_once_in_order(tmp_path_factory, pieces, run_bytes, bucket_rows):
     """Runs of one piece, of a few, and one in memory. Mutations seen to fail: an unstable sort of ties, `right` for

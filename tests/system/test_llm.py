@@ -39,7 +39,7 @@ from aaco.workflows.llm_run import LoadRequest
 from tests.fakes import llm_server
 from tests.fakes.llm_server import Running
 
-KEY = "sk-secret-0123456789"
+KEY = "sk-secret/0123456789"
 COUNTERS = b"vllm:request_queue_time_seconds_sum 1\nvllm:request_queue_time_seconds_count 1\n"
 
 
@@ -138,6 +138,17 @@ def sent_contents(run: Run, rows: list[dict[str, Any]]) -> tuple[Any, Any]:
     inside = [row for row in rows if row["t_send_ns"] >= begin_ns]
     contents = np.array([sent[row["request_id"]][-row["chunks"]:] for row in inside]) / 1e6
     return contents[:, 0] - np.array([row["t_send_ns"] for row in inside]) / 1e6, contents
+
+
+def test_where_nothing_is_answered_the_command_fails(settings: Settings, capsys: pytest.CaptureFixture[str]):
+    """With objectives, too, none of which is missed; so does a load that rises. Mutation: it is fine."""
+    folder = str(settings.config.storage.sessions_dir)
+    with llm_server.scripted() as url:
+        for more in ((), ("--preset", "llm-server"), ("--concurrency", "1,2")):
+            words = ["llm", url, "--model", "overloaded", "-n", "4", *more, "--sessions-dir", folder]
+            assert cli.outcome(cli.app, "aaco", words) == 1
+            printed = capsys.readouterr()
+            assert "no request was answered" in printed.err and "does not say how many tokens" not in printed.out
 
 
 def test_turns_of_a_conversation_wait_for_the_answer_before(server: Running, settings: Settings):
@@ -286,10 +297,12 @@ def _waited_ns(how: AbstractContextManager[None]) -> int:
 
 def test_poisson_and_traces_are_sent_when_they_say(server: Running, settings: Settings, tmp_path: Path):
     trace = tmp_path / "trace.jsonl"
-    trace.write_text("".join(f'{{"timestamp": {ms}, "input_length": 5, "output_length": 2}}\n' for ms in (70, 50, 130)))
-    run = asked(server.url, settings, "ttft=1000 chunks=2", trace=trace)
-    first = requests(run)[0]["t_intended_ns"]
+    trace.write_text("".join(f'{{"timestamp": {ms}, "input_length": {ms}, "output_length": 2}}\n'
+                             for ms in (70, 50, 130)))
+    run = asked(server.url, settings, "ttft=1000 chunks=2 context=1000", trace=trace)
+    first, lengths = requests(run)[0]["t_intended_ns"], [row["prompt_tokens"] for row in requests(run)]
     assert [(row["t_intended_ns"] - first) / 1e6 for row in requests(run)] == [0, 20, 80]
+    assert np.diff(lengths).tolist() == [20, 60]
     run = asked(server.url, settings, "ttft=1000 chunks=1", requests=40, poisson_per_s=400.0, seed=5)
     gaps = np.diff([row["t_intended_ns"] for row in requests(run)])
     assert 1e6 < gaps.mean() < 5e6 and gaps.std() > 0.5 * gaps.mean()
@@ -307,6 +320,8 @@ CASES = [
     ("nothing", "cut", None, ""), ("not http", "not_http", None, ""), ("malformed", "malformed", 200, ""),
     ("wrong type", "malformed", 200, ""), ("endless line", "malformed", 200, "16 MiB"),
     ("no tokens", "no_tokens", 200, ""), ("reasoning only", "no_tokens", 200, "reasoning"),
+    ("interim", "ok", None, ""), ("x-gzip", "ok", None, ""), ("another protocol", "not_http", None, "protocol"),
+    ("elsewhere", "http_error", 307, "http://other/v1, which"), ("brotli", "malformed", 200, "Content-Encoding: br"),
     ("another model", "other_model", 200, "other"), ("whole document", "not_streamed", 200, ""),
     ("silence", "gap_timeout", 200, ""), ("slow", "gap_timeout", 200, "")]
 
@@ -403,15 +418,18 @@ def test_what_is_misspelt_or_down_is_refused_before_there_is_a_session(settings:
 
 
 def test_a_key_is_sent_and_kept_nowhere(settings: Settings, monkeypatch: pytest.MonkeyPatch):
-    """Not even where the server says it again. Mutation: the record has what came."""
+    """Not even where the server says it again, compressed, escaped or in two reads. Mutations: the record has what
+    came; an answer that is no stream is recorded as it comes."""
     monkeypatch.setenv("MY_KEY", KEY)
+    prompts = settings.config.storage.sessions_dir.with_name("prompts")
+    prompts.write_text("\n".join(llm_server.ECHOES))
     with llm_server.scripted() as url:
-        run = asked(url, settings, model="echo", requests=1, key_env="MY_KEY")
+        run = asked(url, settings, prompts=prompts, requests=4, concurrency=4, key_env="MY_KEY")
     content = b"".join(block.content for block in record.read(run.session.folder / layout.READS))
-    assert b"is no key" in content and KEY.encode() not in content
+    assert content.count(b"is no key") == 4 and not any(part in content for part in (b"sk-secret", b"0123456789"))
     for path in run.session.folder.rglob("*"):
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
-    assert KEY not in str(requests(run))
+    assert all(row["detail"].endswith("* is no key") for row in requests(run))
     with pytest.raises(UsageError, match="holds no key"):
         asked(url, settings, key_env="NO_SUCH_KEY")
 

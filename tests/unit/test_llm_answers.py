@@ -51,6 +51,11 @@ def test_several_lines_of_data_are_one_event():
     assert EventSplitter().feed(b"data: {\ndata: }\n\ndata:x\r\rdata\n\n") == [b"{\n}", b"x"]
 
 
+def test_a_byte_order_mark_hides_no_event():
+    answer, found = answered(b"\xef\xbb\xbf" + event("a"), event("b"), DONE)
+    assert [kind for kind, _ in found] == ["content", "content", "done"] and answer.first_ns == 10
+
+
 def test_a_line_without_end_is_refused():
     events = EventSplitter()
     with pytest.raises(Malformed, match="16 MiB"):
@@ -177,9 +182,15 @@ def test_tool_calls_and_completions_are_content():
     (WORDS[:2], "cut: reset by peer", "cut", "reset by peer"), (WORDS[:1] + WORDS[-1:], "", "no_tokens", "no text"),
     ((sse({"error": {"message": "boom"}}), *WORDS), "", "error_in_stream", "boom"),
     ((sse({"error": "boom"}),), "", "error_in_stream", "boom"), ((b"data: {]\n\n", *WORDS), "", "malformed", "{]"),
-    ((b"data: {\"choices\": 3}\n\n",), "", "malformed", "choices"), ((), "connect: refused", "connect", "refused")])
+    ((b"data: {\"choices\": 3}\n\n",), "", "malformed", "choices"), ((), "connect: refused", "connect", "refused"),
+    ((event("a"), sse({"object": "error", "code": 500}), DONE), "", "error_in_stream", "500"),
+    ((b'event: error\ndata: {"message": "boom"}\n\n',), "", "error_in_stream", "boom"),
+    ((event("a"), b'error: {"code": 500, "message": "boom"}\n\n'), "", "error_in_stream", "boom"),
+    ((event("a").replace(b"null", b'""'),), "", "cut", "without"), ((event("a"), DONE.strip()), "", "ok", ""),
+    ((event("a").replace(b"null", b'"stop"'),), "", "ok", "")])
 def test_how_an_answer_ends(pieces: tuple[bytes, ...], end: str, status: str, said: str):
-    """An error inside a stream that began with 200 is a failure. Mutation: it is an empty event."""
+    """An error inside a stream that began with 200 is a failure, in whatever form. An empty reason is no end; [DONE]
+    is, also without an empty line. Mutations: an error is an empty event; only null is no reason."""
     answer, _ = answered(*pieces, end=end)
     assert answer.status == status and re.search(re.escape(said), answer.detail)
 

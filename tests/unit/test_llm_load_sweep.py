@@ -44,6 +44,13 @@ def test_the_knee_is_where_answers_no_longer_follow():
     assert sweep.most_answered_per_s == 500 and sweep.most_answered_low == 495
 
 
+def test_a_server_that_answers_nothing_has_no_knee():
+    """There is no gain from nothing. Mutation: there is."""
+    steps = [step(load, 0.0, failed=1000) for load in (1, 2, 4)]
+    for sweep in (rates(*steps, step(8, 5)), sweep_of(LoadSteps("concurrency", [*steps, step(8, 5)]))):
+        assert sweep.knee is None and sweep.saturated_from == 1 and sweep.most_answered_per_s == 5
+
+
 def test_steps_in_between_do_not_move_the_knee():
     """Their gain per doubling is that of a small part of one, and noise is as much larger. Mutation: they count."""
     sweep = rates(step(100, 100), step(150, 200, between=True), step(200, 200), step(400, 400), step(800, 500, 9))

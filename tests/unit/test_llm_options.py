@@ -33,6 +33,12 @@ DECODER = ["llama-tiny"]
     ([*SERVER, "--trace", __file__, "--shared-prefix", "0"], "--shared-prefix is not for prompts of a file"),
     ([*SERVER, "--rate", "1:4", "--prompts", __file__, "--shared-prefix", "5"], "--shared-prefix is not for prompts"),
     (["http://127.0.0.1:1/v1/completions", "--model", "ref", "--api", "chat"], "--api is not for a URL that names"),
+    ([*SERVER, "--trace", __file__, "--prompt-tokens", "9"], "--prompt-tokens is not for prompts of a file"),
+    ([*SERVER, "--body", '{"n": 2}'], "several answers to a request have no time per token"),
+    ([*SERVER, "--body", '{"temperature": NaN}'], "NaN is no number"),
+    ([*SERVER, "--slo", "ttft=1s", "--slo", "ttft=2s"], "two levels of one name"),
+    ([*SERVER, "--rate", "1e-300"], "the last request would be due after"),
+    ([*SERVER, "--poisson", "5e-324"], "the last request would be due after"),
     ([*SERVER, "--against", "https://127.0.0.1:2", "--certificates", __file__], "no file of certificates"),  # of one
 ])
 def test_an_option_without_an_effect_is_refused(words: list[str], refused: str, capsys: pytest.CaptureFixture[str]):

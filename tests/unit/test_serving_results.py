@@ -78,6 +78,16 @@ def test_a_span_of_something_else_is_left_out(tmp_path):
     assert facts.records == {"span": 4} and facts.left_out[gen_ai_spans.OTHER].count == 1
 
 
+def test_requests_without_times_are_no_other_spans(tmp_path):
+    document = serving.spans(2)
+    for resource in document["resourceSpans"]:
+        for scope in resource["scopeSpans"]:
+            for span in scope["spans"]:
+                span["endTimeUnixNano"] = "1"
+    with pytest.raises(BadCapture, match="of none of its 2 requests start and end are times"):
+        read(tmp_path, document, gen_ai_spans)
+
+
 def test_lines_of_exports_are_read_one_by_one(tmp_path):
     path = tmp_path / "spans.json"
     path.write_text("".join(json.dumps(serving.spans(2)) + "\n" for _ in range(3)))

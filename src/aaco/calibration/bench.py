@@ -44,12 +44,12 @@ MATRIX = ("f64", "tf32", "f16", "bf16", "f8", "i8")
 class Bench:
     """The device with its compiled kernels, and what to measure on it."""
 
-    def __init__(self, gpu: DriverGpu, arch: str, code: bytes, part_s: float) -> None:
+    def __init__(self, gpu: DriverGpu, arch: str, code: bytes, part_s: float, visit: int) -> None:
         self.gpu, self.arch, self._module = gpu, arch, gpu.load(code)
         self._part_s, self._burst_s = part_s, part_s / BURSTS
         self.sizes = work.sizes(gpu.memory()[0], gpu.attribute("l2") or None, gpu.attribute("units"))
         self._out = gpu.allocate(work.STEP)
-        self.launches = LaunchMeter(gpu, gpu.kernel(self._module, EMPTY, 1))
+        self.launches = LaunchMeter(gpu, gpu.kernel(self._module, EMPTY, 1), visit)
 
     def plan(self) -> dict[str, tuple[str, Run]]:
         """Return the unit and measurement of each ceiling, in order."""
@@ -273,8 +273,8 @@ def _find_architecture(gpu: DriverGpu, arch: str) -> str:
 
 
 def main() -> None:
-    """Measure in this process; the arguments are vendor, device number, architecture, cache and time for a part (see
-    child.answer).
+    """Measure in this process; the arguments are vendor, device number, architecture, cache, time for a part, and
+    bursts of launches between parts (see child.answer).
 
     An empty architecture is asked from the driver. With the first two arguments only, report the device.
     """
@@ -288,7 +288,7 @@ def main() -> None:
         asked_arch, cache = sys.argv[3], Path(sys.argv[4])
         arch = _find_architecture(gpu, asked_arch)
         code, by = compiler.compiled(vendor, arch, cache)
-        bench = Bench(gpu, arch, code, float(sys.argv[5]))
+        bench = Bench(gpu, arch, code, float(sys.argv[5]), int(sys.argv[6]))
         tell(device=CalibratedDevice(vendor=vendor, name=gpu.device_name, arch=arch, compute_units=bench.sizes.units,
                                      memory_bytes=gpu.memory()[1], l2_bytes=gpu.attribute("l2") or None,
                                      bus_id=gpu.bus_id, compiler=by).model_dump())

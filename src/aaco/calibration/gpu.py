@@ -19,6 +19,7 @@ Row = Mapping[str, Any]  # of gpu_events, of the device
 LIMIT_S = 240.0  # compiling included; a device that takes longer hangs
 WHICH_S = 60.0  # to open the driver's library starts every device of the machine
 PART_S = 0.6  # for each ceiling at most, from when it runs
+VISIT = 16  # bursts of launches between any two ceilings
 NEAR_NS = 250_000_000  # a row this near belongs to a measurement too short to hold one
 
 
@@ -65,7 +66,7 @@ def measure(vendor: Vendor, arch: str | None, cache: Path, show: Show = SILENT, 
     ceilings: list[Ceiling] = []
     between: list[tuple[int, int]] = []
     absent: dict[str, str] = {}
-    arguments = (vendor, str(number), arch or "", str(cache), str(PART_S))
+    arguments = (vendor, str(number), arch or "", str(cache), str(PART_S), str(VISIT))
     answers = child.run("aaco.calibration.bench", arguments, {}, LIMIT_S)
     for line in child.counted(answers, show):
         if "device" in line:

@@ -15,7 +15,6 @@ from aaco.calibration.driver import FUNCTIONS, DriverGpu
 from aaco.calibration.rounds import RateSeries
 
 CALLS, PAIRS = 200, 5  # launches and Python's own calls in a repeat; and repeats in a burst
-VISIT = 16  # bursts at a time, each on another CPU
 
 
 class LaunchMeter:
@@ -27,10 +26,11 @@ class LaunchMeter:
 
     Launches and Python's calls alternate and each has its own best, because a CPU's clock moves both. Subtraction at
     another clock would move the difference by more (on that host from 3.5 to 2.4 us within a process), and the least of
-    differences would be that of a disturbed call from Python.
+    differences would be that of a disturbed call from Python. visit: bursts at a time, each on another CPU.
     """
 
-    def __init__(self, gpu: DriverGpu, empty: Any) -> None:
+    def __init__(self, gpu: DriverGpu, empty: Any, visit: int) -> None:
+        self._at_once = visit
         self._wait, self._launch, self._arguments = gpu.wait, gpu.raw("launch"), empty.arguments
         self._nothing = ctypes.CDLL(None).abs  # returns at once: what it is given costs what a launch's costs
         self._nothing.argtypes, self._nothing.restype = FUNCTIONS["launch"][2], ctypes.c_int
@@ -42,17 +42,18 @@ class LaunchMeter:
     def visit(self) -> None:
         """Measure some bursts. Raise AacoError if the device fails."""
         with _cpu_mover() as moved_to:
-            for cpu in itertools.islice(self._turns, VISIT):
+            for cpu in itertools.islice(self._turns, self._at_once):
                 if moved_to(cpu):
                     self._used.add(cpu)
                 self._burst()
 
     def series(self) -> tuple[RateSeries, str]:
         """Return the rates of all visits, settled if the last ones found nothing lower, and how."""
-        series = rounds.of(self._bursts, VISIT * rounds.WINDOW)
+        series = rounds.of(self._bursts, self._at_once * rounds.WINDOW)
+        moments = len(self._bursts) // self._at_once
         where = f"on {len(self._used)} CPUs in turn" if self._used else "on the CPU that the kernel chose"
         return rounds.less(series, 1 / max(self._python)), (
-            f"a kernel that does nothing, queued {CALLS} times, {where} at {len(self._bursts) // VISIT} moments of the "
+            f"a kernel that does nothing, queued {CALLS} times, {where} at {moments} moments of the "
             "calibration; the cost of Python's call is taken off")
 
     def _burst(self) -> None:

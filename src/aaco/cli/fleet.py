@@ -86,10 +86,11 @@ def fleet() -> None:
 @options.as_json
 def ingest(paths: tuple[Path, ...], workers: int | None, lake: Path | None, config_file: Path | None,
            as_json: bool) -> None:
-    """Take bundles into the lake, each once: bundle files, session folders, folders of them, or s3://BUCKET/PREFIX.
+    """Take bundles into the lake, each once: bundle files, session folders, folders of them, s3://BUCKET/PREFIX, or
+    https://HOST/NAME.tar.zst.
 
-    Every hash is checked. What is damaged, incomplete, or has the id of another session is refused by itself; then the
-    command exits with 2.
+    Every hash is checked. What is damaged, incomplete, not to be had, or has the id of another session is refused by
+    itself; then the command exits with 2.
     """
     from aaco.fleet.remote import ingest_all
 

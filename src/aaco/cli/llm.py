@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from aaco.cli import llm_loads, manual, options, say
 from aaco.cli.talk import talk
-from aaco.core.errors import UsageError
+from aaco.core.errors import AacoError, UsageError
 
 if TYPE_CHECKING:
     from aaco.core.config import Settings
@@ -39,7 +39,7 @@ IGNORED = {"a load that rises": (*OF_ONE_REPORT, "strict", "against", "tolerance
            "several --prompt-tokens": (*OF_ONE_REPORT, "strict", "against", "tolerance_pct", "server_traces",
                                        "rate_per_s", "poisson_per_s", "trace", "prompts", "turns", "conversations"),
            "--against": (*OF_ONE_REPORT, "turns", "conversations", "server_traces", "tokenizer", "telemetry"),
-           PLAIN: ("tolerance_pct",), "prompts of a file": ("shared_prefix_pct",),
+           PLAIN: ("tolerance_pct",), "prompts of a file": ("shared_prefix_pct", "prompt_tokens"),
            "conversations of a file": ("shared_prefix_pct", "prompt_tokens"),
            "a URL that names its interface": ("api",), "a server without https": ("certificates",)}
 LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_latency_p99_ms"}
@@ -131,7 +131,9 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
     from aaco.cli.report import print_report
 
     policy, settings = _policy(preset, policy_file), options.settings(config_file, sessions_dir)
-    load_fields["terms"] = dict(map(_term, slo))
+    load_fields["terms"] = terms = dict(map(_term, slo))
+    if len(terms) < len(slo):
+        raise UsageError("--slo: two levels of one name", "--slo ttft=500ms --slo tpot=50ms")
     has_contexts = bool(load_fields["model"] and not batches and "," in load_fields["prompt_tokens"])
     rising = None if has_contexts else llm_loads.take_rising(load_fields)
     mode = "several --prompt-tokens" if has_contexts else "a load that rises" if rising else \
@@ -160,7 +162,10 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
         checked = sla.check(policy, run.metrics, run.session.id)
         for line in report.render(checked).splitlines():
             say.aside(line)
-        sys.exit(sla.exit_code(checked, strict))
+        if code := sla.exit_code(checked, strict):
+            sys.exit(code)
+    if not run.explanation.examined["endpoint"]["ok"]:
+        raise AacoError("no request was answered", f"aaco report {run.session.id}  # why")
 
 
 def _ask(target: str | None, load_fields: dict[str, Any], settings: Settings, tag: str, show: Show) -> Run:
@@ -280,12 +285,18 @@ def _policy(preset: str | None, policy_file: Path | None) -> Policy | None:
 
 def _body(text: str | None) -> dict[str, Any]:
     try:
-        fields = json.loads(text) if text else {}
+        fields = json.loads(text, parse_constant=_no_number) if text else {}
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--body: not valid JSON: {error}", """--body '{"ignore_eos": true}'""") from error
     if not isinstance(fields, dict):
         raise UsageError("--body: no JSON object", """--body '{"ignore_eos": true}'""")
+    if fields.get("n", 1) != 1 or isinstance(fields.get("prompt"), list):
+        raise UsageError("--body: several answers to a request have no time per token", "one each, and more of -n")
     return fields
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 def _term(text: str) -> tuple[str, float]:

@@ -9,7 +9,7 @@ import click
 
 from aaco.cli import options, say
 from aaco.cli.talk import talk
-from aaco.core.errors import UsageError
+from aaco.core.errors import AacoError, UsageError
 
 if TYPE_CHECKING:
     from aaco.analytics.llm.load_sweep import JudgedStep, LoadSweep
@@ -81,12 +81,15 @@ def ask(request: LoadRequest, rising: RisingLoad, settings: Settings, tag: str, 
 
     with talk() as show:
         swept = load_sweep.sweep(request, rising, settings, tag, show)
+    session = swept.last.session.id
     if as_json:
-        say.document(documents.encode(swept.sweep) | {"session_id": swept.last.session.id})
-        return
-    for line in lines(swept.sweep):
-        say.line(line)
-    say.aside(f"the whole is in session {swept.last.session.id}: aaco report")
+        say.document(documents.encode(swept.sweep) | {"session_id": session})
+    else:
+        for line in lines(swept.sweep):
+            say.line(line)
+        say.aside(f"the whole is in session {session}: aaco report")
+    if all(judged.step.failed == judged.step.requests for judged in swept.sweep.steps):
+        raise AacoError("no request was answered", f"aaco report {session}  # why")
 
 
 def lines(sweep: LoadSweep) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Student's t, and the derivatives of log gamma, by numpy.
+"""Student's t, chi-square, and the derivatives of log gamma, by numpy.
 
 To import scipy.special takes a quarter of a second, which a short command would wait for.
 tests/property/test_special.py holds these against it.
@@ -74,6 +74,16 @@ def t_quantile(p: float, degrees: float) -> float:
     else:
         size = _from_tail(tail, degrees)
     return math.copysign(size, p - 0.5)
+
+
+def chi_square_upper(value: float, degrees: int) -> float:
+    """Return P(X > value) for chi-square with so many degrees of freedom, one or more: a sum of half as many terms."""
+    if not value > 0:
+        return math.nan if math.isnan(value) else 1.0
+    half, is_odd = min(value, LARGEST) / 2, degrees % 2
+    powers = np.arange(is_odd / 2, degrees / 2).tolist()
+    terms = (math.exp(power * math.log(half) - half - math.lgamma(power + 1)) for power in powers)
+    return math.fsum(terms) + (math.erfc(math.sqrt(half)) if is_odd else 0.0)
 
 
 def _from_inner(inner: float, degrees: float) -> float:

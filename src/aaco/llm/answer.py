@@ -6,18 +6,31 @@ import json
 import zlib
 from typing import Any
 
-from aaco.llm.answers import DONE, Details, EventSplitter, Malformed, Timings, Usage, decode, kind_of, message_of
+from aaco.llm.answers import (
+    DONE,
+    Details,
+    EventSplitter,
+    Malformed,
+    Timings,
+    Usage,
+    decode,
+    is_stream,
+    kind_of,
+    message_of,
+)
+from aaco.llm.runs import ChunkRun
+from aaco.llm.shapes import ChunkShape
 
 KINDS = ("content", "reasoning", "empty", "usage", "error", "done")
 CODES = {kind: code for code, kind in enumerate(KINDS)}
 CONTENT, REASONING, EMPTY, DONE_CODE = CODES["content"], CODES["reasoning"], CODES["empty"], CODES["done"]
-EVENT_STREAM = "text/event-stream"
 OK = "ok"
 COUNTED = "counted"  # source of tokens that were made in this process
 MOST_DETAIL = 300
 MOST_BODY = 1 << 16  # bytes that are kept of an answer that is no stream
 UNKNOWN = -1  # in columns of integers
-GZIP = 16 + zlib.MAX_WBITS
+IDENTITY = "identity"
+WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}  # by Content-Encoding
 
 
 class StreamedAnswer:
@@ -37,6 +50,8 @@ class StreamedAnswer:
         self.place: dict[str, int | None] = {}  # of a turn of a conversation: which
         self.done = self.finished = self.is_stream = False  # is_stream: whether the header promises events
         self.is_plain = False  # whether the next read is events as they are, from the begin of one on
+        self._latest = b""  # the last chunk that was taken with others, until it is looked into
+        self._shape: ChunkShape | None = None  # the shape of those
         self._head: dict[str, Any] = {}
         self._events = EventSplitter()
         self._body = b""
@@ -46,9 +61,12 @@ class StreamedAnswer:
         """Take what the header says."""
         self._head = json.loads(head)
         self.http_status = int(self._head["status"])
-        self.is_stream = self.http_status == 200 and EVENT_STREAM in self._head.get("content-type", EVENT_STREAM)
-        if self._head.get("content-encoding", "identity") in ("gzip", "deflate"):
-            self._inflate = zlib.decompressobj(GZIP if self._head["content-encoding"] == "gzip" else zlib.MAX_WBITS)
+        self.is_stream = is_stream(self.http_status, self._head)
+        encoding = self._head.get("content-encoding", IDENTITY).strip().lower()
+        if encoding in WINDOWS:
+            self._inflate = zlib.decompressobj(WINDOWS[encoding])
+        elif self.is_stream and encoding != IDENTITY:
+            self.fail("malformed", f"Content-Encoding: {encoding}, which was not asked for")
         self.is_plain = self.is_stream and not self._inflate and not self.failure
 
     def read(self, content: bytes) -> list[bytes]:
@@ -75,6 +93,7 @@ class StreamedAnswer:
 
     def take(self, data: bytes, t_ns: int, earliest_ns: int) -> tuple[int, int]:
         """Take the data of an event that came between these times; return the code of its kind, and its tokens."""
+        self._look_into_latest()
         if data == DONE:
             self.done = True
             return DONE_CODE, UNKNOWN
@@ -89,7 +108,7 @@ class StreamedAnswer:
             return code, UNKNOWN
         self.model = chunk.model or self.model
         for choice in chunk.choices:
-            if choice.finish_reason is not None:
+            if choice.finish_reason:  # some servers have an empty one until then
                 self.finished = True
         total = tokens = UNKNOWN
         if timings := chunk.timings:
@@ -119,6 +138,40 @@ class StreamedAnswer:
                 self.in_reasoning += tokens
         return code, tokens
 
+    def take_alike(self, shape: ChunkShape, run: ChunkRun, last: bytes, first_ns: int, last_ns: int) -> tuple[int, int]:
+        """Take chunks of one shape, of which `last` is the data of the last; return the number of the first event, and
+        the tokens before it, UNKNOWN where those of the chunks are not known. A number that is UNKNOWN: nothing was
+        taken, each is to be taken by itself.
+        """
+        if not self.is_plain or not run.is_rising or (self.is_counting and 0 <= run.total < self.counted):
+            return UNKNOWN, UNKNOWN
+        if shape is not self._shape:
+            self._look_into_latest()
+        self._latest, self._shape = last, shape
+        if is_content := shape.kind == "content":
+            if not self.chunks:
+                self.first_ns, self.first_earliest_ns = first_ns, UNKNOWN
+            self.chunks += run.size
+            self.last_ns, self.last_earliest_ns = last_ns, UNKNOWN
+        else:
+            self.has_reasoning = True
+        first, before = self.index, UNKNOWN
+        self.index += run.size
+        self.read_ns = last_ns
+        self.is_counting &= run.total != UNKNOWN
+        if self.is_counting:
+            before, self.counted, self.source = self.counted, run.last_total, "continuous_usage"
+            if not is_content:
+                self.in_reasoning += run.last_total - before
+        return first, before
+
+    def _look_into_latest(self) -> None:
+        """Note what is in the last of chunks that were taken together, as it was in those before it."""
+        if self._latest:
+            chunk = decode(self._latest)
+            self.model, self.usage = chunk.model or self.model, chunk.usage or self.usage
+            self._latest, self._shape = b"", None
+
     def take_prompt(self, tokens: int) -> None:
         """Take the length of the prompt of a target in this process, which keeps no prefixes."""
         self.usage = Usage(tokens, prompt_tokens_details=Details(cached_tokens=0))
@@ -134,13 +187,16 @@ class StreamedAnswer:
 
     def fail(self, why: str, detail: str = "") -> None:
         """Note the first failure."""
+        self._look_into_latest()
         if not self.failure:
             self.is_plain, self.failure, self.detail = False, why, " ".join(detail.split())[:MOST_DETAIL]
 
     def end(self, why: str, at: int) -> None:
         """Take how the connection ended: empty for a complete answer, else the class of the failure and more."""
+        self._look_into_latest()
         self.end_ns = at
         status, _, detail = why.partition(": ")
+        self.done = self.done or self._events.left == DONE  # the line that ends it may be missing
         if self.http_status not in (UNKNOWN, 200):
             self.fail("http_error", self._said())
         elif self.http_status == 200 and not self.is_stream:
@@ -157,6 +213,8 @@ class StreamedAnswer:
             words = message_of(json.loads(self._body))
         except (ValueError, RecursionError):
             words = self._body.decode(errors="replace")
+        if place := self._head.get("location"):
+            words = f"{words} (Location: {place}, which is not followed)"
         wait = self._head.get("retry-after")
         return f"{words} (Retry-After: {wait})" if wait else words
 

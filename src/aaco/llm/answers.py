@@ -7,6 +7,7 @@ a colon, an empty line ends an event.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -14,11 +15,14 @@ import numpy as np
 
 from aaco.core.arrays import Flags, Ints
 
+EVENT_STREAM = "text/event-stream"
 MOST_LINE = 16 << 20  # bytes: a line beyond it is no chunk of any server
 END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r(?!\n)|\n\r\n|\r\n\n")
 LINE = re.compile(rb"\r\n|\n|\r")
 DONE = b"[DONE]"
 EVENT, NEWLINE = b"data: {", ord("\n")
+# Fields with data: the first of a stream may follow a byte order mark, and older llama.cpp has errors in their own.
+FIELDS = (b"data", b"error", b"\xef\xbb\xbfdata")
 Text = str | None
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)] | None  # what a float, and so any reader of JSON, holds exactly
 Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)] | None  # 30 years
@@ -84,6 +88,11 @@ class Chunk(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(Chunk).decode
 
 
+def is_stream(status: int, headers: Mapping[str, str]) -> bool:
+    """Return whether an answer with this header is a stream of events."""
+    return status == 200 and EVENT_STREAM in headers.get("content-type", EVENT_STREAM).lower()
+
+
 class Malformed(ValueError):
     """An event that is no chunk; the message says why."""
 
@@ -91,9 +100,19 @@ class Malformed(ValueError):
 def decode(content: bytes) -> Chunk:
     """Return the chunk that is the data of an event. Raise Malformed."""
     try:
-        return _decode(content)
+        chunk = _decode(content)
+        if not (chunk.choices or chunk.usage or chunk.timings or chunk.error):
+            chunk.error = _bare_error(content)
+        return chunk
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise Malformed(str(error)) from error
+
+
+def _bare_error(content: bytes) -> dict[str, Any] | None:
+    """Return an object that is an error by itself, not in a field of that name, as older vLLM and FastAPI write it."""
+    fields: dict[str, Any] = msgspec.json.decode(content)
+    is_error = fields.get("object") == "error" or fields.get("message") or fields.get("detail")
+    return fields if is_error else None
 
 
 def kind_of(chunk: Chunk) -> str:
@@ -171,7 +190,7 @@ def _data(block: bytes) -> bytes:
     if block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block:
         return block[6:]
     lines = (line.partition(b":") for line in LINE.split(block))
-    return b"\n".join(content.removeprefix(b" ") for name, _, content in lines if name == b"data")
+    return b"\n".join(content.removeprefix(b" ") for name, _, content in lines if name in FIELDS)
 
 
 def message_of(error: Any) -> str:

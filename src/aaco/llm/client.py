@@ -376,7 +376,13 @@ class _Client:
         if connection.is_complete:
             self._answered(connection)
 
+    def _keep_document(self, connection: ServerConnection) -> None:
+        """Record an answer that is no stream."""
+        if document := connection.document:
+            self._recorder.add(connection.request, BODY, NO_STAMP, stamps.now(), document)
+
     def _answered(self, connection: ServerConnection) -> None:
+        self._keep_document(connection)
         request, connection.request = connection.request, -1
         if connection.is_complete and connection.is_alive:
             connection.used = True
@@ -412,6 +418,7 @@ class _Client:
             self._fail(connection, TLS if isinstance(error, ssl.SSLError) else CUT, error)
 
     def _fail(self, connection: ServerConnection, why: bytes, error: Exception | None = None) -> None:
+        self._keep_document(connection)
         self._drop(connection)
         self._end(connection.request, why, error)
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import zlib
 from typing import Any
 
 import httptools
 
 from aaco.llm import stamps
+from aaco.llm.answers import is_stream
 
-KEPT_HEADERS = (b"content-type", b"content-encoding", b"retry-after")
+KEPT_HEADERS = (b"content-type", b"content-encoding", b"retry-after", b"location")
 LONGEST_KEPT = 200
+MOST_DOCUMENT = 1 << 16  # bytes that are kept of an answer that is no stream
+ANY_WINDOW = 32 + zlib.MAX_WBITS  # of gzip and of zlib
 MOST_READ = 1 << 16
 LINE = b"\r\n"
 
@@ -44,6 +48,7 @@ class ServerConnection:
         self._headers = {}
         self.is_sent = self.was_full = False  # was_full: whether the last read may have left something
         self.has_head = self.is_complete = self.is_alive = self._is_framed = self.has_answer = False
+        self._document: bytearray | None = None  # the answer so far, if it is no stream
         self._ends_chunk = self._is_between = False  # is_between: the next byte begins a chunk
 
     def send(self) -> None:
@@ -62,17 +67,25 @@ class ServerConnection:
         return content
 
     def feed(self, content: bytes) -> bytes:
-        """Parse what was read; return the content of the answer in it. Raise httptools.HttpParserError.
+        """Parse what was read; return the content of the stream in it. Raise httptools.HttpParserError.
 
+        An answer that is no stream is kept until its end: it has no times, and a key is found only in the whole of it.
         The parser is left out where a read is one whole chunk (RFC 9112, section 7.1), as of an event: it expects
         the next one then as before.
         """
         if begin := self.chunk_begin(content):
             return content[begin:-len(LINE)]
         self.has_answer = True
-        self._parser.feed_data(content)
-        self._is_between = self._ends_chunk and content.endswith(LINE)
+        try:
+            self._parser.feed_data(content)
+        except httptools.HttpParserUpgrade:
+            raise httptools.HttpParserError("it changes to another protocol") from None
         bodies = self._bodies
+        if self._document is not None:
+            self._document += b"".join(bodies)[:MOST_DOCUMENT - len(self._document)]
+            bodies.clear()
+            return b""
+        self._is_between = self._ends_chunk and content.endswith(LINE)
         if len(bodies) == 1:
             return bodies.pop()
         joined = b"".join(bodies)
@@ -87,7 +100,20 @@ class ServerConnection:
     def head(self) -> bytes:
         """Return what the answer's header says, as JSON."""
         facts: dict[str, Any] = {"status": self._parser.get_status_code(), **self._headers}
+        if self._document is not None:
+            facts.pop("content-encoding", None)  # as `document` returns it
         return json.dumps(facts).encode()
+
+    @property
+    def document(self) -> bytes:
+        """Return an answer that is no stream as far as it came, uncompressed; empty for a stream."""
+        content = bytes(self._document or b"")
+        if self._headers.get("content-encoding", "").lower() not in ("gzip", "x-gzip", "deflate"):
+            return content
+        try:
+            return zlib.decompressobj(ANY_WINDOW).decompress(content, MOST_DOCUMENT)
+        except zlib.error:
+            return b"compressed, and not as its header says"
 
     @property
     def ends_with_answer(self) -> bool:
@@ -103,13 +129,17 @@ class ServerConnection:
         """Keep the few headers that say how to read the answer."""
         lowered = name.lower()
         if lowered in KEPT_HEADERS:
-            self._headers[lowered.decode()] = content.decode("latin-1")[:LONGEST_KEPT]
+            kept = content.partition(b"?")[0] if lowered == b"location" else content  # a query may be a credential
+            self._headers[lowered.decode()] = kept.decode("latin-1")[:LONGEST_KEPT]
         elif lowered in (b"content-length", b"transfer-encoding"):
             self._is_framed = True
 
     def on_headers_complete(self) -> None:
-        """Note that the header is complete."""
-        self.has_head = True
+        """Note that the header is complete, unless it is of an interim answer (RFC 9110, section 15.2)."""
+        status = self._parser.get_status_code()
+        self.has_head = status >= 200
+        if self.has_head and not is_stream(status, self._headers):
+            self._document = bytearray()
 
     def on_body(self, content: bytes) -> None:
         """Collect content."""
@@ -124,7 +154,10 @@ class ServerConnection:
         self._ends_chunk = True
 
     def on_message_complete(self) -> None:
-        """Note that the answer is complete."""
+        """Note that the answer is complete; one without a head was an interim one."""
+        if not self.has_head:
+            self._headers = {}
+            return
         self.is_complete, self.is_alive = True, bool(self._parser.should_keep_alive())
 
 

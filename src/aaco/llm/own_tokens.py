@@ -63,6 +63,8 @@ class _WithText(StreamedAnswer):
 class _Counting(Parsing):
     """Reads a record and counts each text when its answer has ended; no more than the open answers is in memory."""
 
+    takes_runs = False
+
     def __init__(self, path: Path, models: Sequence[str], count: Counter) -> None:
         super().__init__(path, models)
         self._count = count

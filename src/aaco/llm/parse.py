@@ -7,19 +7,23 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from aaco.core.arrays import Array, Ints
 from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
 from aaco.llm import record
-from aaco.llm.answer import CONTENT, KINDS, UNKNOWN, StreamedAnswer
+from aaco.llm.answer import CODES, CONTENT, KINDS, UNKNOWN, StreamedAnswer
 from aaco.llm.answers import are_one_event
 from aaco.llm.record import Kind, Recorded
+from aaco.llm.runs import ChunkRuns
+from aaco.llm.shapes import ChunkShapes
 from aaco.llm.stamps import ClockLooks
 
 PIECE = 1 << 16  # rows of a piece of events
+ROWS, BYTES = 1 << 15, 1 << 24  # of blocks that are taken together
 NUMBERS = ("request_id", "index", "t_ns", "earliest_ns", "delay_ns", "kind", "tokens")
 DATED = re.compile(r"-\d{4}(-?\d\d){0,2}")  # gpt-4o is answered by gpt-4o-2024-08-06
 BODY, SPARE = int(Kind.BODY), len("data: ")
@@ -40,8 +44,51 @@ def clock_looks(path: Path) -> ClockLooks:
     return ClockLooks(at, at - np.array(real, np.int64), np.array(width, np.int64))
 
 
+class _RecordRow(NamedTuple):
+    """A row of a block. stamp_ns: the kernel's, on CLOCK_MONOTONIC; is_event: whether its bytes, from `begin` to `end`
+    of the block's, are one event."""
+
+    at: int
+    request: int
+    kind: int
+    user_ns: int
+    since_ns: int
+    kernel_ns: int
+    stamp_ns: int
+    is_event: bool
+    begin: int
+    end: int
+
+
+class _BlockRows(NamedTuple):
+    """A block that was read: its content, the columns of its rows as in _RecordRow, and what `ChunkShapes` says of
+    them."""
+
+    content: bytes
+    columns: tuple[Array, ...]
+    shape: Ints
+    total: Ints
+
+
+def _joined(blocks: list[_BlockRows]) -> _BlockRows:
+    """Return blocks as a single one."""
+    counts = [len(block.shape) for block in blocks]
+    rows, letters = (np.repeat(np.cumsum([0, *sizes])[:-1], counts)
+                     for sizes in (counts, [len(block.content) for block in blocks]))
+    at, *columns, begins, ends = map(np.concatenate, zip(*(block.columns for block in blocks), strict=True))
+    return _BlockRows(b"".join(block.content for block in blocks),
+                      (at + rows, *columns, begins + letters, ends + letters),
+                      *map(np.concatenate, zip(*((block.shape, block.total) for block in blocks), strict=True)))
+
+
+def _rows(columns: tuple[Array, ...], at: Ints) -> Iterator[_RecordRow]:
+    return map(_RecordRow._make, zip(*(column[at].tolist() for column in columns), strict=True))
+
+
 class Parsing:
     """Reads a record; `requests` is whole once all pieces of `events` were taken."""
+
+    takes_runs = True  # False: each chunk is taken by itself
 
     def __init__(self, path: Path, models: Sequence[str] = ()) -> None:
         """models: names that an answer may give its model; none: any. Raise BadCapture, StorageError."""
@@ -49,15 +96,19 @@ class Parsing:
         self.looks = clock_looks(path)
         self._answers: dict[int, StreamedAnswer] = {}
         self._rows: list[dict[str, Any]] = []
-        self._numbers = array("q")  # of events, row by row
+        self._numbers = array("q")  # of events that were taken one by one: their row in the block, then NUMBERS
+        self._at = 0  # that row
+        self._pieces: list[Array] = []  # NUMBERS of the events of whole blocks
+        self._held = 0  # how many those are
+        self._shapes = ChunkShapes()
         self._steps: list[tuple[int, int, str, int]] = []  # of a decoder in a process of its own
         self.packets: dict[str, int] | None = None  # counts of packet stamps; None: there are none
 
     def events(self) -> Iterator[pa.Table]:
         """Yield the rows of llm_events in pieces. Raise BadCapture, StorageError."""
-        for block in record.read(self._path):
-            self._take(block)
-            if len(self._numbers) >= PIECE * len(NUMBERS):
+        for blocks in self._together():
+            self._take(blocks)
+            if self._held >= PIECE:
                 yield self._piece()
         for answer in self._answers.values():
             answer.fail(UNFINISHED)
@@ -77,34 +128,80 @@ class Parsing:
             context_requests=[count if name == "prefill" else 0 for name, count in zip(phase, requests, strict=True)],
             generation_requests=[count if name == "decode" else 0 for name, count in zip(phase, requests, strict=True)])
 
-    def _take(self, block: Recorded) -> None:
-        """Take the rows of a block, each as what it is."""
-        rows, content = block.rows, block.content
-        monotonic = self.looks.monotonic(rows["kernel_ns"], rows["user_ns"])
-        ends = np.cumsum(rows["size"])
-        one_event = (monotonic != 0) & are_one_event(content, ends)
-        columns = [rows[name].tolist() for name in ("request", "kind", "user_ns", "since_ns", "kernel_ns")]
-        delays = (rows["user_ns"] - monotonic).tolist()
-        start, answers, add = 0, self._answers, self._numbers.extend
-        for request, kind, user_ns, since_ns, kernel_ns, stamp_ns, delay_ns, is_event, end in zip(
-                *columns, monotonic.tolist(), delays, one_event.tolist(), ends.tolist(), strict=True):
-            if is_event and kind == BODY and (answer := answers[request]).is_plain:
-                code, tokens = answer.take(content[start + SPARE:end - 2], stamp_ns, UNKNOWN)
-                add((request, answer.index, stamp_ns, UNKNOWN, delay_ns, code, tokens))
-                answer.index += 1
-                answer.read_ns = stamp_ns
-                start = end
-                continue
-            piece, start = content[start:end], end
-            if kind == BODY:
-                self._read(answers[request], piece, stamp_ns, user_ns, since_ns)
-            elif kind == Kind.PACKETS:
-                self.packets = json.loads(piece)
-            elif kind == Kind.STEP:
-                phase, _, requests = piece.decode().partition(" ")
-                self._steps.append((kernel_ns, user_ns, phase, int(requests)))
-            elif kind != Kind.CLOCK:
-                self._turn(request, kind, stamp_ns, user_ns, kernel_ns, piece)
+    def _together(self) -> Iterator[list[_BlockRows]]:
+        """Yield blocks, several at once: the more there are, the longer are the runs of an answer."""
+        held: list[_BlockRows] = []
+        for recorded in record.read(self._path):
+            held.append(self._block(recorded))
+            if sum(len(block.shape) for block in held) >= ROWS or sum(len(block.content) for block in held) >= BYTES:
+                yield held
+                held = []
+        if held:
+            yield held
+
+    def _block(self, block: Recorded) -> _BlockRows:
+        """Return a block with what can be found out of all its rows at once."""
+        rows, content, ends = block.rows, block.content, np.cumsum(block.rows["size"])
+        begins, stamps = ends - rows["size"], self.looks.monotonic(rows["kernel_ns"], rows["user_ns"])
+        is_event = (stamps != 0) & (rows["kind"] == BODY) & are_one_event(content, ends)
+        events = np.flatnonzero(is_event) if self.takes_runs else np.zeros(0, np.int64)
+        shape, total = self._shapes.of(content, begins, ends, events)
+        names = ("request", "kind", "user_ns", "since_ns", "kernel_ns")
+        columns = (np.arange(len(rows)), *(rows[name] for name in names), stamps, is_event, begins, ends)
+        return _BlockRows(content, columns, shape, total)
+
+    def _take(self, blocks: list[_BlockRows]) -> None:
+        """Take the rows of blocks, each as what it is, and runs of chunks that are alike together."""
+        content, columns, shape, total = _joined(blocks)
+        _, requests, _, user_ns, _, _, stamps, _, begins, ends = columns
+        runs, take_single = ChunkRuns(requests, shape, total), self._take_row
+        answers, shapes = self._answers, self._shapes.met
+        index, counted = [], []
+        for number, (run, row) in enumerate(zip(runs, _rows(columns, runs.firsts), strict=True)):
+            first = before = UNKNOWN
+            if run.shape != UNKNOWN:
+                first, before = answers[row.request].take_alike(
+                    shapes[run.shape], run, content[begins[run.last] + SPARE:ends[run.last] - 2], row.stamp_ns,
+                    int(stamps[run.last]))
+            if first == UNKNOWN:
+                for single in _rows(columns, runs.rows(number)) if run.size > 1 else (row,):
+                    take_single(single, content)
+            index.append(first)
+            counted.append(before)
+        at, of_shape, place, tokens = runs.took(index, counted)
+        kind = np.array([CODES[met.kind] for met in shapes], np.int64)[of_shape]
+        self._keep(np.stack([at, requests[at], place, stamps[at], np.full(len(at), UNKNOWN), user_ns[at] - stamps[at],
+                             kind, tokens], axis=1))
+
+    def _take_row(self, row: _RecordRow, content: bytes) -> None:
+        """Take one row."""
+        self._at = row.at
+        request, kind, stamp_ns, piece = row.request, row.kind, row.stamp_ns, content[row.begin:row.end]
+        if kind == BODY:
+            answer = self._answers[request]
+            if not (row.is_event and answer.is_plain):
+                self._read(answer, piece, stamp_ns, row.user_ns, row.since_ns)
+                return
+            code, tokens = answer.take(piece[SPARE:-2], stamp_ns, UNKNOWN)
+            self._numbers.extend((row.at, request, answer.index, stamp_ns, UNKNOWN, row.user_ns - stamp_ns, code,
+                                  tokens))
+            answer.index += 1
+            answer.read_ns = stamp_ns
+        elif kind == Kind.PACKETS:
+            self.packets = json.loads(piece)
+        elif kind == Kind.STEP:
+            phase, _, requests = piece.decode().partition(" ")
+            self._steps.append((row.kernel_ns, row.user_ns, phase, int(requests)))
+        elif kind != Kind.CLOCK:
+            self._turn(request, kind, stamp_ns, row.user_ns, row.kernel_ns, piece)
+
+    def _keep(self, alike: Array) -> None:
+        """Put the events of runs among those that were taken one by one, in the order of the record."""
+        singles = np.array(self._numbers, np.int64).reshape(-1, 1 + len(NUMBERS))
+        self._numbers = array("q")
+        rows = np.concatenate([singles, alike]) if len(alike) else singles
+        self._pieces.append(rows[np.argsort(rows[:, 0], kind="stable"), 1:] if len(alike) else rows[:, 1:])
+        self._held += len(rows)
 
     def _turn(self, request: int, kind: int, stamp_ns: int, user_ns: int, kernel_ns: int, piece: bytes) -> None:
         """Take a row that is not content: what became of a request."""
@@ -124,7 +221,7 @@ class Parsing:
             answer.take_prompt(int(piece))
         elif kind == Kind.TOKEN:
             answer.take_token(user_ns)
-            self._numbers.extend((request, answer.index, user_ns, UNKNOWN, UNKNOWN, CONTENT, 1))
+            self._numbers.extend((self._at, request, answer.index, user_ns, UNKNOWN, UNKNOWN, CONTENT, 1))
             answer.index += 1
         elif kind == Kind.AGAIN:
             answer.again += 1
@@ -153,14 +250,15 @@ class Parsing:
             left -= 1
             bound = UNKNOWN if stamp_ns and not left and answer.is_between else earliest
             code, tokens = answer.take(content, at, bound)
-            self._numbers.extend((answer.request, answer.index, at, bound, delay, code, tokens))
+            self._numbers.extend((self._at, answer.request, answer.index, at, bound, delay, code, tokens))
             answer.index += 1
         answer.read_ns = stamp_ns or earliest
 
     def _piece(self) -> pa.Table:
         """Return the rows of events so far, and begin the next piece."""
-        columns = dict(zip(NUMBERS, np.array(self._numbers, np.int64).reshape(-1, len(NUMBERS)).T, strict=True))
-        self._numbers = array("q")
+        rows = np.concatenate(self._pieces) if self._pieces else np.zeros((0, len(NUMBERS)), np.int64)
+        columns = dict(zip(NUMBERS, rows.T, strict=True))
+        self._pieces, self._held = [], 0
         kinds = pa.DictionaryArray.from_arrays(pa.array(columns.pop("kind"), pa.int32()), pa.array(KINDS))
         return LLM_EVENTS.build(kind=kinds, **{name: pa.array(column, mask=column == UNKNOWN)
                                                for name, column in columns.items()})

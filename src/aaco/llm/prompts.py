@@ -22,6 +22,7 @@ TEXT = ("the of and to in is that it was for on are as with his they at be this 
         "first water been call who oil its now find long down day did get come made may part")
 WORDS = TEXT.split()
 EXAMPLE = 'a JSON object in each line: {"prompt": "..."}'
+TRACE_EXAMPLE = '{"timestamp": MS, "input_length": 100}'
 MOST_FILE = 1 << 30  # bytes
 LONGEST = 1 << 24  # tokens
 SHAPES, SPREADS = ("normal", "lognormal"), 4.0
@@ -111,35 +112,55 @@ def random_words(generator: np.random.Generator, count: int) -> list[str]:
     return [WORDS[index] for index in generator.integers(0, len(WORDS), count)]
 
 
-def read(path: Path, count: int | None, prompt: Lengths, answer: Lengths, seed: int) -> list[Ask]:
+def read(path: Path, count: int | None, answer: Lengths, seed: int) -> list[Ask]:
     """Return the prompts of a file, again from its start where it has fewer than `count`.
 
     A file is JSON lines with "prompt" or "messages", and maybe "max_tokens" or "output_length"; or conversations as
     ShareGPT has them, of which the first turn is taken; or plain text, a prompt in each line. A line with
-    "input_length" and no text means as many random words, one with "timestamp" (ms) for a request at that time. Raise
-    UsageError, StorageError.
+    "input_length" and no text means as many random words. Raise UsageError, StorageError.
     """
-    generator = np.random.default_rng(seed)
-    asks = [_ask(entry, f"{path}: entry {number}", generator, prompt, answer)
-            for number, entry in enumerate(entries(path), 1)]
-    if not asks:
-        raise UsageError(f"{path}: no prompt in it", EXAMPLE)
+    asks = _read(path, answer, seed)
     total = len(asks) if count is None else count
     return [asks[index % len(asks)] for index in range(total)]
 
 
+def read_trace(path: Path, count: int | None, answer: Lengths, seed: int) -> list[Ask]:
+    """Return the first `count` requests of a trace by their times, None: all; each line has a "timestamp" (ms), too.
+
+    Raise UsageError, StorageError.
+    """
+    asks = _read(path, answer, seed)
+    if without := next((number for number, ask in enumerate(asks, 1) if ask.at_ms is None), None):
+        raise UsageError(f"{path}: entry {without} has no time", TRACE_EXAMPLE)
+    if count is not None and count > len(asks):
+        raise UsageError(f"{path}: {len(asks):,} requests, and {count:,} are asked for", f"-n {len(asks)} at most")
+    return sorted(asks, key=lambda ask: ask.at_ms or 0.0)[:count]
+
+
+def _read(path: Path, answer: Lengths, seed: int) -> list[Ask]:
+    generator = np.random.default_rng(seed)
+    asks = [_ask(entry, f"{path}: entry {number}", generator, answer) for number, entry in enumerate(entries(path), 1)]
+    if not asks:
+        raise UsageError(f"{path}: no prompt in it", EXAMPLE)
+    return asks
+
+
 def entries(path: Path) -> Iterator[Any]:
-    """Yield the entries of a file: objects, or lines of plain text."""
+    """Yield the entries of a file: objects, or lines of plain text. Raise UsageError, StorageError."""
     with files.storage(path):
         if path.stat().st_size > MOST_FILE:
             raise UsageError(f"{path}: larger than {MOST_FILE >> 30} GiB", "a part of it is enough")
-        text = path.read_text(errors="replace")
+        content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: no text in UTF-8: byte {error.start:,}: {error.reason}", EXAMPLE) from error
     if text.lstrip().startswith("["):
         yield from _parsed(text, str(path))
         return
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # a text in JSON may hold the other ends of lines
         if line.strip():
-            yield _parsed(line, f"{path}: line {number}") if line.lstrip().startswith("{") else line
+            yield _parsed(line, f"{path}: line {number}") if line.lstrip().startswith("{") else line.removesuffix("\r")
 
 
 def _parsed(text: str, where: str) -> Any:
@@ -149,24 +170,34 @@ def _parsed(text: str, where: str) -> Any:
         raise UsageError(f"{where}: not valid JSON: {error}", EXAMPLE) from error
 
 
-def _ask(entry: Any, where: str, generator: np.random.Generator, prompt: Lengths, answer: Lengths) -> Ask:
+def _ask(entry: Any, where: str, generator: np.random.Generator, answer: Lengths) -> Ask:
     if isinstance(entry, str):
         return Ask(entry, None, answer.draw(generator))
     if not isinstance(entry, dict):
         raise UsageError(f"{where}: neither text nor an object", '{"prompt": "..."}')
-    tokens = number_of(entry, ("max_tokens", "output_length"), where) or answer.draw(generator)
+    tokens = count_of(entry, ("max_tokens", "output_length"), where) or answer.draw(generator)
     at_ms, messages = number_of(entry, ("timestamp",), where), entry.get("messages")
-    if isinstance(messages, list) and messages:
-        return Ask(json.dumps(messages), messages, int(tokens), at_ms)
+    if isinstance(messages, list) and messages and all(isinstance(message, dict) for message in messages):
+        return Ask(json.dumps(messages), messages, tokens, at_ms)
     turns = entry.get("conversations")
     text = turns[0].get("value") if isinstance(turns, list) and turns and isinstance(turns[0], dict) else \
         entry.get("prompt")
-    if not isinstance(text, str):
-        if text is not None:
-            raise UsageError(f"{where}: its prompt is no text", '{"prompt": "..."}')
-        length = number_of(entry, ("input_length",), where)
-        text = " ".join(random_words(generator, int(length) if length else prompt.draw(generator)))
-    return Ask(text, None, int(tokens), at_ms)
+    if text is None and (length := count_of(entry, ("input_length",), where)):
+        text = " ".join(random_words(generator, length))
+    if not isinstance(text, str) or not text:
+        raise UsageError(f"{where}: it has no text to send", '"prompt", "messages", or "input_length" for random words')
+    return Ask(text, None, tokens, at_ms)
+
+
+def count_of(entry: dict[str, Any], names: tuple[str, ...], where: str) -> int | None:
+    """Return the first of these numbers of tokens that the entry has. Raise UsageError for one that is none."""
+    number = number_of(entry, names, where)
+    if number is None:
+        return None
+    if not 1 <= number < LONGEST or number != int(number):
+        name = next(name for name in names if entry.get(name) is not None)
+        raise UsageError(f"{where}: {name} is {number!r}", f"a whole number of tokens, from 1 to {LONGEST - 1:,}")
+    return int(number)
 
 
 def number_of(entry: dict[str, Any], names: tuple[str, ...], where: str) -> float | None:

@@ -156,8 +156,9 @@ class RecorderOfSides:
 
 
 def _packed(rows: memoryview, content: list[bytes], secret: bytes) -> bytes:
-    if secret and secret in (joined := b"".join(content)):
-        content = [joined.replace(secret, b"*" * len(secret))]
+    for form in {secret, secret.replace(b"/", b"\\/")} if secret else ():  # as JSON may have it
+        if form in (joined := b"".join(content)):
+            content = [joined.replace(form, b"*" * len(form))]
     raw = b"".join((rows, *content))
     packed = pa.Codec("zstd", LEVEL).compress(raw, asbytes=True)
     sizes = SIZES.pack(MAGIC, len(rows) // ROW_BYTES, len(raw), len(packed))

@@ -58,17 +58,22 @@ def reach(target: Target, certificates: str | None = None) -> Server:
     certificates: a file of authorities to trust in place of the system's. Raise Missing if there is none, UsageError.
     """
     context = _context(certificates) if target.scheme == "https" else None
-    refusals = []
+    refusals, is_tls = [], False
     for family, address in _addresses(target):
         try:
+            is_tls = False
             with socket.create_connection(address[:2], CONNECT_S) as connection:
+                is_tls = context is not None
                 if context:
                     context.wrap_socket(connection, server_hostname=target.host).close()
             return Server(family, address, target.host, context)
         except OSError as error:
-            refusals.append(f"{address[0]}: {error.strerror or error}")
-    raise Missing(f"{target.url}: no server answers ({'; '.join(dict.fromkeys(refusals))})",
-                  "start it, or check host and port")
+            refusals.append(f"{address[0]}: {getattr(error, 'verify_message', '') or error.strerror or error}")
+    why = "; ".join(dict.fromkeys(refusals))
+    if is_tls:
+        raise Missing(f"{target.url}: no TLS with the server ({why})",
+                      "--certificates FILE if its certificate is your own, or http:// if it has no TLS")
+    raise Missing(f"{target.url}: no server answers ({why})", "start it, or check host and port")
 
 
 def is_here(server: Server) -> bool:
@@ -123,7 +128,7 @@ def _split(url: str) -> SplitResult:
     if not usable:
         raise UsageError(f"{url.partition('?')[0].rpartition('@')[2]}: no address of a server", EXAMPLE)
     if parts.username or parts.password or parts.query:
-        raise UsageError("the URL holds a user, password or query", "a key goes into a variable: --api-key-env NAME")
+        raise UsageError("the URL holds a user, password or query", "a key belongs into a variable: aaco llm --help")
     return parts
 
 

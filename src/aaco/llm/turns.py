@@ -10,7 +10,7 @@ import numpy as np
 
 from aaco.core.errors import UsageError
 from aaco.llm.conversations import ROOT, ConversationTurn
-from aaco.llm.prompts import Lengths, entries, made, number_of, random_words
+from aaco.llm.prompts import Lengths, count_of, entries, made, random_words
 
 EXAMPLE = 'a JSON object in each line: {"turns": ["...", "..."]}'
 ASKERS = ("human", "user")  # who speaks before the model, in "from" of ShareGPT
@@ -64,7 +64,7 @@ def _listed(turn: Any, where: str, number: int, answer: Lengths, generator: np.r
     after = fields.get("after", number - 1)
     if isinstance(after, bool) or not isinstance(after, int) or not (0 <= after < number or number == 0 > after):
         raise UsageError(f"{where}: after is {after!r}", "the number of an earlier turn of this conversation, from 0")
-    return _user(text, int(number_of(fields, ("max_tokens",), where) or answer.draw(generator)), after)
+    return _user(text, count_of(fields, ("max_tokens",), where) or answer.draw(generator), after)
 
 
 def _spoken(entry: dict[str, Any], where: str, answer: Lengths, generator: np.random.Generator

@@ -187,7 +187,7 @@ def _key(request: LoadRequest) -> str:
         key, where = os.environ.get(request.key_env, "").strip(), f"the variable {request.key_env}"
     else:
         return ""
-    if not key or not key.isascii() or not key.isprintable():
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise UsageError(f"{where} holds no key", "one line of ASCII letters, without the word Bearer")
     return key
 
@@ -219,9 +219,10 @@ def _lengths(request: LoadRequest) -> tuple[Lengths, Lengths]:
 def _asks(request: LoadRequest) -> list[Ask]:
     """Return what to ask, in order. Raise UsageError, StorageError."""
     prompt, answer = _lengths(request)
-    if source := request.trace or request.prompts:
-        count = request.requests if request.trace else request.requests or REQUESTS
-        return prompts.read(source, count, prompt, answer, request.seed)
+    if request.trace:
+        return prompts.read_trace(request.trace, request.requests, answer, request.seed)
+    if request.prompts:
+        return prompts.read(request.prompts, request.requests or REQUESTS, answer, request.seed)
     return prompts.made(request.requests or REQUESTS, prompt, answer, request.shared_prefix_pct, request.seed)
 
 
@@ -235,10 +236,7 @@ def _due(request: LoadRequest, asks: Sequence[Ask], count: int) -> Ints | None:
     if request.poisson_per_s:
         return arrivals.poisson(request.poisson_per_s, count, request.seed)
     if request.trace:
-        times = [ask.at_ms for ask in asks if ask.at_ms is not None]
-        if len(times) < len(asks):
-            raise UsageError(f"{request.trace}: an entry has no time", '{"timestamp": MS, "input_length": 100}')
-        return arrivals.trace(times)
+        return arrivals.trace([ask.at_ms or 0.0 for ask in asks])
     return None
 
 

@@ -17,7 +17,7 @@ from aaco.analytics.advice.floor import LeastTimes, StepTime, device_chain_ns
 from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS, room_for_blocks
-from aaco.analytics.advice.work import HOST_COPIES, OPTIMIZER, StepWork
+from aaco.analytics.advice.work import HOST_COPIES, OPTIMIZER, StepWork, WorkName
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
@@ -67,15 +67,31 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     added_ns = max(response.added_ns for response in responses)
     paused_ns = work.paused * max(0.0, step.ns - busy_ns)
     handed = any(response.hands_over for response in responses)
-    return ChangedStep(chain_ns * streams + added_ns,
-                       step.ns if busy_ns < HOST_BOUND * step.ns else None, work.calls / work.steps,
+    waits_ns = max(response.waits_ns for response in responses)
+    return ChangedStep(chain_ns * streams + added_ns, _host_ns(work, step, busy_ns, waits_ns), work.calls / work.steps,
                        _calls_left(work, left, sum(response.more_calls for response in responses)),
-                       handed * paused_ns + max(response.waits_ns for response in responses), samples,
+                       handed * paused_ns + waits_ns, samples,
                        any(response.replayed for response in responses),
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
                        paused_ns, any(response.whole_calls for response in responses), handed,
                        work.traced_calls_ns / work.steps)
+
+
+def _host_ns(work: StepWork, step: StepTime, busy_ns: float, waits_ns: float) -> float | None:
+    """Return the host's path before a change, ns; None where the device hides it.
+
+    Where the device works for most of a step, the host may have waited for it there: its path is the time in which the
+    device was idle, and beside its work no more than the traced calls and the copies that the host feeds. Where waits
+    go, they are in the path.
+    """
+    if busy_ns >= HOST_BOUND * step.ns:
+        return None
+    idle_ns, calls_ns = step.ns - busy_ns, work.traced_calls_ns / work.steps
+    if waits_ns or busy_ns < idle_ns or not any(operator.host_ns for operator in work.operators):
+        return step.ns
+    fed = work.named(WorkName.may_wait_for_the_host)
+    return min(step.ns, idle_ns + calls_ns + float(work.ns[fed].sum()) / work.steps)
 
 
 def _calls_left(work: StepWork, left: Reals, more: float) -> float:

@@ -56,13 +56,16 @@ def without_phase(phase: str) -> Callable[[StepWork, Reals], Response]:
     return lambda work, least: without_rows(work, work.operated(lambda operator: operator.phase == phase))
 
 
-def in_one_pass(work: StepWork, fusible: Flags) -> Response:
-    """Return the step in which of fusible rows that follow each other in a stream only the longest is left.
+def in_one_pass(work: StepWork, fusible: Flags, gone: Flags | None = None) -> Response:
+    """Return the step in which of fusible rows that follow each other in a stream only the longest is left. gone: those
+    that are no work then.
 
     All softmax and norms that are one kernel each are left: each needs a pass of its own over its rows. Batch norm by
     stored means does not.
     """
     device, left = own_time(work).copy(), np.ones(len(fusible))
+    if gone is not None:
+        device[fusible & gone] = 0.0
     rows, run = fusible_runs(work, fusible)
     if not len(rows):
         return Response(device, left)

@@ -278,6 +278,11 @@ class StepWork:
         """How many calls of each operator all steps have; the last is of rows of no known operator."""
         return self.by_operator() / np.array([*(operator.kernels for operator in self.operators), 1.0])
 
+    def by_operator_ns(self, of_call: Callable[[StepOperator], float]) -> Reals:
+        """Return each row's part of what a call of its operator takes, ns; 0 of rows of no known operator."""
+        took = np.array([*map(of_call, self.operators), 0.0])
+        return (took * self.operator_calls / np.maximum(1.0, self.operator_ns))[self.operator] * self.sure_ns
+
     @cached_property
     def names_by_operator(self) -> dict[int, tuple[WorkName, ...]]:
         """The names of the rows of each operator that has some."""

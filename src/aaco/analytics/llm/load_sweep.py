@@ -67,9 +67,9 @@ class LoadStep:
 
     @property
     def answered(self) -> Estimate | None:
-        """Return the answers per second; None: not known."""
+        """Return the answers per second; None: not known, or none at all."""
         backlog = self.backlog
-        if backlog.answered_per_s is None:
+        if not backlog.answered_per_s:
             return None
         return Estimate(backlog.answered_per_s, backlog.answered_low, backlog.answered_high)
 

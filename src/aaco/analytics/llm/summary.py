@@ -276,14 +276,14 @@ def _latencies(points: Points, inside: Flags, tally: EventTally) -> Iterator[Lat
     has_tpot = inside & points.has_tpot
     yield quantiles_of("tpot", ALL, points.tpot.of(has_tpot), _why_no_tpot(points, inside))
     yield _pooled("icl", *tally.icl())
-    yield _pooled("itl", *tally.itl()) if tally.is_counted else _absent("itl", NO_COUNTS)
+    yield _pooled("itl", *tally.itl()) if tally.is_counted else _absent("itl", NO_COUNTS if inside.any() else NO_ANSWER)
 
 
 def _why_no_tpot(points: Points, inside: Flags) -> str:
     """Return why no request has a time per output token; empty where one has."""
-    if (inside & points.has_tpot).any():
+    if not inside.any() or (inside & points.has_tpot).any():
         return ""
-    return NO_TIMES if inside.any() and (points.first[inside] == UNKNOWN).all() else NO_TOKENS
+    return NO_TIMES if (points.first[inside] == UNKNOWN).all() else NO_TOKENS
 
 
 def _why_unseen(points: Points, members: Flags, since: Ints) -> str:
@@ -357,7 +357,7 @@ def _rates(points: Points, window: SteadyWindow, tally: EventTally, terms: Mappi
     counted = points.tokens[points.is_ok] != UNKNOWN
     tokens = _tokens_in_window(points, tally)
     yield Rate("output_tokens", tokens / window.seconds if counted.all() and len(counted) else None,
-               "" if counted.all() and len(counted) else NO_TOKENS)
+               NO_ANSWER if not len(counted) else "" if counted.all() else NO_TOKENS)
 
 
 def _tokens_in_window(points: Points, tally: EventTally) -> float:

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from aaco.core import special
 from aaco.core.arrays import Ints, Reals
 from aaco.core.readings import Absent
 
@@ -46,11 +47,9 @@ def effective_size(series: Reals) -> float:
 
 def ljung_box_p(series: Reals, lags: int = LAGS) -> float:
     """Return the probability of autocorrelations as large as these in a series without any (Ljung and Box 1978)."""
-    from scipy.special import chdtrc
-
     count, lags = len(_long_enough(series)), min(lags, len(series) // 5)
     terms = (autocorrelation(series, lag) ** 2 / (count - lag) for lag in range(1, lags + 1))
-    return float(chdtrc(lags, count * (count + 2) * sum(terms)))
+    return special.chi_square_upper(count * (count + 2) * sum(terms), lags)
 
 
 def drift(series: Reals) -> tuple[float, float]:

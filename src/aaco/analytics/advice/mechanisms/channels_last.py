@@ -27,6 +27,7 @@ from aaco.core.readings import Absent
 READERS = ("norm", "pooling", "elementwise", "reduction", "softmax")
 CHANNELWISE = ("norm", "pooling")
 GROUP_NORM = "group_norm"  # ATen's takes images as NCHW only, and converts others (native/group_norm.cpp: contiguous)
+LAYER_NORM = "aten::native_layer_norm"  # its rows are one behind another in either order (native/layer_norm.cpp)
 REACH_MEMORY = 0.3  # norms of images in this order: .14 to .30 of their least time's rate; they pass more than once
 VECTORISED = "vectorized_elementwise_kernel"
 # ATen's own kernel of depthwise convolutions takes images as NCHW only; in the other order it calls cuDNN's
@@ -59,17 +60,23 @@ def _reordered(work: StepWork, least: Reals) -> Response:
     if work.operated(lambda operator: GROUP_NORM in operator.name).any():
         return Response(own_time(work), np.ones(len(least)))
     gone = work.of_families(*CONVERSIONS) | work.copies(*LOCAL_COPIES)
-    channelwise = work.of_families(*CHANNELWISE) & (least > 0)
+    rows = work.operated(lambda operator: operator.name == LAYER_NORM)
+    channelwise = work.of_families(*CHANNELWISE) & (least > 0) & ~rows
     device = np.where(channelwise, np.minimum(own_time(work), least / REACH_MEMORY), depthwise_by_library(work))
     return Response(np.where(gone, 0.0, device), np.where(gone, 0.0, 1.0))
 
 
 def depthwise_by_library(work: StepWork) -> Reals:
-    """Return the times with ATen's depthwise convolutions at the rate that cuDNN's convolutions reach."""
+    """Return the times with ATen's depthwise convolutions at the share of their roof that cuDNN's reach.
+
+    A filter that one channel has for itself is no matrix: each multiplication is the vector units'.
+    """
     own, own_kernels = own_time(work), work.named(lambda name: DEPTHWISE in name.name)
     if not own_kernels.any():
         return own
-    return np.where(own_kernels, np.minimum(own, roofs_now(work) / REACH_CONVOLUTION), own)
+    rate = work.limits.rates.get("vector_f32")
+    multiplied = work.by_operator_ns(lambda operator: 1e9 * (operator.flops or 0) / rate if rate else 0.0)
+    return np.where(own_kernels, np.minimum(own, np.maximum(roofs_now(work), multiplied) / REACH_CONVOLUTION), own)
 
 
 CHANNELS_LAST = Mechanism("channels_last", "Keep images in channels_last order", "D - conversions and copies, with "

@@ -40,6 +40,14 @@ def _gathers(operator: StepOperator) -> bool:
     return operator.name in READS and operator.phase != BACKWARD
 
 
+def _reorders(work: StepWork) -> Flags:
+    """Return which rows only bring images from one order into another; none where nothing convolves."""
+    if not work.of_families("conv").any():
+        return np.zeros(len(work.ns), bool)
+    copies = work.operated(lambda operator: operator.name == "aten::copy_" and len(operator.types) < 2)
+    return work.of_families("copy") & copies | work.of_families("transpose")
+
+
 def _compiled(work: StepWork, least: Reals) -> Response:
     """Return the step with its model compiled: the optimizer is not part of it. A pass reads by index what it needs.
 
@@ -48,7 +56,7 @@ def _compiled(work: StepWork, least: Reals) -> Response:
     Reduction.num_splits), so that all units work on them.
     """
     optimizer = work.operated(lambda operator: operator.phase == OPTIMIZER)
-    fused = in_one_pass(work, (fusible(work) | work.operated(_gathers)) & ~optimizer)
+    fused = in_one_pass(work, (fusible(work) | work.operated(_gathers)) & ~optimizer, _reorders(work))
     sums = work.of_families("norm", "reduction") & ~optimizer
     split = np.where(sums, np.minimum(fused.device_ns, _split(work, sums)), fused.device_ns)
     return replace(fused, device_ns=np.minimum(split, depthwise_by_library(work)))

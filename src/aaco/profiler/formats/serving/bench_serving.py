@@ -143,7 +143,7 @@ def _lists(path: Path, document: Mapping[str, Any]) -> BenchLists:
     names = [name for name in (*LISTS, "latencies", "start_times", "queue_times", "errors") if document.get(name)]
     other = [name for name in names if not isinstance(document[name], list) or len(document[name]) != count]
     if other or not count:
-        raise BadCapture(f"{path}: {', '.join(other) or 'ttfts'}: not {count:,} numbers, as many as requests" if other
+        raise BadCapture(f"{path}: {', '.join(other)}: no list of {count:,}, as ttfts is" if other
                          else f"{path}: no request in it", FIX)
     gaps = document["itls"]
     if not all(isinstance(entry, list) for entry in gaps):

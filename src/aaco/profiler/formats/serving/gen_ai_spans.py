@@ -116,6 +116,8 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
             requests += 1
         with jsonfile.sound(path, FIX):
             yield REQUESTS.build(**{name: [row.get(name) for row in rows] for name in REQUESTS.columns})
+    if untimed and not requests:
+        raise BadCapture(f"{path}: of none of its {untimed:,} requests start and end are times", FIX)
     if not requests:
         raise BadCapture(f"{path}: none of its {spans:,} spans has attributes gen_ai.latency.* or gen_ai.usage.*",
                          "vllm serve --otlp-traces-endpoint URL")
