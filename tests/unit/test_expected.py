@@ -31,6 +31,7 @@ from aaco.analytics.advice.track_record import (
     prediction_interval,
 )
 from aaco.analytics.advice.work import StepOperator
+from aaco.analytics.costs.torch.arguments import OperatorArguments
 from aaco.core.readings import Absent
 from aaco.steps import track_records
 from tests.step_pieces import CONV, FP32, LIMITS, copy, gathered, kernel, product, step
@@ -360,6 +361,17 @@ def test_a_call_costs_the_host_what_it_was_traced_to():
     assert changed(unknown, "loop_to_batched_op").calls_left == pytest.approx(2 / 9)
 
 
+def test_rows_that_are_read_one_by_one_become_one_pass():
+    """Ten turns of two calls and a read: a tenth of the host's path, and of kernels and reads."""
+    taken = OperatorArguments([[8, 64], [64, 32]], ["c10::BFloat16"] * 2, ["", ""])
+    turn = (kernel(3, "gemm", StepOperator("aten::mm", types=("bf16",), flops=1e6, arguments=taken)),
+            kernel(2, operator=StepOperator("aten::relu", arguments=OperatorArguments([[8, 32]], ["c10::BFloat16"],
+                                                                                      [""]))), copy(1, "d2h", 2, True))
+    after = changed(step(*turn * 10, kernel(9, operator=StepOperator("aten::erf"))), "loop_to_batched_op")
+    assert after.whole_calls and after.device_ns == pytest.approx(15_000)
+    assert after.calls_left == pytest.approx((3 + 1) / 31)
+
+
 def test_only_copies_beside_the_turns_of_a_loop_stack_their_results():
     """Of eight turns of 3 us one is left, with the copy that another kernel parts from them."""
     work = step(kernel(5, "copy"), kernel(7, "fill"), *_turns_of("aten::mul", 3), kernel(6, "copy"), product(20, 1e6),
@@ -393,6 +405,7 @@ def test_turns_that_are_gone_take_all_that_the_host_did_for_them():
     called = StepOperator("aten::mm", types=("bf16",), flops=1e6)
     after = changed(step(*[kernel(10, "gemm", called) for _ in range(8)]), "loop_to_batched_op")
     assert after.whole_calls and HABITS.host_ns(after, 1_000_000) == 125_000
+    assert HABITS.host_ns(replace(after, waits_ns=400_000), 1_000_000) == 125_000  # with an eighth of its waits
     again = StepOperator("aten::mul", phase="recompute")
     kept = changed(step(kernel(10), kernel(10, operator=again)), "checkpointing_off")
     assert HABITS.host_ns(kept, 1_000_000) == 500_000
@@ -400,10 +413,37 @@ def test_turns_that_are_gone_take_all_that_the_host_did_for_them():
     assert not changed(step(*alike), "loop_to_batched_op").whole_calls
 
 
+def test_norms_in_training_have_the_part_of_the_way_back_that_they_have_ahead():
+    """16 of 32 us of passes ahead are a norm's, of which 10 stay; half of the 12 us that one pass back saves go."""
+    def named(us, name, phase, family="elementwise"):
+        return kernel(us, family, StepOperator(name, phase=phase))
+
+    ahead = [named(10, "aten::rsqrt", "forward"), named(6, "aten::mul", "forward"),
+             named(3, "aten::mm", "forward", "gemm"), named(16, "aten::add", "forward")]
+    back = [named(3, "aten::mm", "backward", "gemm"), named(20, "aten::mul", "backward"),
+            named(12, "aten::mul", "backward")]
+    work = step(*ahead, *back, named(3, "aten::mm", "backward", "gemm"), named(9, "aten::mul_", "optimizer"))
+    assert device_us(work, "norm_fusion") == 10 + 3 + 16 + 3 + 26 + 3 + 9
+    assert changed(work, "norm_fusion").calls_left == pytest.approx((9 - 1 - 0.5) / 9)
+    assert device_us(step(*ahead), "norm_fusion") == 10 + 3 + 16
+
+
 def test_batch_norm_by_stored_means_is_fused_as_any_pass():
     passes = step(kernel(20, "norm", name="cudnn::bn_fw_inf_1C11_kernel_NCHW"), kernel(30))
     assert device_us(passes, "compile") == 30
     assert device_us(step(kernel(30, "norm", name="cudnn::bn_fw_tr_1C11"), kernel(20, "norm")), "compile") == 50
+
+
+def test_a_compiler_splits_sums_that_leave_compute_units_idle():
+    """97 of 100 us on 4 of 32 units are an eighth as long; 4e8 bytes at 2 TB/s are 200 us. Other passes stay."""
+    limits = replace(LIMITS, compute_units=32)
+    def of(family, blocks, moved=None):
+        return step(kernel(1000, family, StepOperator("aten::native_group_norm", bytes=moved), blocks=blocks),
+                    limits=limits)
+    assert device_us(of("norm", 4), "compile", step_us=9000) == 3 + 997 / 8
+    assert device_us(of("reduction", 4, 4e8), "compile", step_us=9000) == 200
+    for work in (of("norm", 32), of("norm", 0), of("softmax", 4)):
+        assert device_us(work, "compile", step_us=9000) == 1000
 
 
 def test_depthwise_convolutions_of_atens_own_become_the_librarys():

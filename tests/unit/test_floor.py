@@ -23,7 +23,7 @@ from aaco.analytics.advice.floor import (
 )
 from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
-from aaco.analytics.advice.loops import stacked_turns
+from aaco.analytics.advice.loops import rows_in_turn, stacked_turns
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.mechanisms.larger_batch import larger_batch
 from aaco.analytics.advice.work import (
@@ -392,6 +392,38 @@ def test_turns_of_a_kind_that_needs_the_one_before_are_left_out():
     lists = OperatorArguments([[[8, 16], [8, 16]], []], ["TensorList", ""], ["", "1"])
     joined = StepOperator("aten::cat", arguments=lists)
     assert turns(joined, _product_of(32, 16), _reading("aten::tanh", (8, 16))) == 1
+
+
+READ = copy(1, "d2h", 4, pinned=True)
+WHOLE = kernel(4, operator=_reading("aten::relu", (64, 32)))  # a batch of eight times what a turn reads
+KEEPS_ITS_SIZE = (_product_of(32, 32), _reading("aten::relu", (8, 32)))
+
+
+def _rows(operators, *more, count=8, before=()):
+    """The turns that such rows have: operators and then a read, so many times."""
+    return set(rows_in_turn(step(*before, *[piece for _ in range(count) for piece in (
+        *_turns(1, *operators), *more, READ)])).tolist()[len(before):])
+
+
+def test_rows_of_a_batch_one_by_one_are_a_loop_if_no_turn_reads_what_one_may_have_made():
+    """Mutation: nothing comes from the host, no size is suspect, and any batch before."""
+    assert _rows(QUERY) == {8} and _rows(QUERY, count=9) == {9} and _rows(QUERY, count=7) == {1}
+    assert _rows(QUERY, copy(2, "h2d", 99)) == {1}
+    assert _rows((*QUERY, replace(_reading("aten::sum", (7, 7)), phase="optimizer"))) == {1}
+    assert _rows(KEEPS_ITS_SIZE) == {1} and _rows(KEEPS_ITS_SIZE, before=[WHOLE]) == {8}
+    assert _rows(KEEPS_ITS_SIZE, count=9, before=[WHOLE]) == {1}
+
+
+def test_what_was_chosen_in_a_turn_may_be_looked_up_in_the_next():
+    """A token of each of 8 texts is chosen of 50; a lookup of 16 words reads what no turn made."""
+    def looks_up(words):
+        taken = OperatorArguments([[50, 32], [words]], ["float", "longint"], ["", ""])
+        return StepOperator("aten::embedding", "aten::embedding", arguments=taken)
+
+    taken = OperatorArguments([[8, 50], [], []], ["float", "Scalar", "Scalar"], ["", "1", "False"])
+    chosen = StepOperator("aten::argmax", arguments=taken)
+    assert _rows((looks_up(16), _product_of(32, 50), chosen)) == {8}
+    assert _rows((looks_up(8), _product_of(32, 50), chosen)) == {1}
 
 
 def _attention(*middle):

@@ -43,15 +43,15 @@ class HostHabits:
         """Return the host's path after a change, per sample: waits gone, calls gone, the rest shared by the samples.
 
         Calls that are gone save none of what the host does between them, such as loading and decoding; turns of a loop
-        that are gone save all of it.
+        that are gone save all of it, and their part of the waits.
         """
         if changed.replayed:
             return self.call_ns * changed.replays
         hidden_ns = min(step_ns, self.traced_share * changed.traced_ns or self.call_ns * changed.calls)
         path_ns = hidden_ns if changed.host_ns is None else changed.host_ns
-        working_ns = max(0.0, path_ns - changed.waits_ns)
         if changed.whole_calls:
-            return working_ns * changed.calls_left / changed.samples
+            return path_ns * changed.calls_left / changed.samples
+        working_ns = max(0.0, path_ns - changed.waits_ns)
         saved = self.saved_share * (1 - changed.calls_left)
         return (working_ns - saved * max(0.0, working_ns - changed.paused_ns)) / changed.samples
 

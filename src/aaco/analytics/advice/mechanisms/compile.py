@@ -13,7 +13,7 @@ from aaco.analytics.advice.action import NVIDIA, ORT, OWN_CODE, PYTORCH, Action,
 from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, fusible, own_rate, own_time, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.channels_last import depthwise_by_library
-from aaco.analytics.advice.responses import in_one_pass
+from aaco.analytics.advice.responses import FIXED_NS, in_one_pass, room_for_blocks, streamed_ns
 from aaco.analytics.advice.work import BACKWARD, COLLECTIVE, COPY, OPTIMIZER, StepOperator, StepWork, WorkName
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
@@ -52,11 +52,21 @@ def _compiled(work: StepWork, least: Reals) -> Response:
     """Return the step with its model compiled: the optimizer is not part of it. A pass reads by index what it needs.
 
     Inductor keeps images in channels_last order (torch/_inductor/graph.py, decide_layout_opt), with cuDNN's depthwise
-    convolutions.
+    convolutions. Sums with fewer results than the device has compute units it splits (torch/_inductor/ir.py,
+    Reduction.num_splits), so that all units work on them.
     """
     optimizer = work.operated(lambda operator: operator.phase == OPTIMIZER)
     fused = in_one_pass(work, (fusible(work) | work.operated(_gathers)) & ~optimizer, _reorders(work))
-    return replace(fused, device_ns=np.minimum(fused.device_ns, depthwise_by_library(work)))
+    sums = work.of_families("norm", "reduction") & ~optimizer
+    split = np.where(sums, np.minimum(fused.device_ns, _split(work, sums)), fused.device_ns)
+    return replace(fused, device_ns=np.minimum(split, depthwise_by_library(work)))
+
+
+def _split(work: StepWork, sums: Flags) -> Reals:
+    """Return the times of sums that leave compute units idle with blocks for all: no less than their bytes need."""
+    own = own_time(work)
+    fixed = np.minimum(own, FIXED_NS)
+    return np.maximum(streamed_ns(work, sums), fixed + (own - fixed) / room_for_blocks(work))
 
 
 COMPILE = Mechanism("compile", "Compile the model", "products at their roof + fused attention + collectives + copies "

@@ -2,6 +2,9 @@
 arithmetic stays, in any type of their width; of gathers of rows a block for each row. Copies that stack results go,
 and with the turns the numbers that the host reads in each, as of how many rows a mask chooses.
 
+Rows of a batch that are worked on one by one, each with a read, are such a loop where the sizes show that no turn needs
+the one before (loops.py): the whole pass is once for all rows then.
+
 A loop over time is another matter: each call needs the one before, and no rate of arithmetic says how long that takes.
 """
 
@@ -24,7 +27,7 @@ from aaco.analytics.advice.least import (
     row_gathers,
     tf32_too,
 )
-from aaco.analytics.advice.loops import stacked_turns
+from aaco.analytics.advice.loops import rows_in_turn, stacked_turns
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
 from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, ONE_NUMBER, StepWork
@@ -39,6 +42,7 @@ MOST_BACK = 4  # calls of an operator on the way back for each turn
 SELDOM = 2  # times in a step that a group has one number of rows
 STACKING = ("copy", "fill", "transpose")
 WITH_A_VECTOR = ("aten::mv", "aten::addmv", "aten::addmv_")
+PARTS = ("loop_to_batched_op", "remove_syncs")  # with the turns the numbers go that the host reads in each
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def _loops(work: StepWork) -> Loops:
     row, products with weights of one shape take LOOP different numbers of rows in a step, or the results of turns are
     stacked.
     """
-    ahead = np.maximum(_rows_of_calls(work), stacked_turns(work))
+    ahead = np.maximum(np.maximum(_rows_of_calls(work), stacked_turns(work)), rows_in_turn(work))
     return Loops(np.maximum(ahead, _turns_back(work, ahead)), _most_groups(work))
 
 
@@ -162,11 +166,13 @@ def _most_groups(work: StepWork) -> int:
 
 LOOP_TO_BATCHED_OP = Mechanism("loop_to_batched_op", "One batched operator for a loop of small ones",
                                "D with repeated operators at FLOPs / peak, or a block for each row that they gather",
-                               _least_ns, respond=_batched, shown=_is_loop)
+                               _least_ns, respond=_batched, shown=_is_loop, parts=PARTS)
 ACTIONS = (Action(
     "batch_the_loop", "Call one batched operator for a loop of small ones", of_targets("loop_to_batched_op"),
     "small kernels of a loop run", "medium",
     (Step("one table with offsets for many; torch.bmm over groups sorted by size; torch._foreach_* for lists",
-          (PYTORCH, OWN_CODE)),),
+          (PYTORCH, OWN_CODE)),
+     Step("one pass over all rows of a batch in place of one for each, results read once after it: by their sizes no "
+          "turn needs what the one before made; check that in the program", (PYTORCH, OWN_CODE))),
     "launch_tax_pct", applies_if=(PYTORCH,), memory="padded or sorted copies of the groups",
     mechanism="loop_to_batched_op"),)
