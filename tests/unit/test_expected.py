@@ -185,6 +185,17 @@ def test_without_waits_the_host_works_while_the_device_does():
     assert after.waits_ns == 300_000 and HABITS.after_ns(after, 1_000_000) == 700_000
 
 
+def test_before_a_read_the_device_works_while_the_host_launches():
+    """Launches of 10 us each: kernels of 2 us end before the next one, and their read takes 50 us to wake up. Of a
+    kernel of 300 us 290 are left when its read is launched. Other waits can be for anything.
+    """
+    short, long, read = kernel(2), kernel(300), copy(1, "d2h", 8, False)
+    work = replace(step(*[short] * 100, read, long, read), syncs=3)
+    assert changed(work, "remove_syncs").waits_ns == pytest.approx(1e3 * (50 + 290 + 50), abs=1)
+    assert changed(replace(work, syncs=4), "remove_syncs").waits_ns == pytest.approx(1e3 * (200 + 300), abs=1)
+    assert changed(replace(step(short, read), syncs=1), "remove_syncs").waits_ns == pytest.approx(2e3, abs=1)
+
+
 def test_pinned_copies_are_not_waited_for_as_long_as_they_were_traced():
     after = changed(step(kernel(10), copy(600, "h2d", 500_000, False)), "pinned_copies")
     assert after.waits_ns == 600_000 and after.device_ns == 20_000 and after.calls_left == 1

@@ -14,12 +14,32 @@ from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import unchanged
 from aaco.analytics.advice.work import CALL_NS, WAKE_UP_NS, StepWork
 from aaco.core.advice import Step, fact_is
-from aaco.core.arrays import Reals
+from aaco.core.arrays import Ints, Reals
 
 
 def _unwatched(work: StepWork, least: Reals) -> Response:
     """Return the step of a host that waits no longer: it works while the device does."""
-    return unchanged(work, device_chain_ns(work))
+    return unchanged(work, _waited_ns(work))
+
+
+def _waited_ns(work: StepWork) -> float:
+    """Return how long the host usually waits for the device in a step, ns: at most D, and D where it does not only
+    wait for copies from the device, and at the end of a step.
+
+    From one read to the next the device begins each row once it is launched and all before it are done. At the read
+    the host waits for what is left of that, and wakes up.
+    """
+    reads = work.copies("d2h")
+    if not reads.any() or (work.syncs or 0.0) > np.count_nonzero(reads) + work.steps:
+        return device_chain_ns(work)
+    launched, done = np.cumsum(np.minimum(work.calls_ns, CALL_NS)), np.cumsum(work.sure_ns)
+    last = np.flatnonzero(reads)
+    turn: Ints = np.cumsum(reads) - reads
+    late = np.full(len(last) + 1, -np.inf)
+    np.maximum.at(late, turn, launched - done + work.sure_ns)
+    left = late[:-1] + done[last] - launched[last]
+    waited = float(np.maximum(0.0, left).sum() + WAKE_UP_NS * len(last)) / work.steps
+    return min(waited, device_chain_ns(work))
 
 
 def _waits_ns(work: StepWork) -> float | None:
