@@ -679,7 +679,7 @@ def test_a_change_that_only_takes_work_away_makes_no_step_longer():
     """Others left steps up to e^1 times as long as predicted. Recomputed operators and weights' conversions go."""
     record = TrackRecord(HABITS, rows("graph", [0.1] * 18 + [1.0]))
     step_, floor_ = StepTime(1_000_000, True), MechanismFloor("checkpointing_off", 1_000, (), "")
-    changed_ = ChangedStep(700_000, None, 100)
+    changed_ = ChangedStep(700_000, None, 10)
     mixed, less = (expected(step_, floor_, replace(changed_, only_less=sure), ["checkpointing_off"], record)
                    for sure in (False, True))
     assert mixed.factor == less.factor == pytest.approx(1 / 0.7 / math.exp(0.1)) and mixed.low < 0.6 < less.low == 1
