@@ -4520,6 +4520,204 @@ def upscaled_frames(at: Place) -> list[Side]:
     ]
 
 
+class RelationLayer(nn.Module):
+    """Adds to each node what its neighbours send; each kind of edge has weights of its own."""
+
+    def __init__(self, width: int, kinds: int, at_once: bool) -> None:
+        super().__init__()
+        self.own, self.at_once = nn.Linear(width, width), at_once
+        self.weights = nn.Parameter(torch.randn(kinds, width, width) / math.sqrt(width))
+
+    def forward(self, x: torch.Tensor, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return (nodes, width) of (nodes, width); sources and targets have the shape (kinds, edges)."""
+        y = self.own(x)
+        if self.at_once:
+            messages = torch.bmm(x[sources], self.weights)
+            return F.relu(y.index_add_(0, targets.flatten(), 0.1 * messages.flatten(0, 1)))
+        for weight, fro, to in zip(self.weights, sources, targets, strict=True):
+            y.index_add_(0, to, 0.1 * (x[fro] @ weight))
+        return F.relu(y)
+
+
+@before("relational_graph_inference")
+def typed_edges(at: Place) -> list[Side]:
+    """A graph network of 2 layers sends messages along 90 kinds of edges, one kind after another, fp32, TF32 off."""
+    nodes, kinds, edges, width = at.pick(20_000, 50), at.pick(90, 4), at.pick(2048, 16), at.pick(128, 8)
+
+    def make(at_once: bool = False, ordered: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        layers = [at.build(RelationLayer, width, kinds, at_once, dtype=dtype) for _ in range(2)]
+        head = at.build(nn.Linear, width, 16, dtype=dtype)
+        x = at.randn(nodes, width, dtype=dtype)
+        sources, targets = at.integers(nodes, kinds, edges), at.integers(nodes, kinds, edges)
+        if ordered:
+            targets, by = targets.sort(1)
+            sources = sources.gather(1, by)
+
+        def step() -> torch.Tensor:
+            y = x
+            for layer in layers:
+                y = layer(y, sources, targets)
+            return head(y)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "edges": kinds * edges, "kinds": "one by one"}, tf32=False),
+        Side("kinds_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"kinds": "at once"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("sorted_by_target", partial(make, ordered=True), ("sorted_reads",), {"order": "by target"}, useless=True,
+             tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("series_training", training=True)
+def masks_from_host(at: Place) -> list[Side]:
+    """A transformer learns from 32 series of 512 values; the host makes the masks of each step, fp32, TF32 off."""
+    full, length, width, heads = at.pick(32, 2), at.pick(512, 8), at.pick(256, 16), at.pick(8, 2)
+
+    def make(batch: int = full, kept: bool = False, fused: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        masks: list[torch.Tensor] = []
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            mask = masks[0][:, None]
+            if fused:
+                return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            return (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]) + mask).softmax(-1) @ v
+
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Linear(8, width), Stack(at.pick(4, 1), width, heads, attend), nn.Linear(width, 8))
+        model = at.build(build_model)
+        series, following = at.randn(batch, length, 8), at.randn(batch, length, 8)
+        lengths = torch.randint(length // 2, length + 1, (batch, 1, 1))
+
+        def make_masks() -> torch.Tensor:
+            places = torch.arange(length)
+            hidden = (places > places[:, None]) | (places >= lengths)
+            return torch.zeros(batch, length, length).masked_fill(hidden, -math.inf)
+        ready = make_masks().to(at.device) if kept else None
+
+        def loss_of() -> torch.Tensor:
+            masks[:] = [make_masks().to(at.device) if ready is None else ready]
+            return F.mse_loss(model(series), following)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "masks": "from the host each step",
+                                    "attention": "written out"}, tf32=False),
+        Side("masks_kept", partial(make, kept=True), ("inputs_on_device",), {"masks": "kept on the device"},
+             tf32=False),
+        Side("fused_attention", partial(make, fused=True), ("attention_fusion",), {"attention": "fused"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+class RequestBlock(nn.Module):
+    """A causal transformer block; each request adds a low-rank product of its own to queries, keys and values."""
+
+    def __init__(self, width: int, heads: int, adapters: int, rank: int, at_once: bool) -> None:
+        super().__init__()
+        self.heads, self.at_once = heads, at_once
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.narrow = nn.Parameter(torch.randn(adapters, width, rank) / math.sqrt(width))
+        self.wide = nn.Parameter(torch.randn(adapters, rank, 3 * width) / math.sqrt(rank))
+
+    def forward(self, x: torch.Tensor, adapters: list[int], chosen: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform each word; adapters and chosen both hold the number of each request's adapter."""
+        y = self.norm1(x)
+        heads = self.qkv(y)
+        if self.at_once:
+            heads = heads + torch.bmm(torch.bmm(y, self.narrow[chosen]), self.wide[chosen])
+        else:
+            for request, number in enumerate(adapters):
+                heads[request] += y[request] @ self.narrow[number] @ self.wide[number]
+        q, k, v = heads.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        x = x + self.out(causal_attention(q, k, v).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+@before("adapter_serving")
+def adapters_per_request(at: Place) -> list[Side]:
+    """A language model of 8 layers reads 32 requests of 64 words; each has an adapter, applied one by one, bf16."""
+    requests, words, width, layers = at.pick(32, 3), at.pick(64, 4), at.pick(1024, 32), at.pick(8, 2)
+
+    def make(words: int = words, at_once: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(RequestBlock, width, at.pick(16, 2), at.pick(24, 4), at.pick(16, 2), at_once, dtype=BF16)
+                  for _ in range(layers)]
+        adapters = [7 * request % at.pick(24, 4) for request in range(requests)]
+        chosen = torch.tensor(adapters, device=at.device)
+        x = at.randn(requests, words, width, dtype=BF16)
+
+        def step() -> torch.Tensor:
+            y = x
+            for block in blocks:
+                y = block(y, adapters, chosen)
+            return y
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "requests": requests, "words": words,
+                                    "adapters": "one by one"}),
+        Side("adapters_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"adapters": "at once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("longer_texts", partial(make, words=4 * words), ("larger_batch",), {"words": 4 * words}, samples=4,
+             same_output=False, note="other texts"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("measured_segmentation_training", training=True)
+def measured_segmentation(at: Place) -> list[Side]:
+    """A U-Net learns 16 classes of 4 scans of 256 x 256, TF32 convs; loss and overlap of each class are read."""
+    batch, width, side, classes = at.pick(4, 1), at.pick(32, 4), at.pick(256, 32), at.pick(16, 3)
+
+    def make(read: bool = True, autocast: bool = False, layout: torch.memory_format = torch.contiguous_format,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.Module:
+            network = PlaneUNet(width)
+            network.head = nn.Conv2d(width, classes, 1)
+            return network
+        model = at.build(build_model).to(memory_format=layout)
+        scans = at.randn(batch, 1, side, side).to(memory_format=layout)
+        labels = at.integers(classes, batch, side, side)
+        optimizer = adam(model, how)
+        total = torch.zeros(classes, device=at.device)
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            with at.autocast(autocast):
+                scores = model(scans)
+                loss = F.cross_entropy(scores.float(), labels)
+            found, overlaps = scores.argmax(1), []
+            for number in range(classes):
+                mine, wanted = found == number, labels == number
+                shared, covered = (mine & wanted).sum(), (mine | wanted).sum()
+                overlaps.append(shared.item() / max(1, covered.item()) if read else shared / covered.clamp(min=1))
+            if read:
+                loss.item()
+            else:
+                total.add_(torch.stack(overlaps))
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "layout": "nchw",
+                                    "reads": "loss and overlaps"}),
+        Side("totals_on_device", partial(make, read=False), ("remove_syncs",), {"reads": "none"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
