@@ -4718,6 +4718,176 @@ def measured_segmentation(at: Place) -> list[Side]:
     ]
 
 
+@before("picture_restoration")
+def tiles_in_turn(at: Place) -> list[Side]:
+    """A picture of 64 tiles of 256 x 256 lies in pageable memory; tiles go to the device and back one by one, TF32."""
+    tiles, side, width = at.pick(64, 3), at.pick(256, 16), at.pick(32, 8)
+
+    def make(at_once: bool = False, pinned: bool = False, dtype: torch.dtype = FP32,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            blocks = [PictureBlock(width, width) for _ in range(4)]
+            return nn.Sequential(nn.Conv2d(3, width, 3, 1, 1), *blocks, nn.Conv2d(width, 3, 3, 1, 1))
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        picture, restored = torch.rand(tiles, 3, side, side), torch.empty(tiles, 3, side, side)
+        if pinned:
+            picture, restored = picture.pin_memory(), restored.pin_memory()
+
+        def restore(fro: torch.Tensor, to: torch.Tensor) -> None:
+            x = fro.to(at.device, non_blocking=pinned).to(dtype, memory_format=layout)
+            to.copy_((x + model(x)).float(), non_blocking=pinned)
+
+        def step() -> torch.Tensor:
+            for fro, to in [(picture, restored)] if at_once else zip(picture.split(1), restored.split(1), strict=True):
+                restore(fro, to)
+            if pinned:
+                at.wait()
+            return restored
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "tiles": "one by one", "copies": "pageable",
+                                    "layout": "nchw"}),
+        Side("tiles_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"tiles": "at once"}),
+        Side("pinned_tiles", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned, non_blocking"},
+             gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("tf32_products", make, ("tf32",), {"tf32": "in products too, there are none"}, useless=True, tf32=True),
+    ]
+
+
+@before("test_time_augmentation")
+def mirrored_views(at: Place) -> list[Side]:
+    """A residual network classifies 2 pictures in 8 mirrored and turned views, one by one, TF32 convolutions."""
+    full, side = at.pick(2, 2), at.pick(64, 16)
+
+    def make(batch: int = full, at_once: bool = False, dtype: torch.dtype = FP32,
+             layout: torch.memory_format = torch.contiguous_format, wrap: Wrap = as_is) -> Step:
+        model = at.build(ResNet, at.pick(32, 4), dtype=dtype).eval().to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side, dtype=dtype).to(memory_format=layout)
+
+        def views() -> Iterator[torch.Tensor]:
+            for seen in (pictures, pictures.flip(3)):
+                for turns in range(4):
+                    yield seen.rot90(turns, (2, 3)).contiguous(memory_format=layout)
+
+        def step() -> torch.Tensor:
+            if at_once:
+                scores = model(torch.cat(list(views()))).float().softmax(-1)
+                return scores.view(8, batch, -1).mean(0)
+            return torch.stack([model(view).float().softmax(-1) for view in views()]).mean(0)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "views": "one by one"}),
+        Side("views_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"views": "at once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("more_pictures", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+    ]
+
+
+class LineReader(nn.Module):
+    """Scores of characters along pictures of text lines: convolutions, then transformer blocks."""
+
+    def __init__(self, width: int, characters: int) -> None:
+        super().__init__()
+        self.eyes = nn.Sequential(nn.Conv2d(1, width // 4, 3, 1, 1, bias=False), nn.BatchNorm2d(width // 4), nn.ReLU(),
+                                  ResidualBlock(width // 4, width // 2, 2), ResidualBlock(width // 2, width, 2),
+                                  ResidualBlock(width, width, 1))
+        self.blocks, self.head = Stack(2, width, 8), nn.Linear(width, characters)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return (lines, places, characters) of (lines, 1, rows, columns), one place for 4 columns."""
+        return self.head(self.blocks(self.eyes(x).mean(2).transpose(1, 2))).float().log_softmax(-1)
+
+
+@before("text_recognition")
+def read_lines(at: Place) -> list[Side]:
+    """A network reads 64 text lines of 32 x 512; the host fetches and joins the best path of each line alone, TF32."""
+    full, columns, width, characters = at.pick(64, 3), at.pick(512, 32), at.pick(256, 16), at.pick(97, 6)
+
+    def make(lines: int = full, reads: str = "each line", dtype: torch.dtype = FP32, graph: bool = False) -> Step:
+        model = at.build(LineReader, width, characters, dtype=dtype).eval()
+        pictures = at.randn(lines, 1, 32, columns, dtype=dtype)
+        read = graphed(lambda: model(pictures)) if graph else partial(model, pictures)
+
+        def join(path: list[int]) -> list[int]:
+            return [now for before_it, now in pairwise([0, *path]) if now not in (0, before_it)]
+
+        def step() -> torch.Tensor:
+            scores = read()
+            if reads == "each line":
+                texts = [join(line.argmax(-1).tolist()) for line in scores]
+            elif reads == "once":
+                texts = [join(path) for path in scores.argmax(-1).tolist()]
+            else:
+                paths = scores.argmax(-1)
+                kept = (paths != 0) & (paths != F.pad(paths, (1, 0))[:, :-1])
+                lengths = kept.sum(1).tolist()
+                texts = [part.tolist() for part in paths[kept].cpu().split(lengths)]
+            assert len(texts) == lines
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "reads": "each line"}),
+        Side("paths_read_once", partial(make, reads="once"), ("remove_syncs",), {"reads": "once"}),
+        Side("joined_on_device", partial(make, reads="joined"), ("host_work", "remove_syncs"),
+             {"reads": "once", "joined": "on the device"}),
+        Side("network_to_graph", partial(make, graph=True), ("graph",), {"graph": "network"}, useless=True,
+             gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("more_lines", partial(make, lines=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+    ]
+
+
+class ManyHeads(nn.Module):
+    """A shared network, and a small one of two layers for each task."""
+
+    def __init__(self, width: int, inner: int, tasks: int, at_once: bool) -> None:
+        super().__init__()
+        self.shared = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+        firsts, seconds = torch.randn(tasks, width, inner) / math.sqrt(width), torch.randn(tasks, inner, 1) * 0.1
+        self.firsts = nn.ParameterList([firsts] if at_once else list(firsts.clone().unbind(0)))
+        self.seconds = nn.ParameterList([seconds] if at_once else list(seconds.clone().unbind(0)))
+
+    def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the tasks' errors; targets has the shape (tasks, rows, 1)."""
+        seen = self.shared(x)
+        if len(self.firsts) < len(targets):
+            return F.mse_loss(F.relu(seen @ self.firsts[0]) @ self.seconds[0], targets) * len(targets)
+        losses = [F.mse_loss(F.relu(seen @ first) @ second, wanted)
+                  for first, second, wanted in zip(self.firsts, self.seconds, targets, strict=True)]
+        return torch.stack(losses).sum()
+
+
+@before("many_tasks_training", training=True)
+def task_heads(at: Place) -> list[Side]:
+    """A network with 128 tasks, each a small head of two layers, learns from 512 rows, one by one, fp32, TF32 off."""
+    full, width, inner, tasks = at.pick(512, 8), at.pick(512, 16), at.pick(32, 4), at.pick(128, 3)
+
+    def make(rows: int = full, at_once: bool = False, graph: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(ManyHeads, width, inner, tasks, at_once)
+        x, targets = at.randn(rows, width), at.randn(tasks, rows, 1)
+        return trained(model, adam(model, how, graph), lambda: model(x, targets), graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "heads": "one by one"}, tf32=False),
+        Side("heads_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"heads": "at once"}, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("more_rows", partial(make, rows=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
