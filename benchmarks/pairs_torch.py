@@ -4888,6 +4888,128 @@ def task_heads(at: Place) -> list[Side]:
     ]
 
 
+class WordsDecoder(nn.Module):
+    """A language model that handles several new words per text; keys and values of all words lie in fixed slots."""
+
+    cache: torch.Tensor
+    mask: torch.Tensor
+
+    def __init__(self, layers: int, width: int, heads: int, words: int, texts: int, slots: int) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(words, width), nn.Linear(width, words, bias=False)
+        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
+        self.register_buffer("cache", torch.randn(layers, 2, texts, heads, slots, width // heads))
+        self.register_buffer("mask", torch.ones(slots, slots, dtype=torch.bool).tril())
+
+    def forward(self, words: torch.Tensor, past: int) -> torch.Tensor:
+        """Return (texts, new, words) logits of the words that follow; words has the shape (texts, new)."""
+        x = self.embedding(words)
+        end = past + words.shape[1]
+        block: Any
+        for layer, block in enumerate(self.blocks):
+            heads = block.qkv(block.norm1(x)).unflatten(-1, (3, block.heads, -1)).permute(2, 0, 3, 1, 4)
+            keys, values = self.cache[layer]
+            keys[:, :, past:end], values[:, :, past:end] = heads[1], heads[2]
+            read = F.scaled_dot_product_attention(heads[0], keys[:, :, :end], values[:, :, :end],
+                                                  attn_mask=self.mask[past:end, :end])
+            x = x + block.out(read.transpose(1, 2).flatten(2))
+            x = x + block.down(F.gelu(block.up(block.norm2(x))))
+        return self.head(x)
+
+
+@before("speculative_decoding")
+def drafted_words(at: Place) -> list[Side]:
+    """A small model drafts 4 words for each of 16 texts, a large one checks them; the host compares each word, bf16."""
+    full, drafts, past, words = at.pick(16, 2), 4, at.pick(512, 8), at.pick(32_000, 50)
+
+    def make(texts: int = full, at_once: bool = False, graph: bool = False) -> Step:
+        sizes = words, texts, past + 8
+        small = at.build(WordsDecoder, 2, at.pick(512, 16), at.pick(8, 2), *sizes, dtype=BF16).eval()
+        large = at.build(WordsDecoder, at.pick(12, 2), at.pick(1024, 32), at.pick(16, 2), *sizes, dtype=BF16).eval()
+        last = at.integers(words, texts, 1)
+        written: list[torch.Tensor] = []
+
+        def write() -> torch.Tensor:
+            drafted = [last]
+            for place in range(drafts):
+                drafted.append(small(drafted[-1], past + place).argmax(-1))
+            scores = large(torch.cat(drafted, 1), past)
+            written[:] = [torch.cat(drafted[1:], 1), scores.argmax(-1)]
+            return scores[:, 0].float()
+        write_all = graphed(write) if graph else write
+
+        def step() -> torch.Tensor:
+            scores = write_all()
+            drafted, best = written
+            if at_once:
+                same = [[one == other for one, other in zip(*pair, strict=False)]
+                        for pair in zip(drafted.tolist(), best.tolist(), strict=True)]
+            else:
+                same = [[bool(drafted[text, place] == best[text, place]) for place in range(drafts)]
+                        for text in range(texts)]
+            accepted = [[*row, False].index(False) for row in same]
+            assert len(accepted) == texts
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "texts": full, "reads": "each word"}),
+        Side("words_read_once", partial(make, at_once=True), ("remove_syncs",), {"reads": "once"}),
+        Side("models_to_graph", partial(make, graph=True), ("graph",), {"graph": "both models"}, gpu_only=True),
+        Side("more_texts", partial(make, texts=4 * full), ("larger_batch",), {"texts": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class ColumnTransformer(nn.Module):
+    """A transformer over the columns of a table, whose values are looked up: a lookup each, or one for all."""
+
+    offsets: torch.Tensor
+
+    def __init__(self, columns: int, values: int, width: int, layers: int, one_table: bool) -> None:
+        super().__init__()
+        whole = torch.randn(columns * values, width)
+        parts = [whole] if one_table else list(whole.chunk(columns))
+        self.tables = nn.ModuleList([nn.Embedding.from_pretrained(part.clone(), False) for part in parts])
+        self.register_buffer("offsets", torch.arange(columns) * values)
+        self.blocks, self.head = Stack(layers, width, 8), nn.Linear(width, 1)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return one value per row, from rows of the shape (batch, columns)."""
+        if len(self.tables) == 1:
+            x = self.tables[0](rows + self.offsets)
+        else:
+            x = torch.stack([table(rows[:, number]) for number, table in enumerate(self.tables)], 1)
+        return self.head(self.blocks(x).mean(1)).squeeze(1)
+
+
+@before("table_training", training=True)
+def feature_columns(at: Place) -> list[Side]:
+    """A transformer of 3 layers learns from 512 rows of 64 columns, which are looked up one by one, fp32, TF32 off."""
+    batch, columns, values, width = at.pick(512, 4), at.pick(64, 3), at.pick(1000, 20), at.pick(192, 16)
+
+    def make(one_table: bool = False, autocast: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(ColumnTransformer, columns, values, width, at.pick(3, 1), one_table)
+        rows, answers = at.integers(values, batch, columns), at.randn(batch)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.mse_loss(model(rows).float(), answers)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "lookups": "one by one"}, tf32=False),
+        Side("one_table", partial(make, one_table=True), ("loop_to_batched_op",), {"lookups": "one call"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": "allowed, no convolution"},
+             useless=True, tf32=False, cudnn_benchmark=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
