@@ -4644,8 +4644,8 @@ class RequestBlock(nn.Module):
 
 @before("adapter_serving")
 def adapters_per_request(at: Place) -> list[Side]:
-    """A language model of 8 layers reads 32 requests of 64 words; each has an adapter, applied one by one, bf16."""
-    requests, words, width, layers = at.pick(32, 3), at.pick(64, 4), at.pick(1024, 32), at.pick(8, 2)
+    """A language model of 6 layers reads 32 requests of 64 words; each has an adapter, applied one by one, bf16."""
+    requests, words, width, layers = at.pick(32, 3), at.pick(64, 4), at.pick(1024, 32), at.pick(6, 2)
 
     def make(words: int = words, at_once: bool = False, wrap: Wrap = as_is) -> Step:
         blocks = [at.build(RequestBlock, width, at.pick(16, 2), at.pick(24, 4), at.pick(16, 2), at_once, dtype=BF16)
@@ -4720,8 +4720,8 @@ def measured_segmentation(at: Place) -> list[Side]:
 
 @before("picture_restoration")
 def tiles_in_turn(at: Place) -> list[Side]:
-    """A picture of 64 tiles of 256 x 256 lies in pageable memory; tiles go to the device and back one by one, TF32."""
-    tiles, side, width = at.pick(64, 3), at.pick(256, 16), at.pick(32, 8)
+    """A picture of 32 tiles of 256 x 256 lies in pageable memory; tiles go to the device and back one by one, TF32."""
+    tiles, side, width = at.pick(32, 3), at.pick(256, 16), at.pick(32, 8)
 
     def make(at_once: bool = False, pinned: bool = False, dtype: torch.dtype = FP32,
              layout: torch.memory_format = torch.contiguous_format) -> Step:
@@ -4869,8 +4869,8 @@ class ManyHeads(nn.Module):
 
 @before("many_tasks_training", training=True)
 def task_heads(at: Place) -> list[Side]:
-    """A network with 128 tasks, each a small head of two layers, learns from 512 rows, one by one, fp32, TF32 off."""
-    full, width, inner, tasks = at.pick(512, 8), at.pick(512, 16), at.pick(32, 4), at.pick(128, 3)
+    """A network with 64 tasks, each a small head of two layers, learns from 512 rows, one by one, fp32, TF32 off."""
+    full, width, inner, tasks = at.pick(512, 8), at.pick(512, 16), at.pick(32, 4), at.pick(64, 3)
 
     def make(rows: int = full, at_once: bool = False, graph: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
         model = at.build(ManyHeads, width, inner, tasks, at_once)
