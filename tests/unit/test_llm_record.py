@@ -33,6 +33,12 @@ def test_rows_and_bytes_come_back(tmp_path: Path):
     assert second.content == b"block 1 row 0block 1 row 1block 1 row 2" and second.rows["since_ns"].tolist() == [50] * 3
 
 
+def test_the_looks_at_the_clocks_are_found_without_the_rest(tmp_path: Path):
+    path = recorded(tmp_path / "reads", [ECHO % b"x"] * 3, flush=True)
+    blocks = list(record.read(path))
+    assert len(blocks) == 4 and list(map(str, record.read(path, Kind.CLOCK))) == list(map(str, blocks[:1]))
+
+
 def test_a_record_cut_anywhere_keeps_its_whole_blocks(tmp_path: Path):
     """Mutation: what is left of a torn block is read."""
     whole = written(tmp_path / "reads").read_bytes()

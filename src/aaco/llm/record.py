@@ -174,8 +174,11 @@ def _write_whole(descriptor: int, content: bytes) -> None:
         view = view[os.write(descriptor, view):]
 
 
-def read(path: Path) -> Iterator[Recorded]:
-    """Yield the whole blocks of a record, which may still grow. Raise BadCapture for a damaged one, StorageError."""
+def read(path: Path, having: Kind | None = None) -> Iterator[Recorded]:
+    """Yield the whole blocks of a record, which may still grow; of one kind: those that have a row of it.
+
+    Raise BadCapture for a damaged one, StorageError.
+    """
     with files.storage(path), path.open("rb") as file:
         while len(head := file.read(SIZES.size + CHECK.size)) == SIZES.size + CHECK.size:
             sizes, check = head[:SIZES.size], head[SIZES.size:]
@@ -187,12 +190,21 @@ def read(path: Path) -> Iterator[Recorded]:
                 return
             if CHECK.pack(zlib.crc32(packed, zlib.crc32(sizes))) != check:
                 raise _damaged(path, file.tell(), "the checksum does not fit")
+            if having is not None and having not in _rows_of(packed, count)["kind"]:
+                continue
             raw = pa.decompress(packed, raw_size, "zstd", asbytes=True)
             rows = np.frombuffer(raw, ROW, count)
             content = raw[rows.nbytes:]
             if (rows["size"] < 0).any() or int(rows["size"].sum(dtype=np.int64)) != len(content):
                 raise _damaged(path, file.tell(), "its rows do not have its bytes")
             yield Recorded(rows, content)
+
+
+def _rows_of(packed: bytes, count: int) -> Structs:
+    """Return the rows of a block without unpacking what is behind them."""
+    with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
+        begin = stream.read(count * ROW_BYTES)
+    return np.frombuffer(begin, ROW, len(begin) // ROW_BYTES)
 
 
 def _damaged(path: Path, at: int, why: str) -> BadCapture:
