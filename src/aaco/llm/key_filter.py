@@ -1,4 +1,4 @@
-"""What keeps an API key that a server sends back out of the record, in whatever form it comes."""
+"""What keeps an API key that a server sends back out of the record, in any form."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class KeyFilter:
         plain = ESCAPED.sub(_letter, content) if b"\\u00" in content or b"%" in content else content
         if self._key not in plain.replace(b"\\", b""):
             return content
-        return re.sub(self._forms, lambda found: b"*" * len(found[0]), content)
+        return re.sub(self._forms, lambda match: b"*" * len(match[0]), content)
 
     def _special(self, rows: Structs, content: list[bytes]) -> Ints:
         """Return the rows that are to be looked at one by one: few, as nearly all reads of a stream are whole lines."""

@@ -201,7 +201,7 @@ def read(path: Path, having: Kind | None = None) -> Iterator[Recorded]:
 
 
 def _rows_of(packed: bytes, count: int) -> Structs:
-    """Return the rows of a block without unpacking what is behind them."""
+    """Return the rows of a block without unpacking the content."""
     with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
         begin = stream.read(count * ROW_BYTES)
     return np.frombuffer(begin, ROW, len(begin) // ROW_BYTES)

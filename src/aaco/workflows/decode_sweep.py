@@ -93,11 +93,11 @@ def sweep(request: DecodeRequest | LoadRequest, at_once: Sequence[int], prompts:
 
 
 def _slope(points: Sequence[DecodePoint]) -> Reading:
-    """Return what the context adds to a token; where loads lack what it takes, why they do."""
-    known = [in_context for point in points if (in_context := _in_context(point))]
+    """Return what the context adds to a token; or why there is none."""
+    contexts = [in_context for point in points if (in_context := _in_context(point))]
     lacking = [point.reading("tpot_p50_ms").why_absent or NO_CONTEXT for point in points if not _in_context(point)]
-    found = slope_of(known)
-    return replace(found, why_absent=lacking[0]) if found.value is None and lacking else found
+    slope = slope_of(contexts)
+    return replace(slope, why_absent=lacking[0]) if slope.value is None and lacking else slope
 
 
 def _ask(request: DecodeRequest | LoadRequest, at_once: int, length: str, number: int, settings: Settings, tag: str,

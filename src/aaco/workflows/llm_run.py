@@ -347,10 +347,9 @@ def compare_endpoints(request: LoadRequest, against: str, settings: Settings, to
 
 def _unanswered(baseline: Run, current: Run) -> AacoError:
     """Return the error of endpoints of which one, or both, answered no request: with the failure of the first."""
-    found = [Endpoint.of(run.explanation.examined[ENDPOINT]) for run in (baseline, current)]
-    run, endpoint = next((run, each) for run, each in zip((current, baseline), reversed(found), strict=True)
-                         if not each.ok)
-    by = "" if not any(each.ok for each in found) else f" by {run.session.record.plan['endpoint']}"
+    answers = [(run, Endpoint.of(run.explanation.examined[ENDPOINT])) for run in (current, baseline)]
+    run, endpoint = next((run, endpoint) for run, endpoint in answers if not endpoint.ok)
+    by = "" if not any(endpoint.ok for _, endpoint in answers) else f" by {run.session.record.plan['endpoint']}"
     failure = endpoint.failures[0]
     detail = f": {failure.detail}" if failure.detail else ""
     return AacoError(f"no request was answered{by}: {failure.status}{detail}", f"aaco report {run.session.id}  # why")

@@ -69,9 +69,9 @@ def banners(explanation: Explanation) -> list[str]:
     if unfinished:
         running = explanation.status == "running"
         why = record.get("failure") or ("it is still at work" if running else "it ended before it was done")
-        rest = "Shown is what was recorded until then" if running or not _is_unread(explanation) else \
+        shown = "Shown is what was recorded until then" if running or not _is_unread(explanation) else \
             f"What came until then was not read yet: aaco analyze {explanation.session_id}"
-        found.append(f"INCOMPLETE RUN ({explanation.status}): {why}. {rest}.")
+        found.append(f"INCOMPLETE RUN ({explanation.status}): {why}. {shown}.")
     if any(alarm.text != unfinished for alarm in explanation.trust.alarms):
         found.append(explanation.trust.line)
     if record.get("synthetic_weights"):
