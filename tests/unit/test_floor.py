@@ -586,6 +586,7 @@ def test_logits_of_the_last_position_need_the_weights_once():
     assert "vocabulary" in why(layer, "less_work")  # what a layer widens and narrows again
     trained = step(head, product(20, 1e9, phase="backward"))
     assert "loss takes the logits" in why(trained, "less_work")
+    assert "one word after another" in why(step(product(50, 1e9), head, head), "less_work")
 
 
 def test_a_loop_of_small_operators_is_held_against_its_arithmetic():

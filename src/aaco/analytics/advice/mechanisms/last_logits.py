@@ -1,7 +1,8 @@
 """Logits of the last position only: the product with the vocabulary for all other positions is work for nothing.
 
 That product is the one with most columns of those whose columns no other product sums; what works on its result goes
-too. It must read its weights once.
+too. It must read its weights once. One that a step calls for each word in turn has rows of several texts, the last
+position of each: no logits too many, and no floor.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from aaco.core.readings import Absent
 
 LEAST_COLUMNS = 8192  # of a product with a vocabulary
 WIDER = 4  # times as many columns as the sum is long: no layer of a model is
+ONCE = 1.5  # calls in a step, of which the first and the last may have been cut
 
 
 def _of_vocabulary(operator: StepOperator) -> ProductShape | None:
@@ -63,6 +65,9 @@ def _least_ns(work: StepWork) -> Reals:
               if (shape := _of_vocabulary(work.operators[number])) is not None and shape.columns not in read_on}
     if not shapes:
         raise Absent("no product with a vocabulary has more than one row")
+    shapes = {number: shape for number, shape in shapes.items() if work.operator_calls[number] < ONCE * work.steps}
+    if not shapes:
+        raise Absent("the product with the vocabulary is called for one word after another")
     widest = max(shapes, key=lambda number: shapes[number].columns)
     columns = shapes[widest].columns
     least = np.where(work.operated(lambda operator: _works_on(operator, columns)), 0.0, own_time(work))
