@@ -11,13 +11,14 @@ import numpy as np
 
 from aaco.core.arrays import Ints, Structs
 from aaco.llm.answers import MOST_LINE, is_stream
-from aaco.llm.connection import ANY_WINDOW
+from aaco.llm.connection import ANY_WINDOW, MOST_READ
 
 ESCAPED = re.compile(rb"(?:\\+u00|%)([2-7][0-9A-Fa-f])")  # as JSON and URLs may write a letter of ASCII
 ENCODING = "content-encoding"
 COMPRESSED = ("gzip", "x-gzip", "deflate")
 NOT_COMPRESSED = b"\n\ndata: compressed, and not as its header says\n\n"  # which is malformed
-TOO_LONG = b"\n\ndata: a line that is too long to be searched for the key\n\n"
+TOO_LONG = b"\n\ndata: more than can be searched for the key\n\n"
+MOST_RATIO = 100  # of a stream to what it is compressed to; with it a block stays within what is read back
 LINE_ENDS = np.frombuffer(b"\n\r", np.uint8)
 
 
@@ -99,7 +100,7 @@ class KeyFilter:
             return content
         if inflate := self._inflate.get(request):
             try:
-                content = inflate.decompress(content, MOST_LINE)
+                content = inflate.decompress(content, MOST_READ + MOST_RATIO * len(content))
             except zlib.error:
                 content = NOT_COMPRESSED
             if inflate.unconsumed_tail:
