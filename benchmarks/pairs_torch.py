@@ -4520,6 +4520,496 @@ def upscaled_frames(at: Place) -> list[Side]:
     ]
 
 
+class RelationLayer(nn.Module):
+    """Adds to each node what its neighbours send; each kind of edge has weights of its own."""
+
+    def __init__(self, width: int, kinds: int, at_once: bool) -> None:
+        super().__init__()
+        self.own, self.at_once = nn.Linear(width, width), at_once
+        self.weights = nn.Parameter(torch.randn(kinds, width, width) / math.sqrt(width))
+
+    def forward(self, x: torch.Tensor, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return (nodes, width) of (nodes, width); sources and targets have the shape (kinds, edges)."""
+        y = self.own(x)
+        if self.at_once:
+            messages = torch.bmm(x[sources], self.weights)
+            return F.relu(y.index_add_(0, targets.flatten(), 0.1 * messages.flatten(0, 1)))
+        for weight, fro, to in zip(self.weights, sources, targets, strict=True):
+            y.index_add_(0, to, 0.1 * (x[fro] @ weight))
+        return F.relu(y)
+
+
+@before("relational_graph_inference")
+def typed_edges(at: Place) -> list[Side]:
+    """A graph network of 2 layers sends messages along 90 kinds of edges, one kind after another, fp32, TF32 off."""
+    nodes, kinds, edges, width = at.pick(20_000, 50), at.pick(90, 4), at.pick(2048, 16), at.pick(128, 8)
+
+    def make(at_once: bool = False, ordered: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        layers = [at.build(RelationLayer, width, kinds, at_once, dtype=dtype) for _ in range(2)]
+        head = at.build(nn.Linear, width, 16, dtype=dtype)
+        x = at.randn(nodes, width, dtype=dtype)
+        sources, targets = at.integers(nodes, kinds, edges), at.integers(nodes, kinds, edges)
+        if ordered:
+            targets, by = targets.sort(1)
+            sources = sources.gather(1, by)
+
+        def step() -> torch.Tensor:
+            y = x
+            for layer in layers:
+                y = layer(y, sources, targets)
+            return head(y)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "edges": kinds * edges, "kinds": "one by one"}, tf32=False),
+        Side("kinds_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"kinds": "at once"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("sorted_by_target", partial(make, ordered=True), ("sorted_reads",), {"order": "by target"}, useless=True,
+             tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("series_training", training=True)
+def masks_from_host(at: Place) -> list[Side]:
+    """A transformer learns from 32 series of 512 values; the host makes the masks of each step, fp32, TF32 off."""
+    full, length, width, heads = at.pick(32, 2), at.pick(512, 8), at.pick(256, 16), at.pick(8, 2)
+
+    def make(batch: int = full, kept: bool = False, fused: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        masks: list[torch.Tensor] = []
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            mask = masks[0][:, None]
+            if fused:
+                return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            return (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]) + mask).softmax(-1) @ v
+
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Linear(8, width), Stack(at.pick(4, 1), width, heads, attend), nn.Linear(width, 8))
+        model = at.build(build_model)
+        series, following = at.randn(batch, length, 8), at.randn(batch, length, 8)
+        lengths = torch.randint(length // 2, length + 1, (batch, 1, 1))
+
+        def make_masks() -> torch.Tensor:
+            places = torch.arange(length)
+            hidden = (places > places[:, None]) | (places >= lengths)
+            return torch.zeros(batch, length, length).masked_fill(hidden, -math.inf)
+        ready = make_masks().to(at.device) if kept else None
+
+        def loss_of() -> torch.Tensor:
+            masks[:] = [make_masks().to(at.device) if ready is None else ready]
+            return F.mse_loss(model(series), following)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "masks": "from the host each step",
+                                    "attention": "written out"}, tf32=False),
+        Side("masks_kept", partial(make, kept=True), ("inputs_on_device",), {"masks": "kept on the device"},
+             tf32=False),
+        Side("fused_attention", partial(make, fused=True), ("attention_fusion",), {"attention": "fused"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+class RequestBlock(nn.Module):
+    """A causal transformer block; each request adds a low-rank product of its own to queries, keys and values."""
+
+    def __init__(self, width: int, heads: int, adapters: int, rank: int, at_once: bool) -> None:
+        super().__init__()
+        self.heads, self.at_once = heads, at_once
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.narrow = nn.Parameter(torch.randn(adapters, width, rank) / math.sqrt(width))
+        self.wide = nn.Parameter(torch.randn(adapters, rank, 3 * width) / math.sqrt(rank))
+
+    def forward(self, x: torch.Tensor, adapters: list[int], chosen: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform each word; adapters and chosen both hold the number of each request's adapter."""
+        y = self.norm1(x)
+        heads = self.qkv(y)
+        if self.at_once:
+            heads = heads + torch.bmm(torch.bmm(y, self.narrow[chosen]), self.wide[chosen])
+        else:
+            for request, number in enumerate(adapters):
+                heads[request] += y[request] @ self.narrow[number] @ self.wide[number]
+        q, k, v = heads.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        x = x + self.out(causal_attention(q, k, v).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+@before("adapter_serving")
+def adapters_per_request(at: Place) -> list[Side]:
+    """A language model of 6 layers reads 32 requests of 64 words; each has an adapter, applied one by one, bf16."""
+    requests, words, width, layers = at.pick(32, 3), at.pick(64, 4), at.pick(1024, 32), at.pick(6, 2)
+
+    def make(words: int = words, at_once: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(RequestBlock, width, at.pick(16, 2), at.pick(24, 4), at.pick(16, 2), at_once, dtype=BF16)
+                  for _ in range(layers)]
+        adapters = [7 * request % at.pick(24, 4) for request in range(requests)]
+        chosen = torch.tensor(adapters, device=at.device)
+        x = at.randn(requests, words, width, dtype=BF16)
+
+        def step() -> torch.Tensor:
+            y = x
+            for block in blocks:
+                y = block(y, adapters, chosen)
+            return y
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "requests": requests, "words": words,
+                                    "adapters": "one by one"}),
+        Side("adapters_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"adapters": "at once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("longer_texts", partial(make, words=4 * words), ("larger_batch",), {"words": 4 * words}, samples=4,
+             same_output=False, note="other texts"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("measured_segmentation_training", training=True)
+def measured_segmentation(at: Place) -> list[Side]:
+    """A U-Net learns 16 classes of 4 scans of 256 x 256, TF32 convs; loss and overlap of each class are read."""
+    batch, width, side, classes = at.pick(4, 1), at.pick(32, 4), at.pick(256, 32), at.pick(16, 3)
+
+    def make(read: bool = True, autocast: bool = False, layout: torch.memory_format = torch.contiguous_format,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.Module:
+            network = PlaneUNet(width)
+            network.head = nn.Conv2d(width, classes, 1)
+            return network
+        model = at.build(build_model).to(memory_format=layout)
+        scans = at.randn(batch, 1, side, side).to(memory_format=layout)
+        labels = at.integers(classes, batch, side, side)
+        optimizer = adam(model, how)
+        total = torch.zeros(classes, device=at.device)
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            with at.autocast(autocast):
+                scores = model(scans)
+                loss = F.cross_entropy(scores.float(), labels)
+            found, overlaps = scores.argmax(1), []
+            for number in range(classes):
+                mine, wanted = found == number, labels == number
+                shared, covered = (mine & wanted).sum(), (mine | wanted).sum()
+                overlaps.append(shared.item() / max(1, covered.item()) if read else shared / covered.clamp(min=1))
+            if read:
+                loss.item()
+            else:
+                total.add_(torch.stack(overlaps))
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "layout": "nchw",
+                                    "reads": "loss and overlaps"}),
+        Side("totals_on_device", partial(make, read=False), ("remove_syncs",), {"reads": "none"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("picture_restoration")
+def tiles_in_turn(at: Place) -> list[Side]:
+    """A picture of 32 tiles of 256 x 256 lies in pageable memory; tiles go to the device and back one by one, TF32."""
+    tiles, side, width = at.pick(32, 3), at.pick(256, 16), at.pick(32, 8)
+
+    def make(at_once: bool = False, pinned: bool = False, dtype: torch.dtype = FP32,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            blocks = [PictureBlock(width, width) for _ in range(4)]
+            return nn.Sequential(nn.Conv2d(3, width, 3, 1, 1), *blocks, nn.Conv2d(width, 3, 3, 1, 1))
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        picture, restored = torch.rand(tiles, 3, side, side), torch.empty(tiles, 3, side, side)
+        if pinned:
+            picture, restored = picture.pin_memory(), restored.pin_memory()
+
+        def restore(fro: torch.Tensor, to: torch.Tensor) -> None:
+            x = fro.to(at.device, non_blocking=pinned).to(dtype, memory_format=layout)
+            to.copy_((x + model(x)).float(), non_blocking=pinned)
+
+        def step() -> torch.Tensor:
+            for fro, to in [(picture, restored)] if at_once else zip(picture.split(1), restored.split(1), strict=True):
+                restore(fro, to)
+            if pinned:
+                at.wait()
+            return restored
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "tiles": "one by one", "copies": "pageable",
+                                    "layout": "nchw"}),
+        Side("tiles_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"tiles": "at once"}),
+        Side("pinned_tiles", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned, non_blocking"},
+             gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("tf32_products", make, ("tf32",), {"tf32": "in products too, there are none"}, useless=True, tf32=True),
+    ]
+
+
+@before("test_time_augmentation")
+def mirrored_views(at: Place) -> list[Side]:
+    """A residual network classifies 2 pictures in 8 mirrored and turned views, one by one, TF32 convolutions."""
+    full, side = at.pick(2, 2), at.pick(64, 16)
+
+    def make(batch: int = full, at_once: bool = False, dtype: torch.dtype = FP32,
+             layout: torch.memory_format = torch.contiguous_format, wrap: Wrap = as_is) -> Step:
+        model = at.build(ResNet, at.pick(32, 4), dtype=dtype).eval().to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side, dtype=dtype).to(memory_format=layout)
+
+        def views() -> Iterator[torch.Tensor]:
+            for seen in (pictures, pictures.flip(3)):
+                for turns in range(4):
+                    yield seen.rot90(turns, (2, 3)).contiguous(memory_format=layout)
+
+        def step() -> torch.Tensor:
+            if at_once:
+                scores = model(torch.cat(list(views()))).float().softmax(-1)
+                return scores.view(8, batch, -1).mean(0)
+            return torch.stack([model(view).float().softmax(-1) for view in views()]).mean(0)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "views": "one by one"}),
+        Side("views_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"views": "at once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("more_pictures", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+    ]
+
+
+class LineReader(nn.Module):
+    """Scores of characters along pictures of text lines: convolutions, then transformer blocks."""
+
+    def __init__(self, width: int, characters: int) -> None:
+        super().__init__()
+        self.eyes = nn.Sequential(nn.Conv2d(1, width // 4, 3, 1, 1, bias=False), nn.BatchNorm2d(width // 4), nn.ReLU(),
+                                  ResidualBlock(width // 4, width // 2, 2), ResidualBlock(width // 2, width, 2),
+                                  ResidualBlock(width, width, 1))
+        self.blocks, self.head = Stack(2, width, 8), nn.Linear(width, characters)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return (lines, places, characters) of (lines, 1, rows, columns), one place for 4 columns."""
+        return self.head(self.blocks(self.eyes(x).mean(2).transpose(1, 2))).float().log_softmax(-1)
+
+
+@before("text_recognition")
+def read_lines(at: Place) -> list[Side]:
+    """A network reads 64 text lines of 32 x 512; the host fetches and joins the best path of each line alone, TF32."""
+    full, columns, width, characters = at.pick(64, 3), at.pick(512, 32), at.pick(256, 16), at.pick(97, 6)
+
+    def make(lines: int = full, reads: str = "each line", dtype: torch.dtype = FP32, graph: bool = False) -> Step:
+        model = at.build(LineReader, width, characters, dtype=dtype).eval()
+        pictures = at.randn(lines, 1, 32, columns, dtype=dtype)
+        read = graphed(lambda: model(pictures)) if graph else partial(model, pictures)
+
+        def join(path: list[int]) -> list[int]:
+            return [now for before_it, now in pairwise([0, *path]) if now not in (0, before_it)]
+
+        def step() -> torch.Tensor:
+            scores = read()
+            if reads == "each line":
+                texts = [join(line.argmax(-1).tolist()) for line in scores]
+            elif reads == "once":
+                texts = [join(path) for path in scores.argmax(-1).tolist()]
+            else:
+                paths = scores.argmax(-1)
+                kept = (paths != 0) & (paths != F.pad(paths, (1, 0))[:, :-1])
+                lengths = kept.sum(1).tolist()
+                texts = [part.tolist() for part in paths[kept].cpu().split(lengths)]
+            assert len(texts) == lines
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "reads": "each line"}),
+        Side("paths_read_once", partial(make, reads="once"), ("remove_syncs",), {"reads": "once"}),
+        Side("joined_on_device", partial(make, reads="joined"), ("host_work", "remove_syncs"),
+             {"reads": "once", "joined": "on the device"}),
+        Side("network_to_graph", partial(make, graph=True), ("graph",), {"graph": "network"}, useless=True,
+             gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("more_lines", partial(make, lines=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+    ]
+
+
+class ManyHeads(nn.Module):
+    """A shared network, and a small one of two layers for each task."""
+
+    def __init__(self, width: int, inner: int, tasks: int, at_once: bool) -> None:
+        super().__init__()
+        self.shared = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+        firsts, seconds = torch.randn(tasks, width, inner) / math.sqrt(width), torch.randn(tasks, inner, 1) * 0.1
+        self.firsts = nn.ParameterList([firsts] if at_once else list(firsts.clone().unbind(0)))
+        self.seconds = nn.ParameterList([seconds] if at_once else list(seconds.clone().unbind(0)))
+
+    def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the tasks' errors; targets has the shape (tasks, rows, 1)."""
+        seen = self.shared(x)
+        if len(self.firsts) < len(targets):
+            return F.mse_loss(F.relu(seen @ self.firsts[0]) @ self.seconds[0], targets) * len(targets)
+        losses = [F.mse_loss(F.relu(seen @ first) @ second, wanted)
+                  for first, second, wanted in zip(self.firsts, self.seconds, targets, strict=True)]
+        return torch.stack(losses).sum()
+
+
+@before("many_tasks_training", training=True)
+def task_heads(at: Place) -> list[Side]:
+    """A network with 64 tasks, each a small head of two layers, learns from 512 rows, one by one, fp32, TF32 off."""
+    full, width, inner, tasks = at.pick(512, 8), at.pick(512, 16), at.pick(32, 4), at.pick(64, 3)
+
+    def make(rows: int = full, at_once: bool = False, graph: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(ManyHeads, width, inner, tasks, at_once)
+        x, targets = at.randn(rows, width), at.randn(tasks, rows, 1)
+        return trained(model, adam(model, how, graph), lambda: model(x, targets), graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "heads": "one by one"}, tf32=False),
+        Side("heads_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"heads": "at once"}, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("more_rows", partial(make, rows=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+class WordsDecoder(nn.Module):
+    """A language model that handles several new words per text; keys and values of all words lie in fixed slots."""
+
+    cache: torch.Tensor
+    mask: torch.Tensor
+
+    def __init__(self, layers: int, width: int, heads: int, words: int, texts: int, slots: int) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(words, width), nn.Linear(width, words, bias=False)
+        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
+        self.register_buffer("cache", torch.randn(layers, 2, texts, heads, slots, width // heads))
+        self.register_buffer("mask", torch.ones(slots, slots, dtype=torch.bool).tril())
+
+    def forward(self, words: torch.Tensor, past: int) -> torch.Tensor:
+        """Return (texts, new, words) logits of the words that follow; words has the shape (texts, new)."""
+        x = self.embedding(words)
+        end = past + words.shape[1]
+        block: Any
+        for layer, block in enumerate(self.blocks):
+            heads = block.qkv(block.norm1(x)).unflatten(-1, (3, block.heads, -1)).permute(2, 0, 3, 1, 4)
+            keys, values = self.cache[layer]
+            keys[:, :, past:end], values[:, :, past:end] = heads[1], heads[2]
+            read = F.scaled_dot_product_attention(heads[0], keys[:, :, :end], values[:, :, :end],
+                                                  attn_mask=self.mask[past:end, :end])
+            x = x + block.out(read.transpose(1, 2).flatten(2))
+            x = x + block.down(F.gelu(block.up(block.norm2(x))))
+        return self.head(x)
+
+
+@before("speculative_decoding")
+def drafted_words(at: Place) -> list[Side]:
+    """A small model drafts 4 words for each of 16 texts, a large one checks them; the host compares each word, bf16."""
+    full, drafts, past, words = at.pick(16, 2), 4, at.pick(512, 8), at.pick(32_000, 50)
+
+    def make(texts: int = full, at_once: bool = False, graph: bool = False) -> Step:
+        sizes = words, texts, past + 8
+        small = at.build(WordsDecoder, 2, at.pick(512, 16), at.pick(8, 2), *sizes, dtype=BF16).eval()
+        large = at.build(WordsDecoder, at.pick(12, 2), at.pick(1024, 32), at.pick(16, 2), *sizes, dtype=BF16).eval()
+        last = at.integers(words, texts, 1)
+        written: list[torch.Tensor] = []
+
+        def write() -> torch.Tensor:
+            drafted = [last]
+            for place in range(drafts):
+                drafted.append(small(drafted[-1], past + place).argmax(-1))
+            scores = large(torch.cat(drafted, 1), past)
+            written[:] = [torch.cat(drafted[1:], 1), scores.argmax(-1)]
+            return scores[:, 0].float()
+        write_all = graphed(write) if graph else write
+
+        def step() -> torch.Tensor:
+            scores = write_all()
+            drafted, best = written
+            if at_once:
+                same = [[one == other for one, other in zip(*pair, strict=False)]
+                        for pair in zip(drafted.tolist(), best.tolist(), strict=True)]
+            else:
+                same = [[bool(drafted[text, place] == best[text, place]) for place in range(drafts)]
+                        for text in range(texts)]
+            accepted = [[*row, False].index(False) for row in same]
+            assert len(accepted) == texts
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "texts": full, "reads": "each word"}),
+        Side("words_read_once", partial(make, at_once=True), ("remove_syncs",), {"reads": "once"}),
+        Side("models_to_graph", partial(make, graph=True), ("graph",), {"graph": "both models"}, gpu_only=True),
+        Side("more_texts", partial(make, texts=4 * full), ("larger_batch",), {"texts": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class ColumnTransformer(nn.Module):
+    """A transformer over the columns of a table, whose values are looked up: a lookup each, or one for all."""
+
+    offsets: torch.Tensor
+
+    def __init__(self, columns: int, values: int, width: int, layers: int, one_table: bool) -> None:
+        super().__init__()
+        whole = torch.randn(columns * values, width)
+        parts = [whole] if one_table else list(whole.chunk(columns))
+        self.tables = nn.ModuleList([nn.Embedding.from_pretrained(part.clone(), False) for part in parts])
+        self.register_buffer("offsets", torch.arange(columns) * values)
+        self.blocks, self.head = Stack(layers, width, 8), nn.Linear(width, 1)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return one value per row, from rows of the shape (batch, columns)."""
+        if len(self.tables) == 1:
+            x = self.tables[0](rows + self.offsets)
+        else:
+            x = torch.stack([table(rows[:, number]) for number, table in enumerate(self.tables)], 1)
+        return self.head(self.blocks(x).mean(1)).squeeze(1)
+
+
+@before("table_training", training=True)
+def feature_columns(at: Place) -> list[Side]:
+    """A transformer of 3 layers learns from 512 rows of 64 columns, which are looked up one by one, fp32, TF32 off."""
+    batch, columns, values, width = at.pick(512, 4), at.pick(64, 3), at.pick(1000, 20), at.pick(192, 16)
+
+    def make(one_table: bool = False, autocast: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(ColumnTransformer, columns, values, width, at.pick(3, 1), one_table)
+        rows, answers = at.integers(values, batch, columns), at.randn(batch)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.mse_loss(model(rows).float(), answers)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "lookups": "one by one"}, tf32=False),
+        Side("one_table", partial(make, one_table=True), ("loop_to_batched_op",), {"lookups": "one call"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": "allowed, no convolution"},
+             useless=True, tf32=False, cudnn_benchmark=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 

@@ -48,8 +48,8 @@ def claims(captures: Path) -> Iterator[Claim]:
         megabytes = sum(path.stat().st_size for path in session.folder.rglob("*") if path.is_file()) / 1e6
         yield Claim(f"{TOKENS:,} tokens on disk, record and tables", "<= 400 MB", f"{megabytes:.0f} MB",
                     megabytes <= 400)
-        yield Claim("tables, findings and report from the record", "<= 600 MB RSS",
-                    f"{cpu_s:.0f} s CPU, {rss_mb:.0f} MB RSS", rss_mb <= 600)
+        yield Claim("tables, findings and report from the record", "<= 30 s CPU, 600 MB RSS",
+                    f"{cpu_s:.1f} s CPU, {rss_mb:.0f} MB RSS", cpu_s <= 30 and rss_mb <= 600)
         cpu_s, rss_mb = _measured(session, "report")
         yield Claim("a report of the session", "<= 30 s CPU, 600 MB RSS", f"{cpu_s:.1f} s CPU, {rss_mb:.0f} MB RSS",
                     cpu_s <= 30 and rss_mb <= 600)

@@ -546,7 +546,8 @@ def assert_the_policy_decides(words: list[str], limit: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_a_load_that_is_cut_short_keeps_whole_rows(server: Running, settings: Settings, sign: signal.Signals):
+def test_a_load_that_is_cut_short_keeps_whole_rows(server: Running, settings: Settings, sign: signal.Signals,
+                                                   capsys: pytest.CaptureFixture[str]):
     """What came until then can be analyzed; requests under way are unfinished."""
     folder = settings.config.storage.sessions_dir
     command = [sys.executable, "-m", "aaco", "llm", server.url, "--model", "ref", "-n", "2000", "-c", "4", "--body",
@@ -559,6 +560,8 @@ def test_a_load_that_is_cut_short_keeps_whole_rows(server: Running, settings: Se
         assert process.wait() == (130 if sign == signal.SIGINT else -signal.SIGKILL)
     session = next(sessions(folder))
     assert session.status == "incomplete"
+    assert cli.outcome(cli.app, "aaco", ["report", session.id, "--sessions-dir", str(folder)]) == 0
+    assert f"aaco analyze {session.id}" in " ".join(capsys.readouterr().out.split())
     pipeline.analyze(Session.open(session.folder), settings)
     rows = store.read(session, REQUESTS).to_pylist()
     counts = Counter(row["status"] for row in rows)
@@ -661,3 +664,15 @@ def test_the_exit_status_says_whether_an_endpoint_is_slower(program, server, tmp
         assert cli.outcome(cli.app, "aaco", words) == 0
         assert cli.outcome(cli.app, "aaco", [*words, "--preset", "llm-server"]) == 2
         assert cli.outcome(cli.app, "aaco", [*words, "-n", "3", "--strict"]) == 4
+
+
+def test_endpoints_that_answer_nothing_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """It ends as a plain load does, with the reason; both sessions are whole. Mutation: the pairs are judged."""
+    (tmp_path / "prompts").write_text("unauthorised\n")
+    with llm_server.scripted() as url:
+        words = ["llm", url, "--against", url, "--model", "ref", "-n", "3", "--prompts", str(tmp_path / "prompts"),
+                 "--sessions-dir", str(tmp_path / "sessions")]
+        assert cli.outcome(cli.app, "aaco", words) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "no request was answered: http_error: no such key" in said and "aaco report" in said
+    assert [session.status for session in sessions(tmp_path / "sessions")] == ["complete"] * 2

@@ -26,6 +26,7 @@ from aaco.core.config import Settings, resolve
 from aaco.core.errors import ModelError, UsageError
 from aaco.core.session import Session, sessions
 from aaco.core.tables import ENGINE_STEPS, KERNELS, LLM_EVENTS, REQUESTS
+from aaco.llm import decoders
 from aaco.llm.decoders import OnnxDecoder
 from aaco.pipeline import Run, analyze, import_captures
 from aaco.runner import ort as passes
@@ -379,3 +380,12 @@ def test_a_kill_keeps_whole_batches(settings: Settings):
     rows = store.read(session, REQUESTS).to_pylist()
     assert session.status == "incomplete" and len(rows) > 10
     assert {row["status"] for row in rows[:-1]} == {"ok"}
+
+
+@pytest.mark.parametrize(("error", "words"), [
+    (MemoryError(), "no memory for 2 answers at once, each with a context of 5,000 tokens"),
+    (RuntimeError("bfc_arena.cc:376 Failed to allocate memory for requested buffer of size 9"), "no memory for 2"),
+    (RuntimeError("indices\n out of bounds"), "the decoder failed: indices out of bounds")])
+def test_a_decoder_that_fails_says_what_it_lacked(error: Exception, words: str):
+    """Mutation: memory is no reason of its own."""
+    assert decoders._why_failed(error, 2, 5000).startswith(words)

@@ -686,6 +686,19 @@ def test_no_more_is_expected_than_the_calls_that_are_gone_took():
     assert hidden.factor == pytest.approx(2 / 0.9)
 
 
+def test_a_change_that_only_takes_work_away_makes_no_step_longer():
+    """Others left steps up to e^1.3 times as long as predicted. Recomputed operators and weights' conversions go."""
+    record = TrackRecord(HABITS, rows("graph", [0.1] * 18 + [1.3]))
+    step_, floor_ = StepTime(1_000_000, True), MechanismFloor("checkpointing_off", 1_000, (), "")
+    changed_ = ChangedStep(700_000, None, 10)
+    mixed, less = (expected(step_, floor_, replace(changed_, only_less=sure), ["checkpointing_off"], record)
+                   for sure in (False, True))
+    assert mixed.factor == less.factor == pytest.approx(1 / 0.7 / math.exp(0.1)) and mixed.low < 0.6 < less.low == 1
+    assert mixed.chance < 2 / 3 < less.chance
+    work = step(kernel(10), kernel(10, operator=StepOperator("aten::mul", phase="recompute")))
+    assert changed(work, "checkpointing_off").only_less and not changed(work, "checkpointing_off", "graph").only_less
+
+
 def test_a_chance_is_that_of_a_normal_law():
     for factor, low in ((1.2, 0.9), (1.06, 0.78), (0.9, 0.5), (3.0, 2.9)):
         law = stats.norm(math.log(factor), math.log(factor / low) / stats.norm.ppf(0.95))

@@ -299,10 +299,12 @@ FILE = {"path": "data/x", "sha256": "0", "rows": 3, "month": "2026-01", "model":
 
 @pytest.mark.parametrize(("document", "why"), [
     ({"schema_version": 2}, "manifest of a fleet format 2, this version of aaco reads up to 1"),
-    ([], "not a manifest of a fleet: '\\[\\]' is no object"), ({"files": {}}, "files is '{}'"),
-    ({"files": ["data/x"]}, "'data/x' is no object"), ({"files": [FILE | {"rows": "3"}]}, "rows is '3'"),
-    ({"files": [{"path": "data/x"}]}, "not a manifest of a fleet: .*missing"), ({"sums": 7}, "sums is '7'"),
-    ({"schema_version": "x"}, "schema_version is 'x'")])
+    ([], "not a manifest of a fleet: Expected `object`, got `array`"),
+    ({"files": {}}, "Expected `array`, got `object` - at `\\$.files`"),
+    ({"files": ["data/x"]}, "Expected `object`, got `str` - at `\\$.files\\[0\\]`"),
+    ({"files": [FILE | {"rows": "3"}]}, "Expected `int`, got `str` - at `\\$.files\\[0\\].rows`"),
+    ({"files": [{"path": "data/x"}]}, "not a manifest of a fleet: .*missing required field `sha256`"),
+    ({"sums": 7}, "at `\\$.sums`"), ({"schema_version": "x"}, "at `\\$.schema_version`")])
 def test_what_is_no_manifest_is_refused(document: object, why: str, tmp_path: Path) -> None:
     """Mutations: a newer one is read; the types of fields are taken by their word."""
     content = json.dumps(document).encode()

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from aaco.analytics.llm import context_slope
 from aaco.analytics.llm.backlog import Backlog
 from aaco.analytics.llm.load_sweep import LoadStep, LoadSteps, LoadSweep, StepFigure, sweep_of
 from aaco.cli import llm_loads, llm_sweep
 from aaco.core.documents import encode
 from aaco.core.readings import Reading
 from aaco.report.sections.findings.load_sweep import sections
+from aaco.workflows import decode_sweep
 from aaco.workflows.decode_sweep import DecodePoint, DecodeSweep
 from aaco.workflows.load_sweep import RisingLoad, doublings, next_loads
 
@@ -128,6 +130,17 @@ def test_a_table_says_what_tokens_cost_and_why_it_does_not():
     point = DecodePoint(4, "64", "s", (*others, *measured.readings.values()), None)
     shown = "\n".join(llm_sweep.lines(DecodeSweep((point,), {}, {}, "concurrency")))
     assert "64     4  devices 0.500 J" in shown and "energy n/a: no counter" in shown
+
+
+def test_a_slope_without_times_per_token_says_why_they_are_absent():
+    """Mutation: it speaks of one context where there are two."""
+    few = Reading("tpot_p50_ms", "ms", None, "not enough requests")
+    lacking = [DecodePoint(1, length, "s", (few,), 64.0) for length in ("32", "64")]
+    assert decode_sweep._slope(lacking).why_absent == "not enough requests"
+    known = DecodePoint(1, "64", "s", (Reading("tpot_p50_ms", "ms", 2.0),), 64.0)
+    assert decode_sweep._slope([known]).why_absent == context_slope.ONE
+    assert decode_sweep._slope([known, *lacking]).why_absent == "not enough requests"
+    assert decode_sweep._slope([known._replace(context=None)]).why_absent == decode_sweep.NO_CONTEXT
 
 
 @pytest.mark.parametrize("steps", [[step(100, 100), step(200, 150, 50)], [step(100, None, None)]])

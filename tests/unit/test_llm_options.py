@@ -39,6 +39,9 @@ DECODER = ["llama-tiny"]
     ([*SERVER, "--slo", "ttft=1s", "--slo", "ttft=2s"], "two levels of one name"),
     ([*SERVER, "--rate", "1e-300"], "the last request would be due after"),
     ([*SERVER, "--poisson", "5e-324"], "the last request would be due after"),
+    ([*SERVER, "--rate", "1:1e300"], "takes more than 10,000,000 requests"),
+    ([*SERVER, "-c", "1:1000000000"], "takes more than 10,000,000 requests"),
+    ([*SERVER, "-c", "1:1000000000", "-n", "9"], "may open"),
     ([*SERVER, "--against", "https://127.0.0.1:2", "--certificates", __file__], "no file of certificates"),  # of one
 ])
 def test_an_option_without_an_effect_is_refused(words: list[str], refused: str, capsys: pytest.CaptureFixture[str]):

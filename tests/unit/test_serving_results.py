@@ -40,6 +40,13 @@ def test_times_of_a_result(tmp_path):
     assert facts.records == {"request": 2} and facts.tool == bench_serving.VLLM
 
 
+def test_a_result_with_a_byte_order_mark_is_one(tmp_path):
+    """Mutation: it is of no format."""
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(serving.result(2)), encoding="utf-8-sig")
+    assert bench_serving.recognises(path) and len(list(bench_serving.parse(path))) > 2
+
+
 def test_gaps_between_chunks_are_no_itl_unless_counts_prove_it(tmp_path):
     """Fails when as many chunks as tokens are enough: of a chat the first chunk may hold the role."""
     proved = summary(tmp_path, serving.result(300, interface="openai"))

@@ -1,6 +1,6 @@
 """The gate over a suite: what is red, what only looked like it, and what is not known. Pure; ci_gate measures.
 
-Two hurdles stand before red. Every metric of every benchmark is one test among all of them (Benjamini and Hochberg),
+Two hurdles come before red. Every metric of every benchmark is one test among all of them (Benjamini and Hochberg),
 and what still looks worse is a suspect, which fresh processes must show again. A tool that failed is an error of its
 own kind, never a change; and where something regressed, no other benchmark's failure hides it.
 """
@@ -143,7 +143,7 @@ def suspects(suite: Suite, measured: Sequence[Measured]) -> set[str]:
 
 
 def decide(suite: Suite, measured: Sequence[Measured], today: date, tool_version: str) -> Report:
-    """Return the report over the suite. today: for the ignore list, whose entries hold until the end of their last
+    """Return the report over the suite. today: for the ignore list, where entries hold until the end of their last
     day.
     """
     checks = _overlook(suite.ignore, [_confirmed(check, measured) for check in _first_look(suite, measured)], today)

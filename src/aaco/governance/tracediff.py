@@ -16,7 +16,7 @@ framework asked for it: over (operator, family) the kernel time is split once mo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import lcm
 from typing import Any
 
@@ -112,11 +112,6 @@ class TraceChange:
             families=list(self.purposes), gaps=list(self.waits),
             same_kernels=self.same, same_kernels_delta_ns=self.same_delta_ns,
             replacements=list(self.replacements[:most])))
-
-
-def with_steps(trace: Trace, steps: int) -> Trace:
-    """Return the trace, taken to hold so many steps."""
-    return replace(trace, steps=steps)
 
 
 def compare(before: Trace, after: Trace) -> TraceChange:

@@ -91,7 +91,7 @@ class OnnxDecoder:
         try:
             self._session.run_with_iobinding(binding)
         except provider.FAILURES as error:
-            raise UsageError(f"the decoder failed: {' '.join(str(error).split())[:300]}", SHORTER) from error
+            raise UsageError(_why_failed(error, *self._mask.shape), SHORTER) from error
         logits, *self._cache = binding.get_outputs()
         self.chosen = np.asarray(logits.numpy()[:, -1].argmax(axis=-1), np.int64)
 
@@ -99,6 +99,12 @@ class OnnxDecoder:
         shape = (batch, item.shape[1], 0, item.shape[3])
         return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, TYPES[item.type]),
                                                 *((self._memory, self._device) if self._resident else ()))
+
+
+def _why_failed(error: Exception, batch: int, context: int) -> str:
+    if isinstance(error, MemoryError) or provider.NO_ROOM.search(str(error)):
+        return f"no memory for {batch} answers at once, each with a context of {context:,} tokens"
+    return f"the decoder failed: {' '.join(str(error).split())[:300]}"
 
 
 def _refuse(model: str, inputs: dict[str, Any], outputs: dict[str, Any], past: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ UNFINISHED = "unfinished"  # status of a request that was under way when the cli
 def clock_looks(path: Path) -> ClockLooks:
     """Return the looks at the clocks of a record. Raise BadCapture, StorageError."""
     real, monotonic, width = array("q"), array("q"), array("q")
-    for block in record.read(path):
+    for block in record.read(path, Kind.CLOCK):
         ends = np.cumsum(block.rows["size"])
         for index in np.flatnonzero(block.rows["kind"] == Kind.CLOCK).tolist():
             row, end = block.rows[index], int(ends[index])

@@ -23,6 +23,7 @@ import pyarrow as pa
 from aaco.core import files
 from aaco.core.arrays import Structs
 from aaco.core.errors import BadCapture
+from aaco.llm.key_filter import KeyFilter, Kinds
 
 ROW = np.dtype([(name, "<i8") for name in ("request", "kind", "size", "kernel_ns", "user_ns", "since_ns")])
 SIZES = struct.Struct("<4sIII")  # magic, rows, bytes before and after compression
@@ -81,11 +82,12 @@ class ReadRecorder:
     """Appends rows to a file; a thread packs and compresses, so that the reader of sockets does not wait."""
 
     def __init__(self, path: Path, secret: bytes = b"") -> None:
-        """Raise StorageError. secret: bytes that never reach the file: letters take their place."""
+        """Raise StorageError. secret: a key that never reaches the file: stars take its place."""
         with files.storage(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        self._path, self._secret = path, secret
+        self._path = path
+        self._filter = KeyFilter(secret, Kinds(Kind.HEAD, Kind.BODY, Kind.END)) if secret else None
         self._rows, self._used = bytearray(FULL), 0
         self._content: list[bytes] = []
         self._size = 0
@@ -125,10 +127,14 @@ class ReadRecorder:
             os.close(self._descriptor)
         self.flush()
 
+    def _cleaned(self, rows: Structs, content: list[bytes]) -> tuple[Structs, bytes]:
+        return self._filter.block(rows, content) if self._filter else (rows, b"".join(content))
+
     def _write_blocks(self) -> None:
         while block := self._blocks.get():
             try:
-                _write_whole(self._descriptor, _packed(*block, self._secret))
+                rows, content = block
+                _write_whole(self._descriptor, _packed(*self._cleaned(np.frombuffer(rows, ROW), content)))
             except OSError as error:
                 self._failure = error
                 return
@@ -155,13 +161,10 @@ class RecorderOfSides:
             recorder.flush()
 
 
-def _packed(rows: memoryview, content: list[bytes], secret: bytes) -> bytes:
-    for form in {secret, secret.replace(b"/", b"\\/")} if secret else ():  # as JSON may have it
-        if form in (joined := b"".join(content)):
-            content = [joined.replace(form, b"*" * len(form))]
-    raw = b"".join((rows, *content))
+def _packed(rows: Structs, content: bytes) -> bytes:
+    raw = rows.tobytes() + content
     packed = pa.Codec("zstd", LEVEL).compress(raw, asbytes=True)
-    sizes = SIZES.pack(MAGIC, len(rows) // ROW_BYTES, len(raw), len(packed))
+    sizes = SIZES.pack(MAGIC, len(rows), len(raw), len(packed))
     return sizes + CHECK.pack(zlib.crc32(packed, zlib.crc32(sizes))) + packed
 
 
@@ -171,8 +174,11 @@ def _write_whole(descriptor: int, content: bytes) -> None:
         view = view[os.write(descriptor, view):]
 
 
-def read(path: Path) -> Iterator[Recorded]:
-    """Yield the whole blocks of a record, which may still grow. Raise BadCapture for a damaged one, StorageError."""
+def read(path: Path, having: Kind | None = None) -> Iterator[Recorded]:
+    """Yield the whole blocks of a record, which may still grow; of one kind: those that have a row of it.
+
+    Raise BadCapture for a damaged one, StorageError.
+    """
     with files.storage(path), path.open("rb") as file:
         while len(head := file.read(SIZES.size + CHECK.size)) == SIZES.size + CHECK.size:
             sizes, check = head[:SIZES.size], head[SIZES.size:]
@@ -184,12 +190,21 @@ def read(path: Path) -> Iterator[Recorded]:
                 return
             if CHECK.pack(zlib.crc32(packed, zlib.crc32(sizes))) != check:
                 raise _damaged(path, file.tell(), "the checksum does not fit")
+            if having is not None and having not in _rows_of(packed, count)["kind"]:
+                continue
             raw = pa.decompress(packed, raw_size, "zstd", asbytes=True)
             rows = np.frombuffer(raw, ROW, count)
             content = raw[rows.nbytes:]
             if (rows["size"] < 0).any() or int(rows["size"].sum(dtype=np.int64)) != len(content):
                 raise _damaged(path, file.tell(), "its rows do not have its bytes")
             yield Recorded(rows, content)
+
+
+def _rows_of(packed: bytes, count: int) -> Structs:
+    """Return the rows of a block without unpacking the content."""
+    with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
+        begin = stream.read(count * ROW_BYTES)
+    return np.frombuffer(begin, ROW, len(begin) // ROW_BYTES)
 
 
 def _damaged(path: Path, at: int, why: str) -> BadCapture:

@@ -35,7 +35,7 @@ def difference(before: Session, after: Session) -> TraceChange:
     """What changed from one imported session to the other. Raises UsageError where one has no kernels, BadBundle."""
     sides = [trace(session) for session in (before, after)]
     if not all(side.steps for side in sides):  # steps that only one side marks say nothing about the other
-        sides = [tracediff.with_steps(side, 1) for side in sides]
+        sides = [replace(side, steps=1) for side in sides]
     return replace(tracediff.compare(*sides), warnings=(*_devices(before, after), *_trust(before, after)))
 
 

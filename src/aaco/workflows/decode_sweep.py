@@ -24,6 +24,7 @@ from aaco.workflows.llm_session import REQUESTS
 
 SHOWN = ("ttft_p50_ms", "tpot_p50_ms", "prefill_tokens_per_s", "decode_tokens_per_s", "output_tokens_per_s",
          *ENERGY)
+NO_CONTEXT = "the server does not say how many tokens a prompt has"
 OPEN_TIMES = 10  # requests of a load on a server, for each that is open at once
 
 
@@ -86,9 +87,17 @@ def sweep(request: DecodeRequest | LoadRequest, at_once: Sequence[int], prompts:
     rate = "decode_tokens_per_s" if name == "batch" else "output_tokens_per_s"
     made = {length: [place for point in ordered if point.prompt_tokens == length and (place := _place(point, rate))]
             for length in dict.fromkeys(prompts)}
-    slopes = {batch: slope_of([in_context for point in ordered if point.batch == batch
-                               and (in_context := _in_context(point))]) for batch in sorted(set(at_once))}
-    return DecodeSweep(ordered, {length: curve(places) for length, places in made.items() if places}, slopes, name)
+    slopes = {batch: _slope([point for point in ordered if point.batch == batch]) for batch in sorted(set(at_once))}
+    return DecodeSweep(ordered, {length: curve(places) for length, places in made.items()
+                                 if len(places) > 1 or len(places) == len(set(at_once))}, slopes, name)
+
+
+def _slope(points: Sequence[DecodePoint]) -> Reading:
+    """Return what the context adds to a token; or why there is none."""
+    contexts = [in_context for point in points if (in_context := _in_context(point))]
+    lacking = [point.reading("tpot_p50_ms").why_absent or NO_CONTEXT for point in points if not _in_context(point)]
+    slope = slope_of(contexts)
+    return replace(slope, why_absent=lacking[0]) if slope.value is None and lacking else slope
 
 
 def _ask(request: DecodeRequest | LoadRequest, at_once: int, length: str, number: int, settings: Settings, tag: str,

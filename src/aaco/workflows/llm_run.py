@@ -14,6 +14,8 @@ import numpy as np
 
 from aaco import __version__
 from aaco.analytics.llm.load import Arrivals, EndpointLoad
+from aaco.analytics.llm.summary import NAME as ENDPOINT
+from aaco.analytics.llm.summary import Endpoint
 from aaco.core import files
 from aaco.core.arrays import Ints
 from aaco.core.config import Settings
@@ -121,7 +123,7 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
     key, to = _key(request), target.parse(request.url, request.api)
     concurrency = request.concurrency or (1 if request.arrivals == "closed" else None)
     own_count = own_tokens.counter(request.tokenizer) if request.tokenizer else None
-    _refuse_descriptors(concurrency)
+    refuse_descriptors(concurrency)
     asks, talk, count = _content(request, to, key)
     due = _due(request, asks, count)
     load = _document(request, to, talk.left if talk else count, concurrency)
@@ -240,7 +242,7 @@ def _due(request: LoadRequest, asks: Sequence[Ask], count: int) -> Ints | None:
     return None
 
 
-def _refuse_descriptors(concurrency: int | None) -> None:
+def refuse_descriptors(concurrency: int | None) -> None:
     """Let this process open as many files as it may. Raise UsageError if the requests open at once need more."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and (concurrency or 0) > hard - SPARE:
@@ -308,7 +310,7 @@ def compare_endpoints(request: LoadRequest, against: str, settings: Settings, to
         raise UsageError("a profiler slows the server that it runs in", "leave out --server-traces or --against")
     key, targets = _key(request), [target.parse(url, request.api) for url in (against, request.url)]
     concurrency = request.concurrency or (2 if request.arrivals == "closed" else None)
-    _refuse_descriptors(concurrency)
+    refuse_descriptors(concurrency)
     asks = _asks(request)
     sides = request_pairs.sides(len(asks), request.seed)
     due = _due(request, asks, len(asks))
@@ -332,16 +334,29 @@ def compare_endpoints(request: LoadRequest, against: str, settings: Settings, to
             _count_after(session, to, server, key)
         show.step("explaining")
         baseline = Run(first, seal(first, settings, "complete", show))
-        verdict = judge_endpoints(second, first, settings, tolerance_pct, tables_made=False)
-        second.write_json(layout.VERDICT, verdict.model_dump(mode="json"))
-        return ComparedEndpoints(baseline, Run(second, seal(second, settings, "complete", show)), verdict)
+        endpoint_tables.make(second)
+        verdict = None
+        if all("ok" in store.read(session, REQUESTS_TABLE)["status"].to_pylist() for session in (first, second)):
+            verdict = judge_endpoints(second, first, settings, tolerance_pct)
+            second.write_json(layout.VERDICT, verdict.model_dump(mode="json"))
+        current = Run(second, seal(second, settings, "complete", show))
+    if verdict is None:
+        raise _unanswered(baseline, current)
+    return ComparedEndpoints(baseline, current, verdict)
 
 
-def judge_endpoints(current: Session, baseline: Session, settings: Settings, tolerance_pct: float,
-                    tables_made: bool = True) -> RegressionVerdict:
+def _unanswered(baseline: Run, current: Run) -> AacoError:
+    """Return the error of endpoints of which one, or both, answered no request: with the failure of the first."""
+    answers = [(run, Endpoint.of(run.explanation.examined[ENDPOINT])) for run in (current, baseline)]
+    run, endpoint = next((run, endpoint) for run, endpoint in answers if not endpoint.ok)
+    by = "" if not any(endpoint.ok for _, endpoint in answers) else f" by {run.session.record.plan['endpoint']}"
+    failure = endpoint.failures[0]
+    detail = f": {failure.detail}" if failure.detail else ""
+    return AacoError(f"no request was answered{by}: {failure.status}{detail}", f"aaco report {run.session.id}  # why")
+
+
+def judge_endpoints(current: Session, baseline: Session, settings: Settings, tolerance_pct: float) -> RegressionVerdict:
     """Return what the pairs of requests of two sessions say. Raise AacoError."""
-    if not tables_made:
-        endpoint_tables.make(current)
     pairs = request_pairs.table(*(store.read(session, REQUESTS_TABLE) for session in (baseline, current)))
     loads = [EndpointLoad.of(documents.require(session, layout.LOAD)) for session in (baseline, current)]
     terms = request_pairs.terms(pairs, tolerance_pct, settings.config.analysis.false_alarm_pct / 100)

@@ -21,12 +21,13 @@ from aaco.core.show import SILENT, Show
 from aaco.pipeline import Run
 from aaco.steps.seal import seal
 from aaco.tracelake import documents, layout
-from aaco.workflows.llm_run import LoadRequest, ask_endpoint
+from aaco.workflows.llm_run import LoadRequest, ask_endpoint, refuse_descriptors
 from aaco.workflows.llm_session import REQUESTS
 
 SHOWN = ("output_tokens_per_s", "ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms", *ENERGY)
 STEP_S = 10.0  # that a rate lasts, unless the user says how many requests
 OPEN_TIMES = 10  # requests of a step, for each that is open at once
+MOST_REQUESTS = 10_000_000  # of a step whose number the user leaves to us
 HALVINGS = 2  # of the range that is left, on the scale of doublings
 FIELDS: Mapping[Over, str] = {"rate": "rate_per_s", "poisson": "poisson_per_s", "concurrency": "concurrency"}
 
@@ -60,6 +61,7 @@ def sweep(request: LoadRequest, rising: RisingLoad, settings: Settings, tag: str
     """
     if request.prompts or request.trace or request.conversations:
         _refuse_source(request)
+    _refuse_top(request, rising)
     steps: list[LoadStep] = []
     run = None
     for number, (load, between) in enumerate(next_loads(rising, steps)):
@@ -71,6 +73,16 @@ def sweep(request: LoadRequest, rising: RisingLoad, settings: Settings, tag: str
     measured = LoadSteps(rising.over, steps)
     run.session.write_json(layout.LOAD_STEPS, encode(measured))
     return SweptLoad(Run(run.session, seal(run.session, settings, show=show)), sweep_of(measured))
+
+
+def _refuse_top(request: LoadRequest, rising: RisingLoad) -> None:
+    """Raise UsageError where the highest load is one that no client can send, before there is a session."""
+    top = max(rising.loads, default=0)
+    if not request.requests and _count(rising.over, top) > MOST_REQUESTS:
+        raise UsageError(f"--{rising.over}: a load of {top:.4g} takes more than {MOST_REQUESTS:,} requests",
+                         "a lower load, or -n for the requests of each step")
+    if rising.over == "concurrency":
+        refuse_descriptors(round(top))
 
 
 def _refuse_source(request: LoadRequest) -> None:
@@ -99,9 +111,14 @@ def next_loads(rising: RisingLoad, steps: Sequence[LoadStep]) -> Iterator[tuple[
 
 def _at(request: LoadRequest, over: Over, load: float, number: int) -> LoadRequest:
     """Return the request of a step."""
-    count = request.requests or max(REQUESTS, math.ceil(load * (OPEN_TIMES if over == "concurrency" else STEP_S)))
+    count = request.requests or math.ceil(_count(over, load))
     setting = {FIELDS[over]: round(load) if over == "concurrency" else load}
     return replace(request, **setting, requests=count, seed=request.seed + number)  # type: ignore[arg-type]
+
+
+def _count(over: Over, load: float) -> float:
+    """Return how many requests a step has, unless the user says it."""
+    return max(REQUESTS, load * (OPEN_TIMES if over == "concurrency" else STEP_S))
 
 
 def _step(run: Run, load: float, between: bool) -> LoadStep:

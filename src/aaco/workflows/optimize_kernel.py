@@ -17,10 +17,11 @@ from aaco.core.readings import Absent, known
 from aaco.optimize.kernels import applying, compiling, widening
 from aaco.optimize.kernels.acceptance import Gain
 from aaco.optimize.kernels.compiling import Toolchain
+from aaco.optimize.kernels.edits import rule_proposals
 from aaco.optimize.kernels.equivalence import EMULATED_LIMIT_S, LIMIT_S, Trials
 from aaco.optimize.kernels.log import SearchFiles
 from aaco.optimize.kernels.prompt import kernel_prompt
-from aaco.optimize.kernels.proposers import ATTEMPTS, COMMAND, ask_command, rule_proposals
+from aaco.optimize.kernels.proposers import ATTEMPTS, COMMAND, ask_command
 from aaco.optimize.kernels.search import KernelDecision, KernelSearch, baseline_of
 from aaco.optimize.kernels.situation import KernelSituation, read_situation
 from aaco.optimize.kernels.source import KernelSource, find_kernel

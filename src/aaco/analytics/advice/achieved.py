@@ -32,7 +32,7 @@ class ChangedStep:
     copies, in replays calls with the copies themselves. saved_ns: of the device's work, per step before. paused_ns: of
     the host's path what is its own work, which no call that is gone shortens. whole_calls: with the calls that are gone
     all goes that the host did for them. handed: its own work is gone, too. traced_ns: of its calls in a traced step,
-    without what the program does between them.
+    without what the program does between them. only_less: work goes and none comes.
     """
 
     device_ns: float
@@ -48,6 +48,7 @@ class ChangedStep:
     whole_calls: bool = False
     handed: bool = False
     traced_ns: float = 0.0
+    only_less: bool = False
 
 
 def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0,
@@ -75,7 +76,7 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
                        paused_ns, any(response.whole_calls for response in responses), handed,
-                       work.traced_calls_ns / work.steps)
+                       work.traced_calls_ns / work.steps, all(response.only_less for response in responses))
 
 
 def _host_ns(work: StepWork, step: StepTime, busy_ns: float, waits_ns: float) -> float | None:

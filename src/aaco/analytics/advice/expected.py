@@ -3,7 +3,8 @@
 The time after a change is the longer of the device's chain and the host's path, each as such changes leave them
 (achieved.py), times a residual. Residuals are those of recorded pairs (track_record.py); their median makes the
 expected gain, and the ends of 90 % of them its interval. The host's own work between its launches, which a change of
-the device leaves, is as long as before and errs by nothing. Nothing exceeds the ceiling.
+the device leaves, is as long as before and errs by nothing. Nothing exceeds the ceiling, and a change that only takes
+work away makes no step longer, whatever others did.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def expected(step: StepTime, floor: MechanismFloor, changed: ChangedStep, mechan
     likely = _within(ceiling(step, floor), step.ns, kept, predicted - kept, spread)
     most = step.ns / max(1.0, record.habits.untouched_ns(changed))
     usual = min(likely.factor, most)
-    return replace(likely, factor=usual, low=min(likely.low, usual), samples=changed.samples)
+    low = max(likely.low, 1.0) if changed.only_less else likely.low
+    return replace(likely, factor=usual, low=min(low, usual), samples=changed.samples)
 
 
 def _within(most: float | None, step_ns: float, kept_ns: float, changed_ns: float, spread: GainSpread) -> Expected:

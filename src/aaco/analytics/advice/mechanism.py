@@ -21,6 +21,7 @@ class Response:
     longer does. replayed: whether the host launches once for all. added_ns: of kernels that a step did not have.
     whole_calls: whether all that the host did for a call goes with it, as where turns of a loop go. hands_over: whether
     the host's own work between its launches leaves the step. more_calls: of the host in a step, that it did not have.
+    only_less: whether work goes and none comes, so that no step gets longer by it.
     """
 
     device_ns: Reals
@@ -31,6 +32,7 @@ class Response:
     whole_calls: bool = False
     hands_over: bool = False
     more_calls: float = 0.0
+    only_less: bool = False
 
 
 @dataclass(frozen=True)

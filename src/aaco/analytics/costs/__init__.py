@@ -14,18 +14,8 @@ from typing import Any
 from aaco.analytics.costs.table import TABLE
 from aaco.analytics.costs.terms import FAMILIES, Cost, CostRule, OperatorCall, TensorType
 
-__all__ = [
-    "FAMILIES",
-    "TABLE",
-    "Cost",
-    "CostRule",
-    "OperatorCall",
-    "TensorType",
-    "cost",
-    "family",
-    "family_of_any",
-    "modelled",
-]
+__all__ = ["FAMILIES", "TABLE", "Cost", "CostRule", "OperatorCall", "TensorType", "cost", "family", "family_of_any",
+           "modelled"]
 
 
 def cost(op_type: str, domain: str, attributes: Mapping[str, Any], inputs: Sequence[TensorType | None],

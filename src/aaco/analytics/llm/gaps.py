@@ -6,6 +6,7 @@ passes until then is the time to the first token.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,7 +34,7 @@ class EventTally:
     merged: int = 0
     events: int = 0
     uncounted: int = 0  # events with content of requests that are included, without a count of their own tokens
-    gaps: list[Ints] = field(default_factory=list)
+    gaps: list[Ints | Ints32] = field(default_factory=list)
     narrower: list[Ints] = field(default_factory=list)  # how much shorter, and longer, each of them may be
     wider: list[Ints] = field(default_factory=list)
     is_exact: bool = True  # whether every gap is between times that are known
@@ -83,7 +84,7 @@ class EventTally:
         self.uncounted += int((tokens <= 0).sum())
         has_gap = before != UNKNOWN
         gap, least = (at - before)[has_gap], np.maximum(earliest - before, 0)[has_gap]
-        self.gaps.append(gap)
+        self.gaps.append(gap.astype(np.int32) if gap.max(initial=0) < 1 << 31 else gap)  # half the memory
         narrower, wider = gap - least, (before - before_earliest)[has_gap]
         self.is_exact = self.is_exact and not narrower.any() and not wider.any()
         self.narrower.append(narrower if narrower.any() else np.broadcast_to(0, len(gap)))  # without memory of its own
@@ -112,5 +113,5 @@ class EventTally:
         return ms, least, most
 
 
-def _joined(parts: list[Ints]) -> Ints:
+def _joined(parts: Sequence[Ints | Ints32]) -> Ints:
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)

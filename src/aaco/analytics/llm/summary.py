@@ -328,7 +328,7 @@ def _pooled(name: str, ms: Reals, least: Reals, most: Reals) -> LatencyQuantiles
     interval."""
     if not len(ms):
         return _absent(name, NO_GAPS)
-    middle = np.quantile(ms, QUANTILES)
+    middle = np.quantile(ms, QUANTILES, overwrite_input=True)  # a copy of all gaps would be the most that is held
     ends = (middle, middle) if least is ms else (np.quantile(least, QUANTILES), np.quantile(most, QUANTILES))
     return LatencyQuantiles(name, ALL, len(ms), [
         _of_gaps(len(ms), q, *map(float, place)) for q, *place in zip(QUANTILES, middle, *ends, strict=True)])

@@ -8,6 +8,7 @@ from functools import lru_cache
 from aaco.analytics.serving.annotations import DECODE, StepAnnotation, merge, read_capture, read_step
 
 REMEMBERED = 1 << 14  # annotations
+read_once = lru_cache(REMEMBERED)(read_step)
 
 
 def step_of(ranges: Sequence[str]) -> StepAnnotation | None:
@@ -37,9 +38,3 @@ def replayed_batch(ranges: Sequence[str]) -> tuple[int | None, int | None]:
     if step is None or step.phase not in (DECODE, None) or step.speculative:
         return None, None
     return step.graph_batch or step.batch, step.requests
-
-
-@lru_cache(REMEMBERED)
-def read_once(name: str) -> StepAnnotation | None:
-    """Return the step that an annotation names, or None, without reading the same text again."""
-    return read_step(name)

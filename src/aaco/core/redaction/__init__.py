@@ -124,6 +124,9 @@ def redact(text: str) -> str:
     return _redact_and_list(text)[0]
 
 
+_redact_short = lru_cache(1 << 14)(redact)  # documents say the same again and again
+
+
 def redact_json(document: Any) -> Any:
     """Return the document with every text in it redacted, keys included, and what goes under a credential's name."""
     if isinstance(document, str):
@@ -139,11 +142,6 @@ def _redact_named(name: str, content: Any) -> Any:
     if isinstance(content, str) and _names_credential(name) and looks_secret(name, content):
         return REDACTED
     return redact_json(content)
-
-
-@lru_cache(1 << 14)  # documents say the same again and again
-def _redact_short(text: str) -> str:
-    return redact(text)
 
 
 @lru_cache(1 << 12)

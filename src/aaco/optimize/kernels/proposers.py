@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from aaco.core.candidate import Inapplicable
 from aaco.core.errors import UsageError
 from aaco.core.host import NoAnswer, run
 from aaco.core.readings import Absent
@@ -14,18 +13,12 @@ from aaco.optimize.kernels import edits
 from aaco.optimize.kernels.edit_proof import check_edited
 from aaco.optimize.kernels.patches import patched
 from aaco.optimize.kernels.prompt import KernelPrompt
-from aaco.optimize.kernels.situation import KernelSituation
 from aaco.optimize.kernels.source import KernelSource
 from aaco.optimize.kernels.variants import Proposal, Refused
 
 COMMAND = "command"  # no rule has this name, so nothing that it adds to a signature is permitted
 ANSWER_S, ANSWER_BYTES, STDERR_BYTES = 120.0, 1 << 20, 2000
 ATTEMPTS = 2  # after a refusal, with its reason in the prompt
-
-
-def rule_proposals(situation: KernelSituation) -> Iterator[Proposal | Inapplicable]:
-    """Yield what every rule offers, or why it cannot be made here."""
-    return edits.rule_proposals(situation)
 
 
 def check_proposal(kernel: KernelSource, proposal: Proposal) -> KernelSource:

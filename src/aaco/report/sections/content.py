@@ -69,13 +69,20 @@ def banners(explanation: Explanation) -> list[str]:
     if unfinished:
         running = explanation.status == "running"
         why = record.get("failure") or ("it is still at work" if running else "it ended before it was done")
-        found.append(f"INCOMPLETE RUN ({explanation.status}): {why}. Shown is what was recorded until then.")
+        shown = "Shown is what was recorded until then" if running or not _is_unread(explanation) else \
+            f"What came until then was not read yet: aaco analyze {explanation.session_id}"
+        found.append(f"INCOMPLETE RUN ({explanation.status}): {why}. {shown}.")
     if any(alarm.text != unfinished for alarm in explanation.trust.alarms):
         found.append(explanation.trust.line)
     if record.get("synthetic_weights"):
         found.append("synthetic weights: the model was built from a seed; its timings are real, its outputs are not.")
     found += _laboratory(explanation.capsule)
     return found + list(_profiled_otherwise(explanation)) + list(explanation.notes)
+
+
+def _is_unread(explanation: Explanation) -> bool:
+    """Whether it is an endpoint's record of which no tables were made."""
+    return kind(explanation) == "Endpoint" and "endpoint" not in explanation.examined
 
 
 def _laboratory(capsule: Mapping[str, Any]) -> Iterator[str]:

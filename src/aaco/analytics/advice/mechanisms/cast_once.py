@@ -73,7 +73,7 @@ def _least_ns(work: StepWork) -> Reals:
 
 def _kept(work: StepWork, least: Reals) -> Response:
     """Return the step without these conversions, and without what the program does for them."""
-    return replace(without_rows(work, work.once(_again)), whole_calls=True)
+    return replace(without_rows(work, work.once(_again)), whole_calls=True, only_less=True)
 
 
 CAST_ONCE = Mechanism("cast_once", "Convert weights once", "D - conversions of weights and passes over their results",

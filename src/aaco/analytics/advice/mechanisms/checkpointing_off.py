@@ -21,7 +21,7 @@ def _least_ns(work: StepWork) -> Reals:
 
 def _kept(work: StepWork, least: Reals) -> Response:
     """Return the step without its second computation: what the host saves and restores around it goes, too."""
-    return replace(without_phase(RECOMPUTE)(work, least), whole_calls=True)
+    return replace(without_phase(RECOMPUTE)(work, least), whole_calls=True, only_less=True)
 
 
 CHECKPOINTING_OFF = Mechanism("checkpointing_off", "Keep activations instead of computing them again",

@@ -7,10 +7,12 @@ position of each: no logits too many, and no floor.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from aaco.analytics.advice.least import own_time
-from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import kept_at_least
 from aaco.analytics.advice.work import BACKWARD, StepOperator, StepWork
 from aaco.analytics.costs.terms import TensorType
@@ -74,6 +76,10 @@ def _least_ns(work: StepWork) -> Reals:
     return least
 
 
+def _fewer_rows(work: StepWork, least: Reals) -> Response:
+    return replace(kept_at_least(work, least), only_less=True)
+
+
 LAST_LOGITS = Mechanism("last_logits", "Compute logits of the last position only",
                         "D - the product with the vocabulary and what follows of it + its weights / bandwidth",
-                        _least_ns, respond=kept_at_least)
+                        _least_ns, respond=_fewer_rows)

@@ -43,7 +43,8 @@ def _respond(work: StepWork, least: Reals) -> Response:
     """Return the step with every kind of work that it has gone."""
     responses = [kind.respond(work, of_kind) for kind, of_kind in _found(work) if kind.respond]
     return Response(reduce(np.minimum, (response.device_ns for response in responses)),
-                    reduce(np.minimum, (response.left for response in responses)))
+                    reduce(np.minimum, (response.left for response in responses)),
+                    only_less=all(response.only_less for response in responses))
 
 
 def _of(kind: Mechanism) -> Callable[[Values], float]:

@@ -10,6 +10,7 @@ where every answer has as many chunks as tokens, through an interface of which n
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -103,7 +104,7 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
 
 
 def _tool(head: bytes) -> str | None:
-    is_object = head.lstrip().startswith(b"{")
+    is_object = head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
     return next((tool for tool, marks in MARKS.items() if is_object and all(mark in head for mark in marks)), None)
 
 
