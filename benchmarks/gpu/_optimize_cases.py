@@ -19,9 +19,9 @@ from typing import TypeVar
 
 from aaco.optimize.kernels import compiling, widening
 from aaco.optimize.kernels.compiling import Toolchain
+from aaco.optimize.kernels.edits import rule_proposals
 from aaco.optimize.kernels.equivalence import LIMIT_S, Trials, run_process
 from aaco.optimize.kernels.log import SearchFiles, key_of
-from aaco.optimize.kernels.proposers import rule_proposals
 from aaco.optimize.kernels.search import KernelDecision, KernelSearch, baseline_of
 from aaco.optimize.kernels.situation import KernelSituation, read_situation
 from aaco.optimize.kernels.source import find_kernel
