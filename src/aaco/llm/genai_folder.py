@@ -38,7 +38,8 @@ def config_of(path: Path, model: onnx.ModelProto) -> dict[str, Any]:
 
     Raise ModelError for another model.
     """
-    inputs, outputs = ({item.name: _sizes(item) for item in items} for items in (model.graph.input, model.graph.output))
+    inputs, outputs = ({tensor.name: _sizes(tensor) for tensor in tensors}
+                       for tensors in (model.graph.input, model.graph.output))
     layers = max(1, sum(name.startswith(PAST) for name in inputs) // len(PARTS))
     caches = [f"{layer}.{part}" for layer in range(layers) for part in PARTS]
     for there, names in ((inputs, (IDS, MASK, *(PAST + cache for cache in caches))),
@@ -51,20 +52,20 @@ def config_of(path: Path, model: onnx.ModelProto) -> dict[str, Any]:
     context = _positions(model.graph)
     if not (outputs[LOGITS][-1] and heads and width):
         raise ModelError(f"{path}: the sizes of its vocabulary and its cache are not fixed", "export it with them")
-    given = {IDS: IDS, MASK: MASK, **({POSITIONS: POSITIONS} if POSITIONS in inputs else {})}
+    fed = {IDS: IDS, MASK: MASK, **({POSITIONS: POSITIONS} if POSITIONS in inputs else {})}
     return {"model": {
         "type": "llama", "bos_token_id": FIRST, "eos_token_id": LAST, "pad_token_id": PADDING,
         "context_length": context, "vocab_size": outputs[LOGITS][-1], "decoder": {
             "filename": path.name, "head_size": width, "num_key_value_heads": heads, "num_hidden_layers": layers,
             "session_options": {"provider_options": []},
-            "inputs": given | {f"past_{part}_names": f"{PAST}%d.{part}" for part in PARTS},
+            "inputs": fed | {f"past_{part}_names": f"{PAST}%d.{part}" for part in PARTS},
             "outputs": {LOGITS: LOGITS, **{f"present_{part}_names": f"{PRESENT}%d.{part}" for part in PARTS}}}},
         "search": {"max_length": context, "past_present_share_buffer": False}}
 
 
-def _sizes(item: onnx.ValueInfoProto) -> list[int]:
+def _sizes(tensor: onnx.ValueInfoProto) -> list[int]:
     """Return the sizes of a tensor; 0 for one that is open."""
-    return [size.dim_value for size in item.type.tensor_type.shape.dim]
+    return [size.dim_value for size in tensor.type.tensor_type.shape.dim]
 
 
 def _positions(graph: onnx.GraphProto) -> int:

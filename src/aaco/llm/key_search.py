@@ -63,7 +63,7 @@ class _KeySearch:
         pieces = [TEXT.sub(_starred, block.content[begin:end]) if request in self._requests else
                   block.content[begin:end] for request, _, begin, end in _rows(block)]
         content = b"".join(pieces)
-        return self._encoded.sub(lambda found: b"*" * len(found[0]), content)
+        return self._encoded.sub(lambda match: b"*" * len(match[0]), content)
 
 
 def _rows(block: Recorded) -> list[tuple[int, int, int, int]]:
@@ -73,8 +73,8 @@ def _rows(block: Recorded) -> list[tuple[int, int, int, int]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _starred(found: re.Match[bytes]) -> bytes:
-    return found[1] + b"*" * len(found[2])
+def _starred(match: re.Match[bytes]) -> bytes:
+    return match[1] + b"*" * len(match[2])
 
 
 def _in_base64(key: bytes) -> list[bytes]:
