@@ -236,6 +236,24 @@ def test_a_folder_for_genai_has_what_the_graph_says(settings: Settings, tmp_path
     assert not (tmp_path / "none").exists()
 
 
+def test_a_folder_for_genai_has_the_weights_beside_the_model(settings: Settings, tmp_path: Path):
+    """Mutation: the model alone. A cache of another form is refused."""
+    proto = onnx.load(zoo.build("gpt2-tiny", CACHE))
+    (tmp_path / "weights").mkdir()
+    onnx.save(proto, tmp_path / "big.onnx", save_as_external_data=True, location="weights/all.bin")
+    decode_run.write_genai(str(tmp_path / "big.onnx"), tmp_path / "made", settings)
+    assert (tmp_path / "made/weights/all.bin").read_bytes() == (tmp_path / "weights/all.bin").read_bytes()
+    assert (tmp_path / "made/big.onnx").read_bytes() == (tmp_path / "big.onnx").read_bytes()
+
+    def flat(proto: onnx.ModelProto) -> None:
+        cache = next(each for each in proto.graph.input if each.name == "past_key_values.0.key")
+        del cache.type.tensor_type.shape.dim[2:]
+
+    with pytest.raises(ModelError, match="not fixed"):
+        decode_run.write_genai(changed(zoo.build("gpt2-tiny", CACHE), tmp_path / "flat.onnx", flat),
+                               tmp_path / "flat", settings)
+
+
 @pytest.mark.parametrize("model", ["llama-tiny", "gpt2-tiny"])
 def test_genai_answers_as_the_same_model_does_here(settings: Settings, tmp_path: Path, model: str):
     pytest.importorskip("onnxruntime_genai", reason="the extra genai is not installed")

@@ -16,7 +16,7 @@ from aaco.runner import model_file
 CONFIG = "genai_config.json"
 MOST_CONTEXT = 1 << 17  # tokens, of a model without a table of positions
 PADDING, FIRST, LAST = 0, 1, 2  # tokens: no prompt made here holds the first, and none ends an answer
-PARTS = ("key", "value")
+PARTS, CACHE_AXES = ("key", "value"), 4  # [batch, heads, past, width]
 
 
 def write(path: Path, folder: Path) -> None:
@@ -48,15 +48,14 @@ def config_of(path: Path, model: onnx.ModelProto) -> dict[str, Any]:
             if name not in there:
                 raise ModelError(f"{path}: no decoder with a key-value cache: it has no {name}",
                                  "aaco models has some: llama-tiny, gpt2")
-    _, heads, _, width = inputs[PAST + caches[0]]
-    context = _positions(model.graph)
-    if not (outputs[LOGITS][-1] and heads and width):
+    (*_, vocabulary), cache, context = (0, *outputs[LOGITS]), inputs[PAST + caches[0]], _positions(model.graph)
+    if not vocabulary or len(cache) != CACHE_AXES or not (cache[1] and cache[3]):
         raise ModelError(f"{path}: the sizes of its vocabulary and its cache are not fixed", "export it with them")
     fed = {IDS: IDS, MASK: MASK, **({POSITIONS: POSITIONS} if POSITIONS in inputs else {})}
     return {"model": {
         "type": "llama", "bos_token_id": FIRST, "eos_token_id": LAST, "pad_token_id": PADDING,
-        "context_length": context, "vocab_size": outputs[LOGITS][-1], "decoder": {
-            "filename": path.name, "head_size": width, "num_key_value_heads": heads, "num_hidden_layers": layers,
+        "context_length": context, "vocab_size": vocabulary, "decoder": {
+            "filename": path.name, "head_size": cache[3], "num_key_value_heads": cache[1], "num_hidden_layers": layers,
             "session_options": {"provider_options": []},
             "inputs": fed | {f"past_{part}_names": f"{PAST}%d.{part}" for part in PARTS},
             "outputs": {LOGITS: LOGITS, **{f"present_{part}_names": f"{PRESENT}%d.{part}" for part in PARTS}}}},
