@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from aaco.llm.key_filter import is_in, pattern_of, plain_forms
 from aaco.llm.record import Kind, Recorded
 
 # What models write, by the fields that servers have it in.
-TEXT = re.compile(rb'("(?:content|text|reasoning_content|reasoning|refusal|arguments)"\s*:\s*")'
+TEXT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|refusal|arguments)"\s*:\s*"'
                   rb'([^"\\]*+(?:\\.[^"\\]*+)*+)', re.DOTALL)
+BODY, END = int(Kind.BODY), int(Kind.END)
 SHORTEST = 5  # letters of base64: fewer are found in any text
 
 
@@ -42,13 +44,13 @@ class _KeySearch:
 
     def read(self, path: Path) -> None:
         """Look at each block, and at the text of each answer when it has ended."""
-        texts: dict[int, list[bytes]] = {}
+        texts, find = defaultdict[int, list[bytes]](list), TEXT.findall
         for block in record.read(path):
             self.is_found |= is_in(self._base64, block.content)
             for request, kind, begin, end in _rows(block):
-                if kind == Kind.BODY:
-                    texts.setdefault(request, []).extend(text for _, text in TEXT.findall(block.content, begin, end))
-                elif kind == Kind.END:
+                if kind == BODY:
+                    texts[request] += find(block.content, begin, end)
+                elif kind == END:
                     self._look(request, texts.pop(request, []))
         for request, pieces in texts.items():
             self._look(request, pieces)
@@ -74,7 +76,7 @@ def _rows(block: Recorded) -> list[tuple[int, int, int, int]]:
 
 
 def _starred(match: re.Match[bytes]) -> bytes:
-    return match[1] + b"*" * len(match[2])
+    return match[0].removesuffix(match[1]) + b"*" * len(match[1])
 
 
 def _in_base64(key: bytes) -> list[bytes]:
