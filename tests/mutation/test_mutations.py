@@ -468,6 +468,9 @@ MUTATIONS = [
      "tests/property/test_sign_flips.py::test_the_interval_is_what_the_test_does_not_reject"),
     ("governance/interleaved/request_pairs.py", "    return max(found)", "    return 1.0",
      "tests/unit/test_llm_request_pairs.py::test_pairs_that_are_alike_for_long_are_judged_by_few_long_blocks"),
+    *(("governance/interleaved/request_pairs.py", old, new, "tests/unit/test_llm_request_pairs.py::"
+       "test_how_long_pairs_are_alike_is_found_where_a_load_has_few_such_times")
+      for old, new in (("max(total, fading, 1.0)", "max(total, 1.0)"), ("alike *= MARGIN", "pass"))),
     ("governance/interleaved/request_pairs.py", "if length < max(LEAST_PAIRS, alike):", "if False:",
      "tests/unit/test_llm_request_pairs.py::test_few_pairs_that_are_alike_for_long_are_no_verdict"),
     ("governance/interleaved/duet.py", "fit.standard_error * math.sqrt(wider)", "fit.standard_error",
