@@ -4124,6 +4124,18 @@ class Bottleneck(nn.Module):
         return F.relu(y + self.around(x))
 
 
+def build_resnet50(width: int) -> nn.Sequential:
+    """Return a residual network of 50 layers for 1,000 kinds of pictures; 64 is the usual width."""
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+                               nn.MaxPool2d(3, 2, 1)]
+    inputs = width
+    for stage, count in enumerate((3, 4, 6, 3)):
+        for number in range(count):
+            layers.append(Bottleneck(inputs, width << stage, 2 if stage and not number else 1))
+            inputs = 4 * width << stage
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
+
+
 @before("picture_evaluation")
 def evaluated_pictures(at: Place) -> list[Side]:
     """A ResNet-50 is tested on 64 pictures from pageable memory with gradients on; loss and hits are read, TF32."""
@@ -4131,16 +4143,7 @@ def evaluated_pictures(at: Place) -> list[Side]:
 
     def make(gradients: bool = True, read: bool = True, pinned: bool = False, dtype: torch.dtype = FP32,
              layout: torch.memory_format = torch.contiguous_format) -> Step:
-        def build_model() -> nn.Sequential:
-            layers: list[nn.Module] = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-                                       nn.MaxPool2d(3, 2, 1)]
-            inputs = width
-            for stage, count in enumerate((3, 4, 6, 3)):
-                for number in range(count):
-                    layers.append(Bottleneck(inputs, width << stage, 2 if stage and not number else 1))
-                    inputs = 4 * width << stage
-            return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
-        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        model = at.build(build_resnet50, width, dtype=dtype).eval().to(memory_format=layout)
         pictures, labels = torch.randn(batch, 3, side, side), torch.randint(1000, (batch,))
         if pinned:
             pictures, labels = pictures.pin_memory(), labels.pin_memory()
@@ -5007,6 +5010,444 @@ def feature_columns(at: Place) -> list[Side]:
         Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
         Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": "allowed, no convolution"},
              useless=True, tf32=False, cudnn_benchmark=True),
+    ]
+
+
+@before("imagenet_training", training=True)
+def logged_pictures(at: Place) -> list[Side]:
+    """A ResNet-50 trains on 32 pictures of 224 x 224 from pageable memory, TF32 convolutions; each loss is read."""
+    batch, side = at.pick(32, 2), at.pick(224, 32)
+
+    def make(inputs: str = "pageable", read: bool = True, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(build_resnet50, at.pick(64, 4)).to(memory_format=layout)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, **how)
+        host = [torch.randn(batch, 3, side, side) for _ in range(2)]
+        host = [pictures.pin_memory() for pictures in host] if inputs == "prefetched" else host
+        labels, calls = at.integers(1000, batch), 0
+
+        def copy_next() -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            return host[calls % 2].to(at.device)
+        fetch = prefetched(host) if inputs == "prefetched" else copy_next
+
+        def loss_of() -> torch.Tensor:
+            pictures = fetch().to(memory_format=layout)
+            with at.autocast(autocast):
+                return F.cross_entropy(model(pictures), labels)
+        train = trained(model, optimizer, loss_of)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read:
+                loss.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "layout": "nchw",
+                                    "inputs": "pageable", "reads": "each loss"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("prefetched", partial(make, inputs="prefetched"), ("prefetching", "pinned_copies"),
+             {"inputs": "pinned, copied during the step before"}, gpu_only=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("gpt_training", training=True)
+def gpt_full_precision(at: Place) -> list[Side]:
+    """A GPT-2 of 12 layers learns from 2 x 512 words, fp32 with TF32 off, attention written out, AdamW for lists."""
+    full, length, width, words = at.pick(2, 2), at.pick(512, 8), at.pick(768, 32), at.pick(50_257, 50)
+
+    def make(batch: int = full, fused_attention: bool = False, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        later = torch.ones(length, length, dtype=torch.bool, device=at.device).triu(1)
+
+        def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+            return scores.masked_fill(later, float("-inf")).softmax(-1) @ v
+
+        def build_model() -> nn.ModuleList:
+            attention = causal_attention if fused_attention else written_out
+            stack = Stack(at.pick(12, 2), width, at.pick(12, 2), attention)
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width), stack,
+                                  nn.LayerNorm(width), nn.Linear(width, words, bias=False)])
+        model = at.build(build_model)
+        embedding, places, stack, norm, head = model
+        texts = at.integers(words, batch, length + 1)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                x = embedding(texts[:, :-1]) + places.weight
+                return F.cross_entropy(head(norm(stack(x))).flatten(0, 1), texts[:, 1:].flatten())
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "attention": "written out"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_attention", partial(make, fused_attention=True), ("attention_fusion",), {"attention": "fused"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+class NewWordBlock(nn.Module):
+    """A layer that handles one new word: root norms, rotations, a key for several queries, earlier keys copied."""
+
+    def __init__(self, width: int, heads: int, keys: int, inner: int, fused: bool) -> None:
+        super().__init__()
+        self.heads, self.keys, self.fused = heads, keys, fused
+        self.norm1, self.norm2 = RootNorm(width, False), RootNorm(width, False)
+        self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, keys * width // heads, bias=False) for _ in range(2))
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, keys: torch.Tensor,
+                values: torch.Tensor) -> torch.Tensor:
+        """Attend to the earlier words and the new one, then transform it."""
+        y = self.norm1(x)
+        q, k, v = (part(y).unflatten(-1, (count, -1)).transpose(1, 2)
+                   for part, count in ((self.q, self.heads), (self.k, self.keys), (self.v, self.keys)))
+        q, k = (part * cosines + torch.cat([-part.chunk(2, -1)[1], part.chunk(2, -1)[0]], -1) * sines
+                for part in (q, k))
+        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        x = x + self.out(self.attend(q, keys, values).transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+    def attend(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Return what each query reads; written out, keys and values are repeated and the softmax is fp32."""
+        if self.fused:
+            return F.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
+        keys, values = (part.repeat_interleave(self.heads // self.keys, 1) for part in (keys, values))
+        scores = q @ keys.transpose(2, 3) / math.sqrt(q.shape[-1])
+        return scores.softmax(-1, dtype=FP32).to(q.dtype) @ values
+
+
+@before("eager_decode")
+def eager_words(at: Place) -> list[Side]:
+    """A language model of 8 layers writes a word after 1,024 others, bf16, all written out; the host reads the word."""
+    layers, width, heads, keys = at.pick(8, 2), at.pick(2048, 32), at.pick(32, 4), at.pick(8, 2)
+    past, words, inner = at.pick(1024, 8), at.pick(32_000, 50), at.pick(5632, 64)
+
+    def make(texts: int = 1, fused_attention: bool = False, read: bool = True, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(NewWordBlock, width, heads, keys, inner, fused_attention, dtype=BF16)
+                  for _ in range(layers)]
+        embedding, norm = at.build(nn.Embedding, words, width, dtype=BF16), at.build(RootNorm, width, False, dtype=BF16)
+        head, size = at.build(nn.Linear, width, words, bias=False, dtype=BF16), width // heads
+        kept = [(at.randn(texts, keys, past, size, dtype=BF16), at.randn(texts, keys, past, size, dtype=BF16))
+                for _ in range(layers)]
+        new, speeds = at.integers(words, texts, 1), 10_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        place = torch.full((1, 1), past, device=at.device)
+
+        def score() -> torch.Tensor:
+            angles = (place * speeds).repeat(1, 2)
+            rotations = angles.cos().to(BF16), angles.sin().to(BF16)
+            x = embedding(new)
+            for block, earlier in zip(blocks, kept, strict=True):
+                x = block(x, *rotations, *earlier)
+            return head(norm(x)[:, -1]).float()
+        scores_of = wrap(score)
+
+        def step() -> torch.Tensor:
+            scores = scores_of()
+            best = scores.argmax(-1)
+            if read:
+                best.tolist()
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "attention": "written out", "cache": "copied"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "scores"}),
+        Side("fused_attention", partial(make, fused_attention=True), ("attention_fusion",), {"attention": "fused"}),
+        Side("batch_8", partial(make, texts=8), ("larger_batch",), {"batch": 8}, samples=8, same_output=False,
+             note="other batch"),
+        Side("word_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("digit_training", training=True)
+def first_digits(at: Place) -> list[Side]:
+    """A small network learns 64 digits, each scaled by itself on the host, fp32, Adam for lists; each loss is read."""
+    full, count = at.pick(64, 4), at.pick(8192, 64)
+
+    def make(batch: int = full, scaled: str = "one by one", read: bool = True, pinned: bool = False,
+             autocast: bool = False) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
+                                 nn.Dropout(0.25), nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5),
+                                 nn.Linear(128, 10))
+        model = at.build(build_model)
+        pictures, labels = torch.randint(256, (count, 1, 28, 28), dtype=torch.uint8), torch.randint(10, (count,))
+        order = torch.randperm(count)
+        if scaled == "on device":
+            pictures, labels, order = (part.to(at.device) for part in (pictures, labels, order))
+        calls = 0
+
+        def scale(digits: torch.Tensor) -> torch.Tensor:
+            return (digits.float() / 255 - 0.1307) / 0.3081
+
+        def load() -> tuple[torch.Tensor, torch.Tensor]:
+            nonlocal calls
+            first = calls * batch % count
+            calls += 1
+            rows = order[first:first + batch]
+            if scaled == "one by one":
+                x = torch.stack([scale(pictures[row]) for row in rows.tolist()])
+            else:
+                x = scale(pictures[rows])
+            y = labels[rows]
+            if pinned:
+                x, y = x.pin_memory(), y.pin_memory()
+            return x.to(at.device, non_blocking=pinned), y.to(at.device, non_blocking=pinned)
+
+        def loss_of() -> torch.Tensor:
+            x, y = load()
+            with at.autocast(autocast):
+                return F.cross_entropy(model(x), y)
+        train = trained(model, torch.optim.Adam(model.parameters(), lr=1e-4, **FOREACH), loss_of)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read:
+                loss.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "scaled": "one by one, host",
+                                    "reads": "each loss"}),
+        Side("scaled_at_once", partial(make, scaled="at once"), ("host_work",), {"scaled": "at once, host"}),
+        Side("digits_on_device", partial(make, scaled="on device"), ("inputs_on_device", "host_work"),
+             {"scaled": "at once, device"}),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}),
+        Side("pinned_digits", partial(make, pinned=True), ("pinned_copies",), {"inputs": "pinned in each step"},
+             useless=True, gpu_only=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+    ]
+
+
+class NormedConvolution(nn.Sequential):
+    """A convolution, a batch norm and SiLU."""
+
+    def __init__(self, inputs: int, outputs: int, size: int = 3, stride: int = 1, groups: int = 1) -> None:
+        super().__init__(nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False),
+                         nn.BatchNorm2d(outputs), nn.SiLU())
+
+
+class SplitStage(nn.Module):
+    """Half of the channels pass through blocks of two convolutions; every half is kept and joined at the end."""
+
+    def __init__(self, inputs: int, outputs: int, blocks: int) -> None:
+        super().__init__()
+        half = outputs // 2
+        self.enter = NormedConvolution(inputs, outputs, 1)
+        self.leave = NormedConvolution((2 + blocks) * half, outputs, 1)
+        self.blocks = nn.ModuleList([nn.Sequential(NormedConvolution(half, half), NormedConvolution(half, half))
+                                     for _ in range(blocks)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return pictures of the same size."""
+        halves = list(self.enter(x).chunk(2, 1))
+        for block in self.blocks:
+            halves.append(halves[-1] + block(halves[-1]))
+        return self.leave(torch.cat(halves, 1))
+
+
+class FrameDetector(nn.Module):
+    """Finds objects of 80 kinds on three grids: a network that goes down, up and down again, and two heads a grid."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        sizes = [width << level for level in range(5)]
+        self.stem = NormedConvolution(3, sizes[0], 3, 2)
+        self.falls = nn.ModuleList([NormedConvolution(inputs, outputs, 3, 2) for inputs, outputs in pairwise(sizes)])
+        self.stages = nn.ModuleList([SplitStage(size, size, blocks)
+                                     for size, blocks in zip(sizes[1:], (1, 2, 2, 1), strict=True)])
+        self.ups = nn.ModuleList([SplitStage(sizes[4] + sizes[3], sizes[3], 1),
+                                  SplitStage(sizes[3] + sizes[2], sizes[2], 1)])
+        self.again = nn.ModuleList([NormedConvolution(size, size, 3, 2) for size in sizes[2:4]])
+        self.downs = nn.ModuleList([SplitStage(sizes[2] + sizes[3], sizes[3], 1),
+                                    SplitStage(sizes[3] + sizes[4], sizes[4], 1)])
+        self.heads = nn.ModuleList([
+            nn.ModuleList([nn.Sequential(NormedConvolution(size, wide), NormedConvolution(wide, wide),
+                                         nn.Conv2d(wide, outputs, 1)) for outputs, wide in ((4, size), (80, size))])
+            for size in sizes[2:]])
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        """Return four sides and 80 scores of each place, shape (batch, places, 84)."""
+        x, levels = self.stem(frames), []
+        for fall, stage in zip(self.falls, self.stages, strict=True):
+            x = stage(fall(x))
+            levels.append(x)
+        rising = [x]
+        for stage, level in zip(self.ups, (levels[2], levels[1]), strict=True):
+            x = stage(torch.cat([F.interpolate(x, scale_factor=2.0), level], 1))
+            rising.append(x)
+        grids = [x]
+        for fall, stage, level in zip(self.again, self.downs, (rising[1], rising[0]), strict=True):
+            x = stage(torch.cat([fall(x), level], 1))
+            grids.append(x)
+        places = []
+        branches: Any
+        for grid, branches in zip(grids, self.heads, strict=True):
+            sides, scores = branches[0](grid), branches[1](grid)
+            places.append(torch.cat([sides.relu(), scores.sigmoid()], 1).flatten(2).transpose(1, 2))
+        return torch.cat(places, 1)
+
+
+@before("camera_detection")
+def camera_frames(at: Place) -> list[Side]:
+    """A detector finds objects in one frame of 640 x 640 bytes from the host, which gets the best 300, TF32 convs."""
+    width, side, best = at.pick(32, 4), at.pick(640, 64), at.pick(300, 5)
+
+    def make(dtype: torch.dtype = FP32, pinned: bool = False, wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(FrameDetector, width, dtype=dtype).eval().to(memory_format=layout)
+        frame = torch.randint(256, (side, side, 3), dtype=torch.uint8)
+        frame = frame.pin_memory() if pinned else frame
+        arrived = torch.zeros(side, side, 3, dtype=torch.uint8, device=at.device)
+
+        def find() -> torch.Tensor:
+            pictures = arrived.permute(2, 0, 1)[None].to(dtype) / 255
+            places = model(pictures.contiguous(memory_format=layout))[0]
+            scores, kinds = places[:, 4:].max(1)
+            chosen = scores.topk(best).indices
+            return torch.cat([places[chosen, :4], scores[chosen, None], kinds[chosen, None].to(dtype)], 1)
+        find_objects = wrap(find)
+
+        def step() -> torch.Tensor:
+            arrived.copy_(frame, non_blocking=pinned)
+            return find_objects().float().cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "layout": "nchw"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("pinned_frame", partial(make, pinned=True), ("pinned_copies",), {"frame": "pinned"}, useless=True,
+             gpu_only=True),
+    ]
+
+
+class SmallNoiseUNet(nn.Module):
+    """A U-Net of three levels, two blocks each, that predicts the noise in small pictures; the middle attends."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        times, sizes = 4 * width, (width, 2 * width, 2 * width)
+        self.time = nn.Sequential(nn.Linear(width, times), nn.SiLU(), nn.Linear(times, times), nn.SiLU())
+        self.stem, self.head = nn.Conv2d(3, width, 3, 1, 1), nn.Conv2d(width, 3, 3, 1, 1)
+        self.down = nn.ModuleList([nn.ModuleList([NoiseBlock(inputs, outputs, times),
+                                                  NoiseBlock(outputs, outputs, times)])
+                                   for inputs, outputs in pairwise((width, *sizes))])
+        self.middle, self.attention = NoiseBlock(2 * width, 2 * width, times), PlaceAttention(2 * width)
+        self.up = nn.ModuleList([nn.ModuleList([NoiseBlock(inputs + skipped, outputs, times),
+                                                NoiseBlock(outputs, outputs, times)])
+                                 for inputs, skipped, outputs in zip((2 * width, 2 * width, 2 * width), sizes[::-1],
+                                                                     (2 * width, 2 * width, width), strict=True)])
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        """Return the noise of pictures whose time is given as waves."""
+        time, x, levels = self.time(time), self.stem(x), []
+        blocks: Any
+        for level, blocks in enumerate(self.down):
+            x = F.avg_pool2d(x, 2) if level else x
+            for block in blocks:
+                x = block(x, time)
+            levels.append(x)
+        x = self.attention(self.middle(x, time))
+        for level, blocks in enumerate(self.up):
+            x = torch.cat([F.interpolate(x, scale_factor=2.0) if level else x, levels.pop()], 1)
+            for block in blocks:
+                x = block(x, time)
+        return self.head(F.silu(x))
+
+
+@before("diffusion_training", training=True)
+def noise_training(at: Place) -> list[Side]:
+    """A U-Net learns the noise in 64 pictures of 32 x 32, TF32 convolutions; a loop keeps the mean of each weight."""
+    full, width, side, moments = at.pick(64, 2), at.pick(128, 8), at.pick(32, 8), 1000
+
+    def make(batch: int = full, as_lists: bool = False, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(SmallNoiseUNet, width).to(memory_format=layout)
+        kept = torch.linspace(0.9999, 0.98, moments, device=at.device).cumprod(0)
+        waves = 10_000 ** (-torch.arange(0, width, 2, device=at.device) / width)
+        pictures = at.randn(batch, 3, side, side).to(memory_format=layout)
+        optimizer = AveragingAdamW(list(model.parameters()), as_lists, lr=1e-4, **how)
+
+        def loss_of() -> torch.Tensor:
+            moment, noise = at.integers(moments, batch), at.randn(*pictures.shape).to(memory_format=layout)
+            part = kept[moment].view(-1, 1, 1, 1)
+            noisy = part.sqrt() * pictures + (1 - part).sqrt() * noise
+            angles = moment[:, None] * waves
+            with at.autocast(autocast):
+                foreseen = model(noisy, torch.cat([angles.sin(), angles.cos()], 1))
+            return F.mse_loss(foreseen.float(), noise)
+        return trained(model, optimizer, loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "means": "a loop"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("means_as_lists", partial(make, as_lists=True), ("loop_to_batched_op",), {"means": "one call"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+    ]
+
+
+@before("zero_shot_classification")
+def prompts_each_time(at: Place) -> list[Side]:
+    """16 pictures are compared with 100 prompts, which are read again for each batch, fp32 with TF32 off."""
+    full, prompts, layers = at.pick(16, 2), at.pick(100, 4), at.pick(12, 2)
+    width, text_width, joint = at.pick(768, 32), at.pick(512, 32), at.pick(512, 16)
+
+    def make(batch: int = full, prompts_kept: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        patches = at.build(nn.Conv2d, 3, width, at.pick(32, 8), at.pick(32, 8), dtype=dtype)
+        sees = at.build(Stack, layers, width, at.pick(12, 2), dtype=dtype)
+        embedding = at.build(nn.Embedding, at.pick(49_408, 50), text_width, dtype=dtype)
+        reads = at.build(Stack, layers, text_width, at.pick(8, 2), causal_attention, dtype=dtype)
+        norms = [at.build(nn.LayerNorm, size, dtype=dtype) for size in (width, text_width)]
+        heads = [at.build(nn.Linear, size, joint, bias=False, dtype=dtype) for size in (width, text_width)]
+        words = at.integers(at.pick(49_408, 50), prompts, at.pick(32, 6))
+        pictures = at.randn(batch, 3, at.pick(224, 16), at.pick(224, 16), dtype=dtype)
+
+        def read_prompts() -> torch.Tensor:
+            return F.normalize(heads[1](norms[1](reads(embedding(words))[:, -1])), dim=-1)
+        kept = read_prompts() if prompts_kept else None
+
+        def step() -> torch.Tensor:
+            x = sees(patches(pictures).flatten(2).transpose(1, 2)).mean(1)
+            seen = F.normalize(heads[0](norms[0](x)), dim=-1)
+            texts = read_prompts() if kept is None else kept
+            return (100.0 * seen @ texts.T).softmax(-1)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "prompts": "read each time"}, tf32=False),
+        Side("prompts_kept", partial(make, prompts_kept=True), ("less_work",), {"prompts": "read once"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("larger_batch", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
     ]
 
 
