@@ -5862,6 +5862,298 @@ def few_rows_many_weights(at: Place) -> list[Side]:
     ]
 
 
+class LastNormBlock(nn.Module):
+    """A transformer block with its norms last, as in BERT; what only fills up a text is not read."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor, is_word: torch.Tensor) -> torch.Tensor:
+        """Attend to the words of the text, then transform each position."""
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        read = F.scaled_dot_product_attention(q, k, v, attn_mask=is_word)
+        x = self.norm1(x + self.out(read.transpose(1, 2).flatten(2)))
+        return self.norm2(x + self.down(F.gelu(self.up(x))))
+
+
+@before("bert_large_inference")
+def several_requests(at: Place) -> list[Side]:
+    """A BERT-large answers 4 requests of up to 128 words, filled up, fp32 with TF32 off: bound by fp32 products."""
+    full, length, width, words = at.pick(4, 2), at.pick(128, 8), at.pick(1024, 32), at.pick(30_522, 50)
+
+    def make(batch: int = full, dtype: torch.dtype = FP32, autocast: bool = False, wrap: Wrap = as_is) -> Step:
+        embeddings = [at.build(nn.Embedding, rows, width, dtype=dtype) for rows in (words, at.pick(512, 16), 2)]
+        norm, pool = at.build(nn.LayerNorm, width, dtype=dtype), at.build(nn.Linear, width, width, dtype=dtype)
+        blocks = [at.build(LastNormBlock, width, at.pick(16, 2), dtype=dtype) for _ in range(at.pick(24, 2))]
+        texts, places = at.integers(words, batch, length), torch.arange(length, device=at.device)
+        ends = torch.linspace(length // 4, length, batch, device=at.device)
+        is_word, kinds = (places < ends[:, None])[:, None, None], torch.zeros_like(texts)
+
+        def step() -> torch.Tensor:
+            with at.autocast(autocast):
+                x = norm(sum(table(rows) for table, rows in zip(embeddings, (texts, places, kinds), strict=True)))
+                for block in blocks:
+                    x = block(x, is_word)
+                return pool(x[:, 0]).tanh()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("batch_16", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+def written_gelu(x: torch.Tensor) -> torch.Tensor:
+    """GELU by its tanh formula, one operator after another."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+@before("gpt2_medium_decode")
+def slots_by_index(at: Place) -> list[Side]:
+    """A GPT-2 medium writes a word of 4 texts, fp32 with TF32 off; 512 slots, attention and GELU written out."""
+    full, layers, width, heads = at.pick(4, 2), at.pick(24, 2), at.pick(1024, 32), at.pick(16, 2)
+    slots, words = at.pick(512, 16), at.pick(50_257, 50)
+
+    def make(batch: int = full, fused_attention: bool = False, fused_gelu: bool = False, dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        embedding, places = (at.build(nn.Embedding, rows, width, dtype=dtype) for rows in (words, slots))
+        blocks: Any = at.build(Stack, layers, width, heads, dtype=dtype)
+        norm = at.build(nn.LayerNorm, width, dtype=dtype)
+        kept = [at.randn(2, batch, heads, slots, width // heads, dtype=dtype) for _ in range(layers)]
+        new, position = at.integers(words, batch, 1), torch.full((1,), slots // 2, device=at.device)
+
+        def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+            if fused_attention:
+                return F.scaled_dot_product_attention(q, keys, values, attn_mask=seen)
+            scores = q @ keys.transpose(2, 3) / math.sqrt(q.shape[-1])
+            return scores.masked_fill(~seen, float("-inf")).softmax(-1) @ values
+
+        def step() -> torch.Tensor:
+            x = embedding(new) + places(position)
+            seen = (torch.arange(slots, device=at.device) <= position).view(1, 1, 1, slots)
+            for block, slots_of in zip(blocks, kept, strict=True):
+                q, k, v = block.qkv(block.norm1(x)).view(batch, 1, 3, heads, -1).permute(2, 0, 3, 1, 4)
+                keys, values = (part.index_copy_(2, position, row)
+                                for part, row in zip(slots_of, (k, v), strict=True))
+                x = x + block.out(attend(q, keys, values, seen).transpose(1, 2).flatten(2))
+                y = block.up(block.norm2(x))
+                x = x + block.down(F.gelu(y, approximate="tanh") if fused_gelu else written_gelu(y))
+            return norm(x[:, -1]) @ embedding.weight.T
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "attention": "written out",
+                                    "gelu": "written out"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("fused_attention", partial(make, fused_attention=True), ("attention_fusion",), {"attention": "fused"},
+             tf32=False),
+        Side("fused_gelu", partial(make, fused_gelu=True), ("pointwise_fusion",), {"gelu": "one call"}, tf32=False),
+        Side("batch_32", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+def written_causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention over earlier positions, written out with a softmax in fp32."""
+    later = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)
+    scores = (q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])).masked_fill(later, float("-inf"))
+    return scores.softmax(-1, dtype=FP32).to(q.dtype) @ v
+
+
+class SharedKeysBlock(nn.Module):
+    """A causal block with root norms, rotations, keys for several queries each and a gated feed-forward part."""
+
+    def __init__(self, width: int, heads: int, keys: int, inner: int, one_call: bool, attention: Attention) -> None:
+        super().__init__()
+        self.heads, self.keys, self.attention = heads, keys, attention
+        self.norm1, self.norm2 = RootNorm(width, one_call), RootNorm(width, one_call)
+        self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, keys * width // heads, bias=False) for _ in range(2))
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
+        """Attend to earlier positions, then transform each."""
+        y = self.norm1(x)
+        q, k, v = (part(y).unflatten(-1, (count, -1)).transpose(1, 2)
+                   for part, count in ((self.q, self.heads), (self.k, self.keys), (self.v, self.keys)))
+        q, k = (part * cosines + torch.cat([-part.chunk(2, -1)[1], part.chunk(2, -1)[0]], -1) * sines
+                for part in (q, k))
+        k, v = (part.repeat_interleave(self.heads // self.keys, 1) for part in (k, v))
+        x = x + self.out(self.attention(q, k, v).transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+@before("llama_prefill")
+def written_prompt(at: Place) -> list[Side]:
+    """A Llama-like model of 8 layers reads a prompt of 768 words, bf16; norms, rotations and attention written out."""
+    layers, width, heads, words = at.pick(8, 2), at.pick(1536, 32), at.pick(12, 4), at.pick(32_000, 50)
+    length, inner = at.pick(768, 8), at.pick(4096, 64)
+
+    def make(attention: Attention = written_causal_attention, one_call: bool = False, last_only: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        embedding = at.build(nn.Embedding, words, width, dtype=BF16)
+        norm = at.build(RootNorm, width, one_call, dtype=BF16)
+        blocks = [at.build(SharedKeysBlock, width, heads, heads // 4, inner, one_call, attention, dtype=BF16)
+                  for _ in range(layers)]
+        head, size = at.build(nn.Linear, width, words, bias=False, dtype=BF16), width // heads
+        prompt, speeds = at.integers(words, 1, length), 10_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+
+        def score() -> torch.Tensor:
+            angles = (torch.arange(length, device=at.device)[:, None] * speeds).repeat(1, 2)
+            rotations = angles.cos().to(BF16), angles.sin().to(BF16)
+            x = embedding(prompt)
+            for block in blocks:
+                x = block(x, *rotations)
+            x = norm(x)
+            return head(x[:, -1:] if last_only else x)[:, -1]
+        return wrap(score)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "attention": "written out",
+                                    "norms": "written out", "logits": "all"}),
+        Side("fused_attention", partial(make, attention=causal_attention), ("attention_fusion",),
+             {"attention": "fused"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("last_logits", partial(make, last_only=True), ("less_work",), {"logits": "last"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("vit_large_inference")
+def large_vision(at: Place) -> list[Side]:
+    """A ViT-L of 24 layers classifies 2 pictures of 224 x 224, bf16: bound by launches."""
+    full, width, side, patch = at.pick(2, 1), at.pick(1024, 32), at.pick(224, 32), at.pick(16, 8)
+
+    def make(batch: int = full, layout: torch.memory_format = torch.contiguous_format, wrap: Wrap = as_is) -> Step:
+        patches = at.build(nn.Conv2d, 3, width, patch, patch, dtype=BF16).to(memory_format=layout)
+        blocks = at.build(Stack, at.pick(24, 2), width, at.pick(16, 2), dtype=BF16)
+        norm, head = at.build(nn.LayerNorm, width, dtype=BF16), at.build(nn.Linear, width, 1000, dtype=BF16)
+        summary, places = at.randn(1, 1, width, dtype=BF16), at.randn(1, (side // patch) ** 2 + 1, width, dtype=BF16)
+        pictures = at.randn(batch, 3, side, side, dtype=BF16).to(memory_format=layout)
+
+        def step() -> torch.Tensor:
+            x = patches(pictures).flatten(2).transpose(1, 2)
+            x = torch.cat([summary.expand(batch, -1, -1), x], 1) + places
+            return head(norm(blocks(x)[:, 0]))
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "layout": "nchw"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("batch_16", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("resnet18_training", training=True)
+def few_pictures_autocast(at: Place) -> list[Side]:
+    """A ResNet-18 learns from 8 pictures of 224 x 224, bf16 autocast, SGD with momentum as a loop over weights."""
+    full, width, side = at.pick(8, 2), at.pick(64, 4), at.pick(224, 32)
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, graph: bool = False,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            widths = [width, width, 2 * width, 4 * width, 8 * width]
+            blocks = [ResidualBlock(channels, outputs, 1 if channels == outputs else 2)
+                      for inputs, outputs in pairwise(widths) for channels in (inputs, outputs)]
+            return nn.Sequential(nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+                                 nn.MaxPool2d(3, 2, 1), *blocks,
+                                 nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, 1000))
+        model = at.build(build_model).to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side).to(memory_format=layout)
+        labels = at.integers(1000, batch)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                return F.cross_entropy(model(pictures), labels)
+        return trained(model, optimizer, loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "layout": "nchw",
+                                    "optimizer": "SGD, a loop"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "SGD, fused"}),
+        Side("batch_32", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class GroupedBlock(nn.Module):
+    """A convolution in groups of channels between two of size 1, as in a RegNet, and a way around them."""
+
+    def __init__(self, inputs: int, outputs: int, group: int, stride: int, folded: bool) -> None:
+        super().__init__()
+        shapes = [(inputs, outputs, 1, 1, 1), (outputs, outputs, 3, stride, outputs // group),
+                  (outputs, outputs, 1, 1, 1)]
+        shapes += [(inputs, outputs, 1, stride, 1)] if inputs != outputs or stride != 1 else []
+        parts = [self.join(*shape, folded) for shape in shapes]
+        self.first, self.grouped, self.last = parts[:3]
+        self.around = parts[3] if len(parts) > 3 else nn.Identity()
+
+    @staticmethod
+    def join(inputs: int, outputs: int, size: int, stride: int, groups: int, folded: bool) -> nn.Module:
+        """Return a convolution with its batch norm, or with the norm folded into the weights."""
+        conv = nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False).eval()
+        norm = nn.BatchNorm2d(outputs).eval()
+        return nn.utils.fusion.fuse_conv_bn_eval(conv, norm) if folded else nn.Sequential(conv, norm)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve three times and add the input."""
+        return F.relu(self.around(x) + self.last(F.relu(self.grouped(F.relu(self.first(x))))))
+
+
+@before("regnet_inference")
+def grouped_channels(at: Place) -> list[Side]:
+    """A RegNetX of 1.6 billion products a picture classifies 32 of 224 x 224, TF32 convolutions, groups of 24."""
+    full, group, side = at.pick(32, 2), at.pick(24, 4), at.pick(224, 32)
+    widths = (32, 72, 168, 408, 912) if at.is_gpu else (4, 8, 12, 16, 24)
+
+    def make(batch: int = full, dtype: torch.dtype = FP32, folded: bool = False, wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            blocks = [GroupedBlock(inputs if number == 0 else outputs, outputs, group, 1 if number else 2, folded)
+                      for (inputs, outputs), count in zip(pairwise(widths), (2, 4, 10, 2), strict=True)
+                      for number in range(count)]
+            return nn.Sequential(GroupedBlock.join(3, widths[0], 3, 2, 1, folded), nn.ReLU(), *blocks,
+                                 nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 1000))
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side, dtype=dtype).to(memory_format=layout)
+        return wrap(lambda: model(pictures))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "norms": "apart"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("norms_folded", partial(make, folded=True), ("norm_fusion",), {"norms": "folded into weights"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions had it"}, useless=True, tf32=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
