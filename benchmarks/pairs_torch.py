@@ -6154,6 +6154,445 @@ def grouped_channels(at: Place) -> list[Side]:
     ]
 
 
+def written_full_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention over every position, written out."""
+    return (q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])).softmax(-1) @ v
+
+
+class ChannelNorm(nn.Module):
+    """A norm over 16 groups of channels, written out in fp32, or in one call."""
+
+    def __init__(self, width: int, one_call: bool) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.groups, self.one_call = min(16, width), one_call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return pictures whose groups of channels have a mean of 0 and a variance of 1, scaled and moved."""
+        if self.one_call:
+            return F.group_norm(x, self.groups, self.weight, self.bias, 1e-5)
+        rows = x.float().reshape(len(x), self.groups, -1)
+        rows = (rows - rows.mean(-1, keepdim=True)) * torch.rsqrt(rows.var(-1, correction=0, keepdim=True) + 1e-5)
+        return rows.view(x.shape).to(x.dtype) * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+class TextedBlock(nn.Module):
+    """Two convolutions; then the places of a picture attend to each other and to a text, as in latent diffusion."""
+
+    def __init__(self, inputs: int, outputs: int, times: int, text: int, attention: Attention, one_call: bool) -> None:
+        super().__init__()
+        self.attention = attention
+        self.norm1, self.norm2, self.norm3 = (ChannelNorm(width, one_call) for width in (inputs, outputs, outputs))
+        self.conv1, self.conv2 = nn.Conv2d(inputs, outputs, 3, 1, 1), nn.Conv2d(outputs, outputs, 3, 1, 1)
+        self.around, self.time = nn.Conv2d(inputs, outputs, 1), nn.Linear(times, outputs)
+        self.norms = nn.ModuleList(nn.LayerNorm(outputs) for _ in range(3))
+        self.qkv, self.out = nn.Linear(outputs, 3 * outputs, bias=False), nn.Linear(outputs, outputs)
+        self.asked, self.text = nn.Linear(outputs, outputs, bias=False), nn.Linear(text, 2 * outputs, bias=False)
+        self.answered = nn.Linear(outputs, outputs)
+        self.up, self.down = nn.Linear(outputs, 8 * outputs), nn.Linear(4 * outputs, outputs)
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Return what the rows of q read, by 8 heads."""
+        q, k, v = (part.unflatten(-1, (8, -1)).transpose(1, 2) for part in (q, k, v))
+        return self.attention(q, k, v).transpose(1, 2).flatten(2)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """Return pictures of the same size."""
+        y = self.conv1(F.silu(self.norm1(x))) + self.time(time)[:, :, None, None]
+        x = self.around(x) + self.conv2(F.silu(self.norm2(y)))
+        rows = self.norm3(x).flatten(2).transpose(1, 2)
+        rows = rows + self.out(self.attend(*self.qkv(self.norms[0](rows)).chunk(3, -1)))
+        asked = self.asked(self.norms[1](rows))
+        rows = rows + self.answered(self.attend(asked, *self.text(text).chunk(2, -1)))
+        inner, gate = self.up(self.norms[2](rows)).chunk(2, -1)
+        return x + (rows + self.down(inner * F.gelu(gate))).transpose(1, 2).reshape(x.shape)
+
+
+class TextedUNet(nn.Module):
+    """A U-Net that predicts the noise in latent pictures; every level attends to a text."""
+
+    def __init__(self, widths: Sequence[int], text: int, attention: Attention, one_call: bool) -> None:
+        super().__init__()
+        times = 4 * widths[0]
+        build_block = partial(TextedBlock, times=times, text=text, attention=attention, one_call=one_call)
+        self.time = nn.Sequential(nn.Linear(widths[0], times), nn.SiLU(), nn.Linear(times, times), nn.SiLU())
+        self.stem = nn.Conv2d(4, widths[0], 3, 1, 1)
+        self.down = nn.ModuleList(build_block(*pair) for pair in pairwise((widths[0], *widths)))
+        self.middle = build_block(widths[-1], widths[-1])
+        self.up = nn.ModuleList(build_block(2 * inputs, outputs)
+                                for inputs, outputs in pairwise((*reversed(widths), widths[0])))
+        self.norm, self.head = ChannelNorm(widths[0], one_call), nn.Conv2d(widths[0], 4, 3, 1, 1)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """Return the noise, of the shape of x."""
+        time, x, levels = self.time(time), self.stem(x), []
+        for level, block in enumerate(self.down):
+            x = block(F.avg_pool2d(x, 2) if level else x, time, text)
+            levels.append(x)
+        x = self.middle(x, time, text)
+        for level, block in enumerate(self.up):
+            x = block(torch.cat([F.interpolate(x, scale_factor=2.0) if level else x, levels.pop()], 1), time, text)
+        return self.head(F.silu(self.norm(x)))
+
+
+@before("latent_diffusion")
+def texted_denoising(at: Place) -> list[Side]:
+    """A U-Net denoises a latent picture of 64 x 64 with and without a text, bf16; attention and norms written out."""
+    full, side, words, text = at.pick(2, 2), at.pick(64, 8), at.pick(77, 5), at.pick(768, 16)
+    widths = (256, 384, 512) if at.is_gpu else (8, 16, 16)
+
+    def make(attention: Attention = written_full_attention, one_call: bool = False, wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(TextedUNet, widths, text, attention, one_call, dtype=BF16).eval().to(memory_format=layout)
+        noisy = at.randn(full, 4, side, side, dtype=BF16).to(memory_format=layout)
+        time, prompt = at.randn(full, widths[0], dtype=BF16), at.randn(full, words, text, dtype=BF16)
+        return wrap(lambda: model(noisy, time, prompt))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "layout": "nchw",
+                                    "attention": "written out", "norms": "written out"}),
+        Side("fused_attention", partial(make, attention=full_attention), ("attention_fusion",),
+             {"attention": "fused"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+def run_gru(x: torch.Tensor, weights: Sequence[torch.Tensor], fused: bool) -> torch.Tensor:
+    """Return the states (batch, moments, hidden) of one layer, one by one; weights as torch.gru_cell takes them."""
+    state, states = x.new_zeros(len(x), weights[1].shape[1]), []
+    for moment in x.unbind(1):
+        if fused:
+            state = torch.gru_cell(moment, state, *weights)
+        else:
+            came, kept = (F.linear(rows, weights[part], weights[part + 2]).chunk(3, 1)
+                          for part, rows in enumerate((moment, state)))
+            reset, update = (came[0] + kept[0]).sigmoid(), (came[1] + kept[1]).sigmoid()
+            state = (1 - update) * (came[2] + reset * kept[2]).tanh() + update * state
+        states.append(state)
+    return torch.stack(states, 1)
+
+
+@before("gru_inference")
+def written_gates(at: Place) -> list[Side]:
+    """Two GRU layers, gates written out, read 64 moments of 32 series one by one, fp32 with TF32 off: many launches."""
+    full, moments, inputs, hidden = at.pick(32, 2), at.pick(64, 5), at.pick(128, 8), at.pick(512, 8)
+
+    def make(batch: int = full, how: str = "written", dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        model = at.build(nn.GRU, inputs, hidden, 2, batch_first=True, dtype=dtype)
+        head = at.build(nn.Linear, hidden, 16, dtype=dtype)
+        series = at.randn(batch, moments, inputs, dtype=dtype)
+
+        def step() -> torch.Tensor:
+            if how == "one call":
+                return head(model(series)[0][:, -1])
+            x = series
+            for weights in model.all_weights:
+                x = run_gru(x, weights, how == "cells")
+            return head(x[:, -1])
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "moments": "one by one",
+                                    "gates": "written out"}, tf32=False),
+        Side("one_call", partial(make, how="one call"), ("loop_to_batched_op",), {"moments": "one call"}, tf32=False),
+        Side("fused_cells", partial(make, how="cells"), ("pointwise_fusion",), {"gates": "fused"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_256", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+class GatedExperts(nn.Module):
+    """A norm and gated feed-forward experts, two for each row; how: "masks", "chosen rows" or "batched"."""
+
+    def __init__(self, experts: int, width: int, inner: int, how: str) -> None:
+        super().__init__()
+        self.norm, self.router, self.how = nn.LayerNorm(width), nn.Linear(width, experts, bias=False), how
+        self.up = nn.Parameter(torch.randn(experts, width, 2 * inner) / math.sqrt(width))
+        self.down = nn.Parameter(torch.randn(experts, inner, width) / math.sqrt(inner))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add to each row of x what its two experts make of it."""
+        y = self.norm(x)
+        weights, chosen = self.router(y).softmax(-1).topk(2, -1)
+        if self.how == "batched":
+            shares = torch.zeros_like(y[:, :len(self.up)]).scatter(1, chosen, weights)
+            gate, inner = torch.bmm(y.expand(len(self.up), -1, -1), self.up).chunk(2, -1)
+            return x + (torch.bmm(F.silu(gate) * inner, self.down) * shares.T[:, :, None]).sum(0)
+        nothing = weights.new_zeros(())
+        for expert in range(len(self.up)):
+            share = torch.where(chosen == expert, weights, nothing).sum(-1, keepdim=True)
+            if self.how == "masks":
+                x = x + self.run(y, expert) * share
+            else:
+                rows = share.squeeze(1).nonzero().squeeze(1)
+                x = x.index_add(0, rows, self.run(y[rows], expert) * share[rows])
+        return x
+
+    def run(self, y: torch.Tensor, expert: int) -> torch.Tensor:
+        """Return what one expert makes of rows."""
+        gate, inner = (y @ self.up[expert]).chunk(2, -1)
+        return (F.silu(gate) * inner) @ self.down[expert]
+
+
+@before("moe_decode")
+def every_expert(at: Place) -> list[Side]:
+    """Eight layers of 8 experts handle 64 rows, bf16; all experts see all rows in turn, a mask keeps two for each."""
+    layers, rows, width, inner = at.pick(8, 2), at.pick(64, 8), at.pick(1024, 16), at.pick(1408, 24)
+
+    def make(count: int = rows, how: str = "masks", wrap: Wrap = as_is) -> Step:
+        model = nn.Sequential(*(at.build(GatedExperts, 8, width, inner, how, dtype=BF16) for _ in range(layers)))
+        x = at.randn(count, width, dtype=BF16)
+        return wrap(lambda: model(x))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": rows, "experts": "all rows, a mask each"}),
+        Side("batched_experts", partial(make, how="batched"), ("loop_to_batched_op",), {"experts": "batched product"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("rows_512", partial(make, count=8 * rows), ("larger_batch",), {"batch": 8 * rows}, samples=8,
+             same_output=False, note="other batch"),
+        Side("chosen_rows_only", partial(make, how="chosen rows"), ("less_work",), {"experts": "chosen rows"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class Tower(nn.Module):
+    """Rows of tables, looked up table by table or in one table, become one vector of length 1."""
+
+    offsets: torch.Tensor
+
+    def __init__(self, tables: int, rows: int, width: int, one_table: bool) -> None:
+        super().__init__()
+        whole = torch.randn(tables * rows, width) * 0.05
+        self.tables = nn.ParameterList([whole] if one_table else list(whole.chunk(tables)))
+        self.register_buffer("offsets", torch.arange(tables) * rows)
+        self.network = nn.Sequential(nn.Linear(tables * width, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(),
+                                     nn.Linear(128, 64))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return vectors (count, 64) of rows (count, tables)."""
+        if len(self.tables) == 1:
+            found = F.embedding(rows + self.offsets, self.tables[0]).flatten(1)
+        else:
+            found = torch.cat([F.embedding(rows[:, number], table) for number, table in enumerate(self.tables)], 1)
+        return F.normalize(self.network(found), dim=1)
+
+
+@before("two_tower_serving")
+def queries_in_turn(at: Place) -> list[Side]:
+    """For 32 people, one by one, 8 small lookups make a vector that rates 200 things, described by 8 others, fp32."""
+    people, tables, rows, things = at.pick(32, 4), at.pick(8, 3), at.pick(50_000, 50), at.pick(20_000, 30)
+
+    def make(at_once: bool = False, one_table: bool = False, things_kept: bool = False, dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        person, thing = (at.build(Tower, tables, rows, at.pick(64, 4), one_table, dtype=dtype) for _ in range(2))
+        asked, described = at.integers(rows, people, tables), at.integers(rows, things, tables)
+        rated = at.integers(things, people, at.pick(200, 12))
+        kept = thing(described) if things_kept else None
+
+        def answer(numbers: torch.Tensor, rated: torch.Tensor) -> torch.Tensor:
+            vectors = thing(described[rated.flatten()]) if kept is None else kept[rated.flatten()]
+            ratings = vectors.unflatten(0, rated.shape) @ person(numbers)[:, :, None]
+            return ratings.squeeze(2).topk(10, 1).values
+
+        def step() -> torch.Tensor:
+            size = people if at_once else 1
+            return torch.cat([answer(*part) for part in zip(asked.split(size), rated.split(size), strict=True)])
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "people": "one by one", "tables": "8 lookups"}, tf32=False),
+        Side("people_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"people": "at once"},
+             tf32=False),
+        Side("one_table", partial(make, one_table=True), ("loop_to_batched_op",), {"tables": "one lookup"},
+             tf32=False),
+        Side("things_kept", partial(make, things_kept=True), ("less_work",), {"things": "vectors kept"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+class DistanceBlock(nn.Module):
+    """A block of an encoder or a decoder as in T5: root norms, no biases, scores moved by distance, not scaled."""
+
+    def __init__(self, width: int, heads: int, reads_source: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList(RootNorm(width, False) for _ in range(3 if reads_source else 2))
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.asked, self.source, self.answered = (nn.Linear(width, parts * width, bias=False) if reads_source else None
+                                                  for parts in (1, 2, 1))
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+
+    def attend(self, parts: Sequence[torch.Tensor], bias: torch.Tensor | None) -> torch.Tensor:
+        """Return what the queries read; parts are queries, keys and values."""
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        scores = q @ k.transpose(2, 3)
+        scores = scores if bias is None else scores + bias
+        return (scores.softmax(-1, dtype=FP32).to(v.dtype) @ v).transpose(1, 2).flatten(2)
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor, source: torch.Tensor | None = None) -> torch.Tensor:
+        """Attend to the own text, then to the source where there is one, then transform each position."""
+        x = x + self.out(self.attend(self.qkv(self.norms[0](x)).chunk(3, -1), bias))
+        if source is not None and self.asked and self.source and self.answered:
+            parts = self.asked(self.norms[1](x)), *self.source(source).chunk(2, -1)
+            x = x + self.answered(self.attend(parts, None))
+        return x + self.down(F.relu(self.up(self.norms[-1](x))))
+
+
+class TextToText(nn.Module):
+    """An encoder and a decoder over one table of words."""
+
+    def __init__(self, words: int, width: int, heads: int, layers: int) -> None:
+        super().__init__()
+        self.words, self.distances = nn.Embedding(words, width), nn.Embedding(64, 2 * heads)
+        self.encoder, self.decoder = (nn.ModuleList(DistanceBlock(width, heads, reads) for _ in range(layers))
+                                      for reads in (False, True))
+        self.norm1, self.norm2 = RootNorm(width, False), RootNorm(width, False)
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return the logits of each position of the target."""
+        bias, target_bias = (self.find_bias(length)[part] for part, length in enumerate((source.shape[1],
+                                                                                         target.shape[1])))
+        target_bias = target_bias + torch.full_like(target_bias[0], float("-inf")).triu(1)
+        x, y = self.words(source), self.words(target)
+        for block in self.encoder:
+            x = block(x, bias)
+        x = self.norm1(x)
+        for block in self.decoder:
+            y = block(y, target_bias, x)
+        return F.linear(self.norm2(y) / math.sqrt(y.shape[-1]), self.words.weight)
+
+    def find_bias(self, length: int) -> tuple[torch.Tensor, ...]:
+        """Return what distances add to the scores, (heads, length, length), of the encoder and of the decoder."""
+        apart = torch.arange(1 - length, length, device=self.words.weight.device).clamp(-32, 31) + 32
+        return self.distances(apart).T.unfold(1, length, 1).flip(2).chunk(2)  # row and column: how far apart
+
+
+@before("text_to_text_training", training=True)
+def summarized_texts(at: Place) -> list[Side]:
+    """A T5-like model of 6 + 6 layers learns 16 summaries of 64 words of 128, bf16 autocast, AdamW as a loop."""
+    full, words, width, length = at.pick(16, 2), at.pick(32_128, 50), at.pick(512, 32), at.pick(128, 8)
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, graph: bool = False) -> Step:
+        model = at.build(TextToText, words, width, at.pick(8, 2), at.pick(6, 2))
+        source, target = at.integers(words, batch, length), at.integers(words, batch, length // 2 + 1)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                logits = model(source, target[:, :-1])
+            return F.cross_entropy(logits.float().flatten(0, 1), target[:, 1:].flatten())
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "optimizer": "AdamW, a loop"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "AdamW, fused"}),
+        Side("foreach_adamw", partial(make, how=FOREACH), ("fused_optimizer",), {"optimizer": "AdamW, foreach"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("batch_32", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class StateSpaceBlock(nn.Module):
+    """A block as in Mamba-2: a short convolution, then states that fade are carried from chunk to chunk."""
+
+    def __init__(self, width: int, heads: int, state: int, chunk: int, at_once: bool) -> None:
+        super().__init__()
+        inner = 2 * width
+        self.sizes, self.heads, self.chunk, self.at_once = (inner, inner + 2 * state, heads), heads, chunk, at_once
+        self.norm, self.start = nn.LayerNorm(width), nn.Linear(width, sum(self.sizes), bias=False)
+        self.conv = nn.Conv1d(inner + 2 * state, inner + 2 * state, 4, padding=3, groups=inner + 2 * state)
+        self.fading, self.end = nn.Parameter(torch.linspace(0.0, 2.0, heads)), nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add to x (batch, length, width) what the states say at each position."""
+        gate, mixed, speed = self.start(self.norm(x)).split(self.sizes, -1)
+        mixed = F.silu(self.conv(mixed.transpose(1, 2))[..., :x.shape[1]].transpose(1, 2))
+        speed = F.softplus(speed).transpose(1, 2)
+        inner, state = self.sizes[0], (self.sizes[1] - self.sizes[0]) // 2
+        values, keys, queries = mixed.split((inner, state, state), -1)
+        values = values.unflatten(-1, (self.heads, -1)).transpose(1, 2) * speed[..., None]
+        scan = self.scan_at_once if self.at_once else self.scan_in_turn
+        read = scan(-self.fading.exp()[:, None] * speed, values, keys, queries)
+        return x + self.end(read.transpose(1, 2).flatten(2) * F.silu(gate))
+
+    def within(self, rates: torch.Tensor, values: torch.Tensor, keys: torch.Tensor,
+               queries: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return what chunks read of themselves, what each adds to the state, and how far an earlier state fades.
+
+        rates (chunks, heads, chunk), values (chunks, heads, chunk, size), keys and queries (chunks, chunk, state).
+        """
+        sums = rates.cumsum(-1)
+        later = torch.ones(self.chunk, self.chunk, dtype=torch.bool, device=sums.device).triu(1)
+        fades = (sums[..., :, None] - sums[..., None, :]).masked_fill(later, float("-inf")).exp()
+        read = ((queries @ keys.transpose(1, 2))[:, None] * fades) @ values
+        added = keys.transpose(1, 2)[:, None] @ (values * (sums[..., -1:] - sums).exp()[..., None])
+        return read, added, sums.exp()[..., None]
+
+    def scan_in_turn(self, rates: torch.Tensor, values: torch.Tensor, keys: torch.Tensor,
+                     queries: torch.Tensor) -> torch.Tensor:
+        """Handle chunk after chunk."""
+        state, outputs = values.new_zeros(()), []
+        parts = zip(rates.split(self.chunk, 2), values.split(self.chunk, 2), keys.split(self.chunk, 1),
+                    queries.split(self.chunk, 1), strict=True)
+        for rate, value, key, query in parts:
+            read, added, left = self.within(rate, value, key, query)
+            outputs.append(read + left * (query[:, None] @ state) if outputs else read)
+            state = left[:, :, -1:] * state + added
+        return torch.cat(outputs, 2)
+
+    def scan_at_once(self, rates: torch.Tensor, values: torch.Tensor, keys: torch.Tensor,
+                     queries: torch.Tensor) -> torch.Tensor:
+        """Handle all chunks together; only the states go from chunk to chunk."""
+        batch, size = len(rates), (-1, self.chunk)
+        rates, values = (part.unflatten(2, size).transpose(1, 2).flatten(0, 1) for part in (rates, values))
+        keys, queries = (part.unflatten(1, size).flatten(0, 1) for part in (keys, queries))
+        read, added, left = self.within(rates, values, keys, queries)
+        states = [torch.zeros_like(added[:batch])]
+        for add, keep in zip(added.unflatten(0, (batch, -1)).unbind(1),
+                             left[:, :, -1:].unflatten(0, (batch, -1)).unbind(1), strict=True):
+            states.append(keep * states[-1] + add)
+        read = read + left * (queries[:, None] @ torch.stack(states[:-1], 1).flatten(0, 1))
+        return read.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)
+
+
+@before("state_space_inference")
+def chunks_in_turn(at: Place) -> list[Side]:
+    """A Mamba-like model of 6 layers reads 2 texts of 1,024 words in chunks of 64, one by one, fp32 with TF32 off."""
+    full, layers, width, length = at.pick(2, 2), at.pick(6, 2), at.pick(768, 16), at.pick(1024, 16)
+
+    def make(batch: int = full, at_once: bool = False, autocast: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(StateSpaceBlock, width, at.pick(24, 4), at.pick(64, 4), at.pick(64, 4), at_once)
+                  for _ in range(layers)]
+        model, rows = nn.Sequential(*blocks), at.randn(batch, length, width)
+
+        def step() -> torch.Tensor:
+            with at.autocast(autocast):
+                return model(rows)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "chunks": "one by one"}, tf32=False),
+        Side("chunks_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"chunks": "at once"},
+             tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_16", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
