@@ -5862,6 +5862,737 @@ def few_rows_many_weights(at: Place) -> list[Side]:
     ]
 
 
+class LastNormBlock(nn.Module):
+    """A transformer block with its norms last, as in BERT; what only fills up a text is not read."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor, is_word: torch.Tensor) -> torch.Tensor:
+        """Attend to the words of the text, then transform each position."""
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        read = F.scaled_dot_product_attention(q, k, v, attn_mask=is_word)
+        x = self.norm1(x + self.out(read.transpose(1, 2).flatten(2)))
+        return self.norm2(x + self.down(F.gelu(self.up(x))))
+
+
+@before("bert_large_inference")
+def several_requests(at: Place) -> list[Side]:
+    """A BERT-large answers 4 requests of up to 128 words, filled up, fp32 with TF32 off: bound by fp32 products."""
+    full, length, width, words = at.pick(4, 2), at.pick(128, 8), at.pick(1024, 32), at.pick(30_522, 50)
+
+    def make(batch: int = full, dtype: torch.dtype = FP32, autocast: bool = False, wrap: Wrap = as_is) -> Step:
+        embeddings = [at.build(nn.Embedding, rows, width, dtype=dtype) for rows in (words, at.pick(512, 16), 2)]
+        norm, pool = at.build(nn.LayerNorm, width, dtype=dtype), at.build(nn.Linear, width, width, dtype=dtype)
+        blocks = [at.build(LastNormBlock, width, at.pick(16, 2), dtype=dtype) for _ in range(at.pick(24, 2))]
+        texts, places = at.integers(words, batch, length), torch.arange(length, device=at.device)
+        ends = torch.linspace(length // 4, length, batch, device=at.device)
+        is_word, kinds = (places < ends[:, None])[:, None, None], torch.zeros_like(texts)
+
+        def step() -> torch.Tensor:
+            with at.autocast(autocast):
+                x = norm(sum(table(rows) for table, rows in zip(embeddings, (texts, places, kinds), strict=True)))
+                for block in blocks:
+                    x = block(x, is_word)
+                return pool(x[:, 0]).tanh()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("batch_16", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+def written_gelu(x: torch.Tensor) -> torch.Tensor:
+    """GELU by its tanh formula, one operator after another."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+@before("gpt2_medium_decode")
+def slots_by_index(at: Place) -> list[Side]:
+    """A GPT-2 medium writes a word of 4 texts, fp32 with TF32 off; 512 slots, attention and GELU written out."""
+    full, layers, width, heads = at.pick(4, 2), at.pick(24, 2), at.pick(1024, 32), at.pick(16, 2)
+    slots, words = at.pick(512, 16), at.pick(50_257, 50)
+
+    def make(batch: int = full, fused_attention: bool = False, fused_gelu: bool = False, dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        embedding, places = (at.build(nn.Embedding, rows, width, dtype=dtype) for rows in (words, slots))
+        blocks: Any = at.build(Stack, layers, width, heads, dtype=dtype)
+        norm = at.build(nn.LayerNorm, width, dtype=dtype)
+        kept = [at.randn(2, batch, heads, slots, width // heads, dtype=dtype) for _ in range(layers)]
+        new, position = at.integers(words, batch, 1), torch.full((1,), slots // 2, device=at.device)
+
+        def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+            if fused_attention:
+                return F.scaled_dot_product_attention(q, keys, values, attn_mask=seen)
+            scores = q @ keys.transpose(2, 3) / math.sqrt(q.shape[-1])
+            return scores.masked_fill(~seen, float("-inf")).softmax(-1) @ values
+
+        def step() -> torch.Tensor:
+            x = embedding(new) + places(position)
+            seen = (torch.arange(slots, device=at.device) <= position).view(1, 1, 1, slots)
+            for block, slots_of in zip(blocks, kept, strict=True):
+                q, k, v = block.qkv(block.norm1(x)).view(batch, 1, 3, heads, -1).permute(2, 0, 3, 1, 4)
+                keys, values = (part.index_copy_(2, position, row)
+                                for part, row in zip(slots_of, (k, v), strict=True))
+                x = x + block.out(attend(q, keys, values, seen).transpose(1, 2).flatten(2))
+                y = block.up(block.norm2(x))
+                x = x + block.down(F.gelu(y, approximate="tanh") if fused_gelu else written_gelu(y))
+            return norm(x[:, -1]) @ embedding.weight.T
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "attention": "written out",
+                                    "gelu": "written out"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("fused_attention", partial(make, fused_attention=True), ("attention_fusion",), {"attention": "fused"},
+             tf32=False),
+        Side("fused_gelu", partial(make, fused_gelu=True), ("pointwise_fusion",), {"gelu": "one call"}, tf32=False),
+        Side("batch_32", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+def written_causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention over earlier positions, written out with a softmax in fp32."""
+    later = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)
+    scores = (q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])).masked_fill(later, float("-inf"))
+    return scores.softmax(-1, dtype=FP32).to(q.dtype) @ v
+
+
+class SharedKeysBlock(nn.Module):
+    """A causal block with root norms, rotations, keys for several queries each and a gated feed-forward part."""
+
+    def __init__(self, width: int, heads: int, keys: int, inner: int, one_call: bool, attention: Attention) -> None:
+        super().__init__()
+        self.heads, self.keys, self.attention = heads, keys, attention
+        self.norm1, self.norm2 = RootNorm(width, one_call), RootNorm(width, one_call)
+        self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, keys * width // heads, bias=False) for _ in range(2))
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
+        """Attend to earlier positions, then transform each."""
+        y = self.norm1(x)
+        q, k, v = (part(y).unflatten(-1, (count, -1)).transpose(1, 2)
+                   for part, count in ((self.q, self.heads), (self.k, self.keys), (self.v, self.keys)))
+        q, k = (part * cosines + torch.cat([-part.chunk(2, -1)[1], part.chunk(2, -1)[0]], -1) * sines
+                for part in (q, k))
+        k, v = (part.repeat_interleave(self.heads // self.keys, 1) for part in (k, v))
+        x = x + self.out(self.attention(q, k, v).transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+@before("llama_prefill")
+def written_prompt(at: Place) -> list[Side]:
+    """A Llama-like model of 8 layers reads a prompt of 768 words, bf16; norms, rotations and attention written out."""
+    layers, width, heads, words = at.pick(8, 2), at.pick(1536, 32), at.pick(12, 4), at.pick(32_000, 50)
+    length, inner = at.pick(768, 8), at.pick(4096, 64)
+
+    def make(attention: Attention = written_causal_attention, one_call: bool = False, last_only: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        embedding = at.build(nn.Embedding, words, width, dtype=BF16)
+        norm = at.build(RootNorm, width, one_call, dtype=BF16)
+        blocks = [at.build(SharedKeysBlock, width, heads, heads // 4, inner, one_call, attention, dtype=BF16)
+                  for _ in range(layers)]
+        head, size = at.build(nn.Linear, width, words, bias=False, dtype=BF16), width // heads
+        prompt, speeds = at.integers(words, 1, length), 10_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+
+        def score() -> torch.Tensor:
+            angles = (torch.arange(length, device=at.device)[:, None] * speeds).repeat(1, 2)
+            rotations = angles.cos().to(BF16), angles.sin().to(BF16)
+            x = embedding(prompt)
+            for block in blocks:
+                x = block(x, *rotations)
+            x = norm(x)
+            return head(x[:, -1:] if last_only else x)[:, -1]
+        return wrap(score)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "attention": "written out",
+                                    "norms": "written out", "logits": "all"}),
+        Side("fused_attention", partial(make, attention=causal_attention), ("attention_fusion",),
+             {"attention": "fused"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("last_logits", partial(make, last_only=True), ("less_work",), {"logits": "last"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("vit_large_inference")
+def large_vision(at: Place) -> list[Side]:
+    """A ViT-L of 24 layers classifies 2 pictures of 224 x 224, bf16: bound by launches."""
+    full, width, side, patch = at.pick(2, 1), at.pick(1024, 32), at.pick(224, 32), at.pick(16, 8)
+
+    def make(batch: int = full, layout: torch.memory_format = torch.contiguous_format, wrap: Wrap = as_is) -> Step:
+        patches = at.build(nn.Conv2d, 3, width, patch, patch, dtype=BF16).to(memory_format=layout)
+        blocks = at.build(Stack, at.pick(24, 2), width, at.pick(16, 2), dtype=BF16)
+        norm, head = at.build(nn.LayerNorm, width, dtype=BF16), at.build(nn.Linear, width, 1000, dtype=BF16)
+        summary, places = at.randn(1, 1, width, dtype=BF16), at.randn(1, (side // patch) ** 2 + 1, width, dtype=BF16)
+        pictures = at.randn(batch, 3, side, side, dtype=BF16).to(memory_format=layout)
+
+        def step() -> torch.Tensor:
+            x = patches(pictures).flatten(2).transpose(1, 2)
+            x = torch.cat([summary.expand(batch, -1, -1), x], 1) + places
+            return head(norm(blocks(x)[:, 0]))
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "layout": "nchw"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("batch_16", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("resnet18_training", training=True)
+def few_pictures_autocast(at: Place) -> list[Side]:
+    """A ResNet-18 learns from 8 pictures of 224 x 224, bf16 autocast, SGD with momentum as a loop over weights."""
+    full, width, side = at.pick(8, 2), at.pick(64, 4), at.pick(224, 32)
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, graph: bool = False,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            widths = [width, width, 2 * width, 4 * width, 8 * width]
+            blocks = [ResidualBlock(channels, outputs, 1 if channels == outputs else 2)
+                      for inputs, outputs in pairwise(widths) for channels in (inputs, outputs)]
+            return nn.Sequential(nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+                                 nn.MaxPool2d(3, 2, 1), *blocks,
+                                 nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, 1000))
+        model = at.build(build_model).to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side).to(memory_format=layout)
+        labels = at.integers(1000, batch)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                return F.cross_entropy(model(pictures), labels)
+        return trained(model, optimizer, loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "layout": "nchw",
+                                    "optimizer": "SGD, a loop"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "SGD, fused"}),
+        Side("batch_32", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class GroupedBlock(nn.Module):
+    """A convolution in groups of channels between two of size 1, as in a RegNet, and a way around them."""
+
+    def __init__(self, inputs: int, outputs: int, group: int, stride: int, folded: bool) -> None:
+        super().__init__()
+        shapes = [(inputs, outputs, 1, 1, 1), (outputs, outputs, 3, stride, outputs // group),
+                  (outputs, outputs, 1, 1, 1)]
+        shapes += [(inputs, outputs, 1, stride, 1)] if inputs != outputs or stride != 1 else []
+        parts = [self.join(*shape, folded) for shape in shapes]
+        self.first, self.grouped, self.last = parts[:3]
+        self.around = parts[3] if len(parts) > 3 else nn.Identity()
+
+    @staticmethod
+    def join(inputs: int, outputs: int, size: int, stride: int, groups: int, folded: bool) -> nn.Module:
+        """Return a convolution with its batch norm, or with the norm folded into the weights."""
+        conv = nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False).eval()
+        norm = nn.BatchNorm2d(outputs).eval()
+        return nn.utils.fusion.fuse_conv_bn_eval(conv, norm) if folded else nn.Sequential(conv, norm)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve three times and add the input."""
+        return F.relu(self.around(x) + self.last(F.relu(self.grouped(F.relu(self.first(x))))))
+
+
+@before("regnet_inference")
+def grouped_channels(at: Place) -> list[Side]:
+    """A RegNetX of 1.6 billion products a picture classifies 32 of 224 x 224, TF32 convolutions, groups of 24."""
+    full, group, side = at.pick(32, 2), at.pick(24, 4), at.pick(224, 32)
+    widths = (32, 72, 168, 408, 912) if at.is_gpu else (4, 8, 12, 16, 24)
+
+    def make(batch: int = full, dtype: torch.dtype = FP32, folded: bool = False, wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            blocks = [GroupedBlock(inputs if number == 0 else outputs, outputs, group, 1 if number else 2, folded)
+                      for (inputs, outputs), count in zip(pairwise(widths), (2, 4, 10, 2), strict=True)
+                      for number in range(count)]
+            return nn.Sequential(GroupedBlock.join(3, widths[0], 3, 2, 1, folded), nn.ReLU(), *blocks,
+                                 nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 1000))
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side, dtype=dtype).to(memory_format=layout)
+        return wrap(lambda: model(pictures))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "norms": "apart"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("norms_folded", partial(make, folded=True), ("norm_fusion",), {"norms": "folded into weights"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions had it"}, useless=True, tf32=True),
+    ]
+
+
+def written_full_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention over every position, written out."""
+    return (q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])).softmax(-1) @ v
+
+
+class ChannelNorm(nn.Module):
+    """A norm over 16 groups of channels, written out in fp32, or in one call."""
+
+    def __init__(self, width: int, one_call: bool) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.groups, self.one_call = min(16, width), one_call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return pictures whose groups of channels have a mean of 0 and a variance of 1, scaled and moved."""
+        if self.one_call:
+            return F.group_norm(x, self.groups, self.weight, self.bias, 1e-5)
+        rows = x.float().reshape(len(x), self.groups, -1)
+        rows = (rows - rows.mean(-1, keepdim=True)) * torch.rsqrt(rows.var(-1, correction=0, keepdim=True) + 1e-5)
+        return rows.view(x.shape).to(x.dtype) * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+class TextedBlock(nn.Module):
+    """Two convolutions; then the places of a picture attend to each other and to a text, as in latent diffusion."""
+
+    def __init__(self, inputs: int, outputs: int, times: int, text: int, attention: Attention, one_call: bool) -> None:
+        super().__init__()
+        self.attention = attention
+        self.norm1, self.norm2, self.norm3 = (ChannelNorm(width, one_call) for width in (inputs, outputs, outputs))
+        self.conv1, self.conv2 = nn.Conv2d(inputs, outputs, 3, 1, 1), nn.Conv2d(outputs, outputs, 3, 1, 1)
+        self.around, self.time = nn.Conv2d(inputs, outputs, 1), nn.Linear(times, outputs)
+        self.norms = nn.ModuleList(nn.LayerNorm(outputs) for _ in range(3))
+        self.qkv, self.out = nn.Linear(outputs, 3 * outputs, bias=False), nn.Linear(outputs, outputs)
+        self.asked, self.text = nn.Linear(outputs, outputs, bias=False), nn.Linear(text, 2 * outputs, bias=False)
+        self.answered = nn.Linear(outputs, outputs)
+        self.up, self.down = nn.Linear(outputs, 8 * outputs), nn.Linear(4 * outputs, outputs)
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Return what the rows of q read, by 8 heads."""
+        q, k, v = (part.unflatten(-1, (8, -1)).transpose(1, 2) for part in (q, k, v))
+        return self.attention(q, k, v).transpose(1, 2).flatten(2)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """Return pictures of the same size."""
+        y = self.conv1(F.silu(self.norm1(x))) + self.time(time)[:, :, None, None]
+        x = self.around(x) + self.conv2(F.silu(self.norm2(y)))
+        rows = self.norm3(x).flatten(2).transpose(1, 2)
+        rows = rows + self.out(self.attend(*self.qkv(self.norms[0](rows)).chunk(3, -1)))
+        asked = self.asked(self.norms[1](rows))
+        rows = rows + self.answered(self.attend(asked, *self.text(text).chunk(2, -1)))
+        inner, gate = self.up(self.norms[2](rows)).chunk(2, -1)
+        return x + (rows + self.down(inner * F.gelu(gate))).transpose(1, 2).reshape(x.shape)
+
+
+class TextedUNet(nn.Module):
+    """A U-Net that predicts the noise in latent pictures; every level attends to a text."""
+
+    def __init__(self, widths: Sequence[int], text: int, attention: Attention, one_call: bool) -> None:
+        super().__init__()
+        times = 4 * widths[0]
+        build_block = partial(TextedBlock, times=times, text=text, attention=attention, one_call=one_call)
+        self.time = nn.Sequential(nn.Linear(widths[0], times), nn.SiLU(), nn.Linear(times, times), nn.SiLU())
+        self.stem = nn.Conv2d(4, widths[0], 3, 1, 1)
+        self.down = nn.ModuleList(build_block(*pair) for pair in pairwise((widths[0], *widths)))
+        self.middle = build_block(widths[-1], widths[-1])
+        self.up = nn.ModuleList(build_block(2 * inputs, outputs)
+                                for inputs, outputs in pairwise((*reversed(widths), widths[0])))
+        self.norm, self.head = ChannelNorm(widths[0], one_call), nn.Conv2d(widths[0], 4, 3, 1, 1)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """Return the noise, of the shape of x."""
+        time, x, levels = self.time(time), self.stem(x), []
+        for level, block in enumerate(self.down):
+            x = block(F.avg_pool2d(x, 2) if level else x, time, text)
+            levels.append(x)
+        x = self.middle(x, time, text)
+        for level, block in enumerate(self.up):
+            x = block(torch.cat([F.interpolate(x, scale_factor=2.0) if level else x, levels.pop()], 1), time, text)
+        return self.head(F.silu(self.norm(x)))
+
+
+@before("latent_diffusion")
+def texted_denoising(at: Place) -> list[Side]:
+    """A U-Net denoises a latent picture of 64 x 64 with and without a text, bf16; attention and norms written out."""
+    full, side, words, text = at.pick(2, 2), at.pick(64, 8), at.pick(77, 5), at.pick(768, 16)
+    widths = (256, 384, 512) if at.is_gpu else (8, 16, 16)
+
+    def make(attention: Attention = written_full_attention, one_call: bool = False, wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(TextedUNet, widths, text, attention, one_call, dtype=BF16).eval().to(memory_format=layout)
+        noisy = at.randn(full, 4, side, side, dtype=BF16).to(memory_format=layout)
+        time, prompt = at.randn(full, widths[0], dtype=BF16), at.randn(full, words, text, dtype=BF16)
+        return wrap(lambda: model(noisy, time, prompt))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "layout": "nchw",
+                                    "attention": "written out", "norms": "written out"}),
+        Side("fused_attention", partial(make, attention=full_attention), ("attention_fusion",),
+             {"attention": "fused"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+def run_gru(x: torch.Tensor, weights: Sequence[torch.Tensor], fused: bool) -> torch.Tensor:
+    """Return the states (batch, moments, hidden) of one layer, one by one; weights as torch.gru_cell takes them."""
+    state, states = x.new_zeros(len(x), weights[1].shape[1]), []
+    for moment in x.unbind(1):
+        if fused:
+            state = torch.gru_cell(moment, state, *weights)
+        else:
+            came, kept = (F.linear(rows, weights[part], weights[part + 2]).chunk(3, 1)
+                          for part, rows in enumerate((moment, state)))
+            reset, update = (came[0] + kept[0]).sigmoid(), (came[1] + kept[1]).sigmoid()
+            state = (1 - update) * (came[2] + reset * kept[2]).tanh() + update * state
+        states.append(state)
+    return torch.stack(states, 1)
+
+
+@before("gru_inference")
+def written_gates(at: Place) -> list[Side]:
+    """Two GRU layers, gates written out, read 64 moments of 32 series one by one, fp32 with TF32 off: many launches."""
+    full, moments, inputs, hidden = at.pick(32, 2), at.pick(64, 5), at.pick(128, 8), at.pick(512, 8)
+
+    def make(batch: int = full, how: str = "written", dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        model = at.build(nn.GRU, inputs, hidden, 2, batch_first=True, dtype=dtype)
+        head = at.build(nn.Linear, hidden, 16, dtype=dtype)
+        series = at.randn(batch, moments, inputs, dtype=dtype)
+
+        def step() -> torch.Tensor:
+            if how == "one call":
+                return head(model(series)[0][:, -1])
+            x = series
+            for weights in model.all_weights:
+                x = run_gru(x, weights, how == "cells")
+            return head(x[:, -1])
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "moments": "one by one",
+                                    "gates": "written out"}, tf32=False),
+        Side("one_call", partial(make, how="one call"), ("loop_to_batched_op",), {"moments": "one call"}, tf32=False),
+        Side("fused_cells", partial(make, how="cells"), ("pointwise_fusion",), {"gates": "fused"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_256", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+class GatedExperts(nn.Module):
+    """A norm and gated feed-forward experts, two for each row; how: "masks", "chosen rows" or "batched"."""
+
+    def __init__(self, experts: int, width: int, inner: int, how: str) -> None:
+        super().__init__()
+        self.norm, self.router, self.how = nn.LayerNorm(width), nn.Linear(width, experts, bias=False), how
+        self.up = nn.Parameter(torch.randn(experts, width, 2 * inner) / math.sqrt(width))
+        self.down = nn.Parameter(torch.randn(experts, inner, width) / math.sqrt(inner))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add to each row of x what its two experts make of it."""
+        y = self.norm(x)
+        weights, chosen = self.router(y).softmax(-1).topk(2, -1)
+        if self.how == "batched":
+            shares = torch.zeros_like(y[:, :len(self.up)]).scatter(1, chosen, weights)
+            gate, inner = torch.bmm(y.expand(len(self.up), -1, -1), self.up).chunk(2, -1)
+            return x + (torch.bmm(F.silu(gate) * inner, self.down) * shares.T[:, :, None]).sum(0)
+        nothing = weights.new_zeros(())
+        for expert in range(len(self.up)):
+            share = torch.where(chosen == expert, weights, nothing).sum(-1, keepdim=True)
+            if self.how == "masks":
+                x = x + self.run(y, expert) * share
+            else:
+                rows = share.squeeze(1).nonzero().squeeze(1)
+                x = x.index_add(0, rows, self.run(y[rows], expert) * share[rows])
+        return x
+
+    def run(self, y: torch.Tensor, expert: int) -> torch.Tensor:
+        """Return what one expert makes of rows."""
+        gate, inner = (y @ self.up[expert]).chunk(2, -1)
+        return (F.silu(gate) * inner) @ self.down[expert]
+
+
+@before("moe_decode")
+def every_expert(at: Place) -> list[Side]:
+    """Eight layers of 8 experts handle 64 rows, bf16; all experts see all rows in turn, a mask keeps two for each."""
+    layers, rows, width, inner = at.pick(8, 2), at.pick(64, 8), at.pick(1024, 16), at.pick(1408, 24)
+
+    def make(count: int = rows, how: str = "masks", wrap: Wrap = as_is) -> Step:
+        model = nn.Sequential(*(at.build(GatedExperts, 8, width, inner, how, dtype=BF16) for _ in range(layers)))
+        x = at.randn(count, width, dtype=BF16)
+        return wrap(lambda: model(x))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": rows, "experts": "all rows, a mask each"}),
+        Side("batched_experts", partial(make, how="batched"), ("loop_to_batched_op",), {"experts": "batched product"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("rows_512", partial(make, count=8 * rows), ("larger_batch",), {"batch": 8 * rows}, samples=8,
+             same_output=False, note="other batch"),
+        Side("chosen_rows_only", partial(make, how="chosen rows"), ("less_work",), {"experts": "chosen rows"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class Tower(nn.Module):
+    """Rows of tables, looked up table by table or in one table, become one vector of length 1."""
+
+    offsets: torch.Tensor
+
+    def __init__(self, tables: int, rows: int, width: int, one_table: bool) -> None:
+        super().__init__()
+        whole = torch.randn(tables * rows, width) * 0.05
+        self.tables = nn.ParameterList([whole] if one_table else list(whole.chunk(tables)))
+        self.register_buffer("offsets", torch.arange(tables) * rows)
+        self.network = nn.Sequential(nn.Linear(tables * width, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(),
+                                     nn.Linear(128, 64))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return vectors (count, 64) of rows (count, tables)."""
+        if len(self.tables) == 1:
+            found = F.embedding(rows + self.offsets, self.tables[0]).flatten(1)
+        else:
+            found = torch.cat([F.embedding(rows[:, number], table) for number, table in enumerate(self.tables)], 1)
+        return F.normalize(self.network(found), dim=1)
+
+
+@before("two_tower_serving")
+def queries_in_turn(at: Place) -> list[Side]:
+    """For 32 people, one by one, 8 small lookups make a vector that rates 200 things, described by 8 others, fp32."""
+    people, tables, rows, things = at.pick(32, 4), at.pick(8, 3), at.pick(50_000, 50), at.pick(20_000, 30)
+
+    def make(at_once: bool = False, one_table: bool = False, things_kept: bool = False, dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        person, thing = (at.build(Tower, tables, rows, at.pick(64, 4), one_table, dtype=dtype) for _ in range(2))
+        asked, described = at.integers(rows, people, tables), at.integers(rows, things, tables)
+        rated = at.integers(things, people, at.pick(200, 12))
+        kept = thing(described) if things_kept else None
+
+        def answer(numbers: torch.Tensor, rated: torch.Tensor) -> torch.Tensor:
+            vectors = thing(described[rated.flatten()]) if kept is None else kept[rated.flatten()]
+            ratings = vectors.unflatten(0, rated.shape) @ person(numbers)[:, :, None]
+            return ratings.squeeze(2).topk(10, 1).values
+
+        def step() -> torch.Tensor:
+            size = people if at_once else 1
+            return torch.cat([answer(*part) for part in zip(asked.split(size), rated.split(size), strict=True)])
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "people": "one by one", "tables": "8 lookups"}, tf32=False),
+        Side("people_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"people": "at once"},
+             tf32=False),
+        Side("one_table", partial(make, one_table=True), ("loop_to_batched_op",), {"tables": "one lookup"},
+             tf32=False),
+        Side("things_kept", partial(make, things_kept=True), ("less_work",), {"things": "vectors kept"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+class DistanceBlock(nn.Module):
+    """A block of an encoder or a decoder as in T5: root norms, no biases, scores moved by distance, not scaled."""
+
+    def __init__(self, width: int, heads: int, reads_source: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList(RootNorm(width, False) for _ in range(3 if reads_source else 2))
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.asked, self.source, self.answered = (nn.Linear(width, parts * width, bias=False) if reads_source else None
+                                                  for parts in (1, 2, 1))
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+
+    def attend(self, parts: Sequence[torch.Tensor], bias: torch.Tensor | None) -> torch.Tensor:
+        """Return what the queries read; parts are queries, keys and values."""
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        scores = q @ k.transpose(2, 3)
+        scores = scores if bias is None else scores + bias
+        return (scores.softmax(-1, dtype=FP32).to(v.dtype) @ v).transpose(1, 2).flatten(2)
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor, source: torch.Tensor | None = None) -> torch.Tensor:
+        """Attend to the own text, then to the source where there is one, then transform each position."""
+        x = x + self.out(self.attend(self.qkv(self.norms[0](x)).chunk(3, -1), bias))
+        if source is not None and self.asked and self.source and self.answered:
+            parts = self.asked(self.norms[1](x)), *self.source(source).chunk(2, -1)
+            x = x + self.answered(self.attend(parts, None))
+        return x + self.down(F.relu(self.up(self.norms[-1](x))))
+
+
+class TextToText(nn.Module):
+    """An encoder and a decoder over one table of words."""
+
+    def __init__(self, words: int, width: int, heads: int, layers: int) -> None:
+        super().__init__()
+        self.words, self.distances = nn.Embedding(words, width), nn.Embedding(64, 2 * heads)
+        self.encoder, self.decoder = (nn.ModuleList(DistanceBlock(width, heads, reads) for _ in range(layers))
+                                      for reads in (False, True))
+        self.norm1, self.norm2 = RootNorm(width, False), RootNorm(width, False)
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return the logits of each position of the target."""
+        bias, target_bias = (self.find_bias(length)[part] for part, length in enumerate((source.shape[1],
+                                                                                         target.shape[1])))
+        target_bias = target_bias + torch.full_like(target_bias[0], float("-inf")).triu(1)
+        x, y = self.words(source), self.words(target)
+        for block in self.encoder:
+            x = block(x, bias)
+        x = self.norm1(x)
+        for block in self.decoder:
+            y = block(y, target_bias, x)
+        return F.linear(self.norm2(y) / math.sqrt(y.shape[-1]), self.words.weight)
+
+    def find_bias(self, length: int) -> tuple[torch.Tensor, ...]:
+        """Return what distances add to the scores, (heads, length, length), of the encoder and of the decoder."""
+        apart = torch.arange(1 - length, length, device=self.words.weight.device).clamp(-32, 31) + 32
+        return self.distances(apart).T.unfold(1, length, 1).flip(2).chunk(2)  # row and column: how far apart
+
+
+@before("text_to_text_training", training=True)
+def summarized_texts(at: Place) -> list[Side]:
+    """A T5-like model of 6 + 6 layers learns 16 summaries of 64 words of 128, bf16 autocast, AdamW as a loop."""
+    full, words, width, length = at.pick(16, 2), at.pick(32_128, 50), at.pick(512, 32), at.pick(128, 8)
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, graph: bool = False) -> Step:
+        model = at.build(TextToText, words, width, at.pick(8, 2), at.pick(6, 2))
+        source, target = at.integers(words, batch, length), at.integers(words, batch, length // 2 + 1)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                logits = model(source, target[:, :-1])
+            return F.cross_entropy(logits.float().flatten(0, 1), target[:, 1:].flatten())
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "optimizer": "AdamW, a loop"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "AdamW, fused"}),
+        Side("foreach_adamw", partial(make, how=FOREACH), ("fused_optimizer",), {"optimizer": "AdamW, foreach"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("batch_32", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class StateSpaceBlock(nn.Module):
+    """A block as in Mamba-2: a short convolution, then states that fade are carried from chunk to chunk."""
+
+    def __init__(self, width: int, heads: int, state: int, chunk: int, at_once: bool) -> None:
+        super().__init__()
+        inner = 2 * width
+        self.sizes, self.heads, self.chunk, self.at_once = (inner, inner + 2 * state, heads), heads, chunk, at_once
+        self.norm, self.start = nn.LayerNorm(width), nn.Linear(width, sum(self.sizes), bias=False)
+        self.conv = nn.Conv1d(inner + 2 * state, inner + 2 * state, 4, padding=3, groups=inner + 2 * state)
+        self.fading, self.end = nn.Parameter(torch.linspace(0.0, 2.0, heads)), nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add to x (batch, length, width) what the states say at each position."""
+        gate, mixed, speed = self.start(self.norm(x)).split(self.sizes, -1)
+        mixed = F.silu(self.conv(mixed.transpose(1, 2))[..., :x.shape[1]].transpose(1, 2))
+        speed = F.softplus(speed).transpose(1, 2)
+        inner, state = self.sizes[0], (self.sizes[1] - self.sizes[0]) // 2
+        values, keys, queries = mixed.split((inner, state, state), -1)
+        values = values.unflatten(-1, (self.heads, -1)).transpose(1, 2) * speed[..., None]
+        scan = self.scan_at_once if self.at_once else self.scan_in_turn
+        read = scan(-self.fading.exp()[:, None] * speed, values, keys, queries)
+        return x + self.end(read.transpose(1, 2).flatten(2) * F.silu(gate))
+
+    def within(self, rates: torch.Tensor, values: torch.Tensor, keys: torch.Tensor,
+               queries: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return what chunks read of themselves, what each adds to the state, and how far an earlier state fades.
+
+        rates (chunks, heads, chunk), values (chunks, heads, chunk, size), keys and queries (chunks, chunk, state).
+        """
+        sums = rates.cumsum(-1)
+        later = torch.ones(self.chunk, self.chunk, dtype=torch.bool, device=sums.device).triu(1)
+        fades = (sums[..., :, None] - sums[..., None, :]).masked_fill(later, float("-inf")).exp()
+        read = ((queries @ keys.transpose(1, 2))[:, None] * fades) @ values
+        added = keys.transpose(1, 2)[:, None] @ (values * (sums[..., -1:] - sums).exp()[..., None])
+        return read, added, sums.exp()[..., None]
+
+    def scan_in_turn(self, rates: torch.Tensor, values: torch.Tensor, keys: torch.Tensor,
+                     queries: torch.Tensor) -> torch.Tensor:
+        """Handle chunk after chunk."""
+        state, outputs = values.new_zeros(()), []
+        parts = zip(rates.split(self.chunk, 2), values.split(self.chunk, 2), keys.split(self.chunk, 1),
+                    queries.split(self.chunk, 1), strict=True)
+        for rate, value, key, query in parts:
+            read, added, left = self.within(rate, value, key, query)
+            outputs.append(read + left * (query[:, None] @ state) if outputs else read)
+            state = left[:, :, -1:] * state + added
+        return torch.cat(outputs, 2)
+
+    def scan_at_once(self, rates: torch.Tensor, values: torch.Tensor, keys: torch.Tensor,
+                     queries: torch.Tensor) -> torch.Tensor:
+        """Handle all chunks together; only the states go from chunk to chunk."""
+        batch, size = len(rates), (-1, self.chunk)
+        rates, values = (part.unflatten(2, size).transpose(1, 2).flatten(0, 1) for part in (rates, values))
+        keys, queries = (part.unflatten(1, size).flatten(0, 1) for part in (keys, queries))
+        read, added, left = self.within(rates, values, keys, queries)
+        states = [torch.zeros_like(added[:batch])]
+        for add, keep in zip(added.unflatten(0, (batch, -1)).unbind(1),
+                             left[:, :, -1:].unflatten(0, (batch, -1)).unbind(1), strict=True):
+            states.append(keep * states[-1] + add)
+        read = read + left * (queries[:, None] @ torch.stack(states[:-1], 1).flatten(0, 1))
+        return read.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)
+
+
+@before("state_space_inference")
+def chunks_in_turn(at: Place) -> list[Side]:
+    """A Mamba-like model of 6 layers reads 2 texts of 1,024 words in chunks of 64, one by one, fp32 with TF32 off."""
+    full, layers, width, length = at.pick(2, 2), at.pick(6, 2), at.pick(768, 16), at.pick(1024, 16)
+
+    def make(batch: int = full, at_once: bool = False, autocast: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(StateSpaceBlock, width, at.pick(24, 4), at.pick(64, 4), at.pick(64, 4), at_once)
+                  for _ in range(layers)]
+        model, rows = nn.Sequential(*blocks), at.randn(batch, length, width)
+
+        def step() -> torch.Tensor:
+            with at.autocast(autocast):
+                return model(rows)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "chunks": "one by one"}, tf32=False),
+        Side("chunks_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"chunks": "at once"},
+             tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_16", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
