@@ -9,7 +9,7 @@ exponentially. Where that leaves fewer than eight blocks, the pairs are cut into
 means, and judged by Student's t, which holds its level with a few blocks that hardly depend on each other (Ibragimov
 and Mueller 2010); its interval is widened by what adjacent blocks still have in common. Sign flips of short blocks
 would judge mostly loads of which the correlation is estimated too low. Where a load holds only a few autocorrelation
-times, so that a sum of autocorrelations is too low, that of neighbours gives it.
+times, so that a sum of autocorrelations is too low, the first of them gives it.
 """
 
 from __future__ import annotations
