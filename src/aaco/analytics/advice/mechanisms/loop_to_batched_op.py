@@ -27,7 +27,7 @@ from aaco.analytics.advice.least import (
     row_gathers,
     tf32_too,
 )
-from aaco.analytics.advice.loops import rows_in_turn, stacked_turns
+from aaco.analytics.advice.loops import parts_in_turn, repeats, rows_in_turn, stacked_turns
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
 from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, ONE_NUMBER, StepWork
@@ -118,7 +118,7 @@ def _loops(work: StepWork) -> Loops:
     row, products with weights of one shape take LOOP different numbers of rows in a step, or the results of turns are
     stacked.
     """
-    ahead = np.maximum(np.maximum(_rows_of_calls(work), stacked_turns(work)), rows_in_turn(work))
+    ahead = np.maximum.reduce([_rows_of_calls(work), stacked_turns(work), rows_in_turn(work), parts_in_turn(work)])
     return Loops(np.maximum(ahead, _turns_back(work, ahead)), _most_groups(work))
 
 
@@ -136,6 +136,9 @@ def _turns_back(work: StepWork, ahead: Reals) -> Reals:
     turns, forward = np.ones(len(calls)), work.operated(lambda operator: operator.phase == FORWARD)
     for count in np.unique(ahead[forward & (ahead > 1)]).tolist():
         turns[(calls > 0) & (calls % count == 0) & (calls <= MOST_BACK * count)] = count
+        for loop in work.once(repeats):
+            if loop.phase == BACKWARD and count - loop.turns in (0, 1):  # gradients are added from the second turn on
+                turns[loop.rows] = count
     return turns
 
 
