@@ -184,13 +184,13 @@ def parts_in_turn(work: StepWork) -> Reals:
     """
     turns = np.ones(len(work.ns))
     for loop in work.once(repeats):
-        if loop.phase not in (BACKWARD, OPTIMIZER) and _may_be_one_call(work, loop):
+        if loop.turns >= TURNS and loop.phase not in (BACKWARD, OPTIMIZER) and _may_be_one_call(work, loop):
             turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
     return turns
 
 
 def repeats(work: StepWork) -> list[Repeat]:
-    """Return where the same operators with the same shapes follow each other TURNS times and more, in a step.
+    """Return where the same operators with the same shapes follow each other TURNS - 1 times and more, in a step.
 
     Operators that only move values are left out: what a part is turned or copied for may differ from turn to turn.
     """
@@ -206,7 +206,7 @@ def repeats(work: StepWork) -> list[Repeat]:
     rows, found = rows[starts], list[Repeat]()
     for length in _distances(codes):
         most = round(len(codes) / work.steps / length)
-        for start, end in _runs(codes[length:] == codes[:-length], (TURNS - 1) * length) if most >= TURNS else ():
+        for start, end in _runs(codes[length:] == codes[:-length], (TURNS - 2) * length) if most >= TURNS - 1 else ():
             first, last = slice(rows[start], rows[start + length]), slice(ends[end - 1], ends[end + length - 1])
             found.append(Repeat(slice(first.start, last.stop), min((end - start) // length + 1, most), (first, last),
                                 work.operators[work.operator[first.start]].phase))
@@ -219,7 +219,7 @@ def _distances(codes: Ints) -> list[int]:
     order = np.argsort(codes, kind="stable")
     apart = np.diff(order)[np.diff(codes[order]) == 0]
     lengths, count = np.unique(apart[(apart > 1) & (apart <= LONGEST_ROW)], return_counts=True)
-    often = np.flatnonzero(count >= TURNS - 1)
+    often = np.flatnonzero(count >= TURNS - 2)
     return sorted(lengths[often[np.argsort(-count[often], kind="stable")[:MOST_DISTANCES]]].tolist())
 
 

@@ -27,14 +27,14 @@ from aaco.analytics.advice.least import (
     row_gathers,
     tf32_too,
 )
-from aaco.analytics.advice.loops import parts_in_turn, repeats, rows_in_turn, stacked_turns
+from aaco.analytics.advice.loops import Repeat, parts_in_turn, repeats, rows_in_turn, stacked_turns
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
 from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, ONE_NUMBER, StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
 from aaco.core.advice import Step
-from aaco.core.arrays import Flags, Reals
+from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
 LOOP = 8  # calls of one operator in a step
@@ -137,9 +137,16 @@ def _turns_back(work: StepWork, ahead: Reals) -> Reals:
     for count in np.unique(ahead[forward & (ahead > 1)]).tolist():
         turns[(calls > 0) & (calls % count == 0) & (calls <= MOST_BACK * count)] = count
         for loop in work.once(repeats):
-            if loop.phase == BACKWARD and count - loop.turns in (0, 1):  # gradients are added from the second turn on
-                turns[loop.rows] = count
+            if loop.phase == BACKWARD and count - loop.turns in (0, 1):
+                turns[loop.rows] = turns[_first_turn(work, loop)] = count
     return turns
+
+
+def _first_turn(work: StepWork, loop: Repeat) -> Ints:
+    """Return the rows of the turn before a repeat: gradients of what all turns read are added from the second turn on.
+    """
+    rows = np.arange(max(0, 2 * loop.ends[0].start - loop.ends[0].stop), loop.rows.start)
+    return rows[np.isin(work.operator[rows], work.operator[loop.rows])]
 
 
 def _rows_of_calls(work: StepWork) -> Reals:
