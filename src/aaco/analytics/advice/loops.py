@@ -9,6 +9,12 @@ and that nothing in the turn has made by then.
 Rows of a batch that are worked on one by one are loops that end in a read of the host. There it is evident that no turn
 needs the one before: nothing comes from the host in a turn, no weights are updated, and nothing of the size of what a
 turn reads from outside was made in it or in the one before; but rows of a tensor that has one for each turn.
+
+Parts that are worked on one by one are loops that end in no read: the same operators with the same shapes again and
+again, in the same step, with products among them. Layers of a model, recurrent cells and sampling repeat as well, and
+each reads what the one before made: something of a size that a turn makes, something that its choice looks up, a cache
+that it writes. Only where a turn reads nothing of that kind, nor anything from the host that is no part of what was
+parted before the loop, the turns are independent.
 """
 
 from __future__ import annotations
@@ -198,19 +204,19 @@ def repeats(work: StepWork) -> list[Repeat]:
     of_operator = [numbers.setdefault((operator.name, operator.phase, repr(operator.shapes)), len(numbers))
                    for operator in work.operators]
     rows = np.flatnonzero(work.operated(lambda operator: operator.name not in MOVES) & (work.operator >= 0))
-    if len(rows) < 2 * TURNS:
+    if len(rows) < 2 * (TURNS - 1):
         return []
     codes = np.array(of_operator)[work.operator[rows]]
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     codes, ends = codes[starts], np.r_[rows[starts[1:] - 1], rows[-1]] + 1
-    rows, found = rows[starts], list[Repeat]()
+    rows, repeated = rows[starts], list[Repeat]()
     for length in _distances(codes):
         most = round(len(codes) / work.steps / length)
         for start, end in _runs(codes[length:] == codes[:-length], (TURNS - 2) * length) if most >= TURNS - 1 else ():
             first, last = slice(rows[start], rows[start + length]), slice(ends[end - 1], ends[end + length - 1])
-            found.append(Repeat(slice(first.start, last.stop), min((end - start) // length + 1, most), (first, last),
-                                work.operators[work.operator[first.start]].phase))
-    return found
+            turns, phase = min((end - start) // length + 1, most), work.operators[work.operator[first.start]].phase
+            repeated.append(Repeat(slice(first.start, last.stop), turns, (first, last), phase))
+    return repeated
 
 
 def _distances(codes: Ints) -> list[int]:
@@ -266,19 +272,26 @@ class TurnFlow:
     def __init__(self, given: frozenset[int]) -> None:
         """Begin with what the host gives the turn."""
         self._given, self._made, self._unknown = given, set[Size](), 0
+        self._filled = set[Size]()
         self._outside, self._tables, self._sums, self._row_sums, self._written = (set[Tensor]() for _ in range(5))
 
     def follow(self, operator: StepOperator) -> bool:
         """Take in what an operator reads and makes. Return whether that is known."""
         tensors, first = _tensors_read(operator), _tensors(operator)[:1]
         adds = operator.name in ADDING and bool(first) and _size(*first[0]) not in self._made
-        if adds:
+        if adds or (operator.name in ADDING and tensors[1:2] == first):  # it or what is added
             (self._sums if operator.name == ADDING[0] else self._row_sums).update(first)
+        if adds:
             tensors = tensors[1:]
         for place, tensor in enumerate(tensors):
-            self._read(tensor, self._tables if _looks_up(operator) and not place else self._outside)
+            if _looks_up(operator) and not place and _size(*tensor) not in self._made - self._filled:
+                self._tables.add(tensor)  # nobody looks up rows of what was only filled
+            else:
+                self._read(tensor)
         if operator.outermost == WRITES[0]:
             self._written.update(first)
+        if operator.name in WRITES[1:]:
+            self._filled |= _sizes(first)
         moves = operator.name in MOVES
         results = _sizes(first) if moves else _made(operator)
         if not adds and (not moves or _sizes(tensors) & self._made):  # what is moved from outside stays that
@@ -295,7 +308,7 @@ class TurnFlow:
                 or any(_is_row(part, whole) for part, _ in read for whole, _ in self._sums)
                 or any(_is_slice(part, whole) for part, _ in self._written for whole, _ in read))
 
-    def _read(self, tensor: Tensor, of_outside: set[Tensor]) -> None:
+    def _read(self, tensor: Tensor) -> None:
         size = _size(*tensor)
         if size in self._made or any(size[0] * width in self._given for width in WIDTHS):
             return
@@ -303,7 +316,7 @@ class TurnFlow:
             self._unknown -= 1
             self._made.add(size)
         else:
-            of_outside.add(tensor)
+            self._outside.add(tensor)
 
 
 def _looks_up(operator: StepOperator) -> bool:
