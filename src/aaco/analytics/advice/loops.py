@@ -188,10 +188,14 @@ def parts_in_turn(work: StepWork) -> Reals:
     """Return of each row how many turns the loop has that it is in, of loops over independent parts that end in no
     read; 1 of all other rows.
     """
-    turns = np.ones(len(work.ns))
+    turns, judged = np.ones(len(work.ns)), dict[Hashable, bool]()
     for loop in work.once(repeats):
-        if loop.turns >= TURNS and loop.phase not in (BACKWARD, OPTIMIZER) and _may_be_one_call(work, loop):
-            turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
+        if loop.turns >= TURNS and loop.phase not in (BACKWARD, OPTIMIZER):
+            kind = tuple(column[loop.rows].tobytes() for column in (work.label, work.operator, work.copied))
+            if kind not in judged:  # once for all steps
+                judged[kind] = _may_be_one_call(work, loop)
+            if judged[kind]:
+                turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
     return turns
 
 

@@ -2,8 +2,8 @@
 arithmetic stays, in any type of their width; of gathers of rows a block for each row. Copies that stack results go,
 and with the turns the numbers that the host reads in each, as of how many rows a mask chooses.
 
-Rows of a batch that are worked on one by one, each with a read, are such a loop where the sizes show that no turn needs
-the one before (loops.py): the whole pass is once for all rows then.
+Rows or parts of a batch that are worked on one by one are such a loop where the sizes show that no turn needs the one
+before (loops.py): the whole pass is once for all of them then.
 
 A loop over time is another matter: each call needs the one before, and no rate of arithmetic says how long that takes.
 """
@@ -182,7 +182,7 @@ ACTIONS = (Action(
     "small kernels of a loop run", "medium",
     (Step("one table with offsets for many; torch.bmm over groups sorted by size; torch._foreach_* for lists",
           (PYTORCH, OWN_CODE)),
-     Step("one pass over all rows of a batch in place of one for each, results read once after it: by their sizes no "
-          "turn needs what the one before made; check that in the program", (PYTORCH, OWN_CODE))),
+     Step("one pass over all rows or parts of a batch in place of one for each, results read once after it: by their "
+          "sizes no turn needs what the one before made; check that in the program", (PYTORCH, OWN_CODE))),
     "launch_tax_pct", applies_if=(PYTORCH,), memory="padded or sorted copies of the groups",
     mechanism="loop_to_batched_op"),)
