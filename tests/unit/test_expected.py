@@ -383,6 +383,17 @@ def test_rows_that_are_read_one_by_one_become_one_pass():
     assert after.calls_left == pytest.approx((3 + 1) / 31)
 
 
+def test_parts_that_are_worked_on_one_by_one_become_one_call():
+    """Ten turns of two calls, which nothing reads: a tenth of the host's path, and of kernels."""
+    taken = OperatorArguments([[8, 64], [64, 5]], ["c10::BFloat16"] * 2, ["", ""])
+    gelu = StepOperator("aten::gelu", arguments=OperatorArguments([[8, 5]], ["c10::BFloat16"], [""]))
+    turn = (kernel(3, "gemm", StepOperator("aten::mm", types=("bf16",), flops=1e6, arguments=taken)),
+            kernel(2, operator=gelu))
+    after = changed(step(*turn * 10, kernel(9, operator=StepOperator("aten::erf"))), "loop_to_batched_op")
+    assert after.whole_calls and after.device_ns == pytest.approx(14_000)
+    assert after.calls_left == pytest.approx((2 + 1) / 21)
+
+
 def test_only_copies_beside_the_turns_of_a_loop_stack_their_results():
     """Of eight turns of 3 us one is left, with the copy that another kernel parts from them."""
     work = step(kernel(5, "copy"), kernel(7, "fill"), *_turns_of("aten::mul", 3), kernel(6, "copy"), product(20, 1e6),
@@ -404,11 +415,26 @@ def test_the_way_back_of_a_loop_has_as_many_turns():
 
     turns = zip(called("aten::embedding_dense_backward", 8), [*called("aten::sum", 7), kernel(3)],
                 *[iter(called("aten::div", 40))] * 5, strict=True)
-    alternately = [piece for turn in turns for piece in turn]
+    alternately = [piece for place, (table, total, *others) in enumerate(turns) for piece in (
+        (table, *others, total) if place % 2 else (table, total, *others))]
     work = step(*_turns_of("aten::embedding", 3, phase="forward"), *alternately)
     assert device_us(work, "loop_to_batched_op") == 3 + 3 + 8 * 3 + 40 * 3
     updates = step(*_turns_of("aten::mul_", 3, phase="optimizer"), *alternately)
     assert device_us(updates, "loop_to_batched_op") == 3 + 8 * 3 + 8 * 3 + 40 * 3
+
+
+def test_gradients_of_what_all_turns_read_are_added_from_the_second_turn_on():
+    """Seven turns of three calls, and one of two before them, whose calls have other ones of their names elsewhere."""
+    def back(name, *shape):
+        taken = OperatorArguments([shape], ["float"], [""])
+        return kernel(3, operator=StepOperator(name, phase="backward", arguments=taken))
+
+    turn = (back("aten::mul", 8), back("aten::sum", 8), back("aten::add_", 8))
+    others = [back("aten::mul", 9), back("aten::sum", 9), back("aten::neg", 8)]
+    work = step(*_turns_of("aten::embedding", 3, phase="forward"), *others, *turn[:2], *turn * 7)
+    assert device_us(work, "loop_to_batched_op") == 3 + 3 * 3 + 3 + 3 + 7 * 3 / 8
+    work = step(*_turns_of("aten::embedding", 3, phase="forward"), *others, *turn[:2], *turn * 5)
+    assert device_us(work, "loop_to_batched_op") == 3 + 3 * 3 + 17 * 3
 
 
 def test_turns_that_are_gone_take_all_that_the_host_did_for_them():

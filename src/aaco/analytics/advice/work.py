@@ -72,7 +72,7 @@ class StepOperator:
 
     types: the arithmetic types of its inputs, as rates name them (bf16); integers: whether it has inputs and none of
     them is a floating-point tensor. kernels: how many one call launches, in the mean. host_ns: the
-    traced time of one call on the host, without operators inside it; 0 if not known.
+    traced time of one call on the host, without operators inside it; 0 if not known. calls: in the whole trace.
     """
 
     name: str
@@ -85,6 +85,7 @@ class StepOperator:
     bytes: float | None = None
     arguments: OperatorArguments | None = None
     host_ns: float = 0.0
+    calls: int = 0
 
     @property
     def shapes(self) -> list[Shape | None]:
@@ -346,7 +347,7 @@ def _operator(name: str, outermost: str | None, phase: str | None, taken: Operat
     types = tuple(dict.fromkeys(KIND[spelt] for spelt in listed if spelt in KIND and KIND[spelt] != "i8"))
     return StepOperator(name, outermost or "", phase or "", types, bool(listed) and not types, max(1, kernels) / calls,
                         None if flops is None else flops / calls, None if moved is None else moved / calls, taken,
-                        (host_ns or 0) / calls)
+                        (host_ns or 0) / calls, calls)
 
 
 def step_work(kernels: pa.Table, copies: pa.Table, operators: pa.Table, operator_of_kernel: Ints,
