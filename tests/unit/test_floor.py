@@ -173,6 +173,13 @@ def test_without_waits_the_hosts_calls_are_as_long():
     assert floor(step(kernel(95)), [MECHANISMS["remove_syncs"]]).waits_ns is None
 
 
+def test_a_host_that_reads_how_many_rows_a_mask_chose_cannot_go_on_without():
+    """Two masks of three reads; one of two leaves as many results."""
+    mask, read = kernel(5, operator=StepOperator("aten::nonzero")), copy(1, "d2h", 8, True)
+    shown = MECHANISMS["remove_syncs"].shown
+    assert not shown(step(mask, read, mask, read, read)) and shown(step(mask, read, read))
+
+
 def test_the_host_waits_in_synchronising_calls_and_in_copies_that_are_not_asynchronous():
     waits = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "hipEventSynchronize", "cudaMemcpy", "cuMemcpyDtoH_v2")
     assert all(map(waits_for_the_device, waits))
@@ -847,6 +854,18 @@ def test_work_is_read_from_tables_and_cut_at_the_window():
     assert work.copied.tolist() == [0, 0, 640] and work.names[work.label[2]].pinned is False
     assert work.operators[0].flops == 1000 and work.operators[0].types == ("f32",)
     assert device_chain_ns(work) == pytest.approx(20 + 5)
+
+
+def test_what_the_host_computes_itself_is_what_launches_nothing_and_takes_longer_than_a_call():
+    """Two of three kernels are in the window: two thirds of 90 us. Copies may wait for the device."""
+    kernels = timed.kernels(*(timed.at(at, at + 5) for at in (100, 150, 300))).select(KERNEL_COLUMNS)
+    listed = tables.OPERATORS.build(
+        operator_id=range(6), operator=["aten::fill_", "aten::view", "aten::copy_", "aten::mm", "Mine", None],
+        calls=[2, 9, 1, 1, 1, None], kernels=[0, 0, 0, 1, 0, 2], host_ns=[90_000, 90_000, 90_000, 90_000, 90_000, None],
+        device_ns=[0] * 6).select(OPERATOR_COLUMNS)
+    copied = timed.copies().select(COPY_COLUMNS)
+    work = step_work(kernels, copied, listed, np.array([3, NONE, NONE]), (100, 200), 1, LIMITS)
+    assert work.on_host_ns == 60_000
 
 
 def test_every_mechanism_is_listed_by_its_name():
