@@ -729,9 +729,20 @@ def test_a_change_that_only_takes_work_away_makes_no_step_longer():
     assert mixed.chance < 2 / 3 < less.chance
     work = step(kernel(10), kernel(10, operator=StepOperator("aten::mul", phase="recompute")))
     assert changed(work, "checkpointing_off").only_less and not changed(work, "checkpointing_off", "graph").only_less
+    longer = expected(step_, floor_, replace(changed_, device_ns=950_000, only_less=True), ["graph"], record)
+    assert longer.factor == longer.low == 1
     copied = step(kernel(10), copy(400, "h2d", 500_000, True))
     assert changed(copied, "inputs_on_device").only_less and not changed(copied, "prefetching").only_less
     assert changed(gathered(4000, 64), "less_work").only_less
+
+
+def test_tables_that_are_kept_take_the_hosts_calls_for_them_along():
+    def taking(name, *shapes):
+        kinds = ["float"] * len(shapes), [""] * len(shapes)
+        return StepOperator(name, arguments=OperatorArguments([list(shape) for shape in shapes], *kinds))
+    made = [kernel(1, "fill", taking("aten::arange")), kernel(9, operator=taking("aten::sub", (1, 64), (64, 1)))]
+    after = changed(step(*[*made, product(50, 1e9)] * 2), "less_work")
+    assert (after.device_ns, after.calls_left, after.whole_calls, after.only_less) == (100_000, 1 / 3, True, True)
 
 
 def test_a_chance_is_that_of_a_normal_law():
