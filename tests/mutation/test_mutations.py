@@ -1188,6 +1188,8 @@ MUTATIONS = [
      "hands_over = not results.any()",
      "hands_over = True",
      "tests/unit/test_expected.py::test_inputs_that_are_prefetched_or_on_the_device_take_the_hosts_work_on_them_along"),
+    ("analytics/advice/floor.py", "fastest_ns = step.ns if step.fastest_ns is None else step.fastest_ns",
+     "fastest_ns = step.ns", "tests/unit/test_floor.py::test_without_waits_the_hosts_calls_are_as_long"),
     ("analytics/advice/achieved.py", "work.traced_calls_ns + work.on_host_ns", "work.traced_calls_ns",
      "tests/unit/test_expected.py::test_of_a_host_that_waited_for_the_device_the_path_is_no_longer_than_its_calls"),
     ("analytics/advice/achieved.py", " or _waits_for_nothing(work)", "",
