@@ -1218,7 +1218,7 @@ MUTATIONS = [
      "tests/unit/test_floor.py::test_what_the_host_computes_itself_is_what_launches_nothing_and_takes_longer_than_a_call"),
     ("analytics/advice/work.py", "took > CALL_NS * calls", "took > 0",
      "tests/unit/test_floor.py::test_what_the_host_computes_itself_is_what_launches_nothing_and_takes_longer_than_a_call"),
-    ("analytics/advice/work.py", " * np.count_nonzero(rows < kernels.num_rows)", " * kernels.num_rows",
+    ("analytics/advice/work.py", " * int(np.count_nonzero(rows < kernels.num_rows))", " * kernels.num_rows",
      "tests/unit/test_floor.py::test_what_the_host_computes_itself_is_what_launches_nothing_and_takes_longer_than_a_call"),
     ("analytics/advice/mechanisms/remove_syncs.py", "2 * masks <=", "0 * masks <=",
      "tests/unit/test_floor.py::test_a_host_that_reads_how_many_rows_a_mask_chose_cannot_go_on_without"),

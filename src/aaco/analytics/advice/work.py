@@ -375,7 +375,7 @@ def step_work(kernels: pa.Table, copies: pa.Table, operators: pa.Table, operator
     return StepWork(advance_ns(lane, begin, until), lane, labels[rows], operator[rows],
                     np.r_[blocks, nothing][rows], np.r_[blocks_x, nothing][rows], copied[rows], names,
                     tuple(by_id.values()), steps, limits, waited_ns,
-                    on_host_ns=_on_host_ns(operators) * np.count_nonzero(rows < kernels.num_rows)
+                    on_host_ns=_on_host_ns(operators) * int(np.count_nonzero(rows < kernels.num_rows))
                     / max(1, kernels.num_rows))
 
 
