@@ -184,14 +184,15 @@ def regressions(asked: Asked, metric: str, variable: str | None) -> None:
 
 def _address(variable: str | None) -> str | None:
     """Return where alerts go. Raise UsageError before anything is judged where it cannot be an address."""
-    from aaco.workflows.alert_webhook import require_address
+    from aaco.core.addresses import require_address
+    from aaco.workflows.alert_webhook import ADDRESS
 
     if variable is None:
         return None
     address = os.environ.get(variable)
     if not address:
         raise UsageError(f"no alert can be sent: {variable} is not set", "set it to the address of the webhook")
-    require_address(address)
+    require_address(address, ADDRESS)
     return address
 
 
