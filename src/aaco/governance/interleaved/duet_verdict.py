@@ -194,7 +194,7 @@ def document(pairs: pa.Table, terms: Terms, found: Findings, traced: Traced, sto
     figures = ("effect_pct", "baseline_value", "current_value", *verdict.FIGURES)
     reasons = dict.fromkeys(figures, why) | dict.fromkeys(("suspected_cause", "causes"), NO_PROFILE)
     reasons |= {"latency_delta_pct": found.latency.comparison.why_no_interval if LATENCY in found.each else NOT_JUDGED}
-    return verdict.with_reasons(made, reasons | {"q_value": verdict.NOT_IN_THIS_VERSION["q_value"]}, "")
+    return verdict.with_reasons(made, reasons | {"q_value": verdict.NOT_IN_THIS_VERSION["q_value"]})
 
 
 def _metrics(pairs: pa.Table, terms: Terms, found: Findings) -> list[MetricVerdict]:
