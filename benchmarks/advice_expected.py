@@ -207,7 +207,7 @@ def _place(change: TriedChange, advised: Sequence[str]) -> int | None:
     tried = set(change.mechanisms)
     singly = [advised.index(kind) for kind in tried] if tried <= set(advised) else []
     whole = [place for place, name in enumerate(advised) if (parts := MECHANISMS[name].parts)
-             and set(parts[:2]) <= tried <= set(parts)] if not singly else []
+             and parts[0] in tried and len(tried) > 1 and tried <= set(parts)] if not singly else []
     return min([*singly, *whole], default=None)
 
 

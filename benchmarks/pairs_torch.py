@@ -4124,6 +4124,18 @@ class Bottleneck(nn.Module):
         return F.relu(y + self.around(x))
 
 
+def build_resnet50(width: int) -> nn.Sequential:
+    """Return a residual network of 50 layers for 1,000 kinds of pictures; 64 is the usual width."""
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+                               nn.MaxPool2d(3, 2, 1)]
+    inputs = width
+    for stage, count in enumerate((3, 4, 6, 3)):
+        for number in range(count):
+            layers.append(Bottleneck(inputs, width << stage, 2 if stage and not number else 1))
+            inputs = 4 * width << stage
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
+
+
 @before("picture_evaluation")
 def evaluated_pictures(at: Place) -> list[Side]:
     """A ResNet-50 is tested on 64 pictures from pageable memory with gradients on; loss and hits are read, TF32."""
@@ -4131,16 +4143,7 @@ def evaluated_pictures(at: Place) -> list[Side]:
 
     def make(gradients: bool = True, read: bool = True, pinned: bool = False, dtype: torch.dtype = FP32,
              layout: torch.memory_format = torch.contiguous_format) -> Step:
-        def build_model() -> nn.Sequential:
-            layers: list[nn.Module] = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-                                       nn.MaxPool2d(3, 2, 1)]
-            inputs = width
-            for stage, count in enumerate((3, 4, 6, 3)):
-                for number in range(count):
-                    layers.append(Bottleneck(inputs, width << stage, 2 if stage and not number else 1))
-                    inputs = 4 * width << stage
-            return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
-        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        model = at.build(build_resnet50, width, dtype=dtype).eval().to(memory_format=layout)
         pictures, labels = torch.randn(batch, 3, side, side), torch.randint(1000, (batch,))
         if pinned:
             pictures, labels = pictures.pin_memory(), labels.pin_memory()
@@ -5007,6 +5010,1586 @@ def feature_columns(at: Place) -> list[Side]:
         Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
         Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": "allowed, no convolution"},
              useless=True, tf32=False, cudnn_benchmark=True),
+    ]
+
+
+@before("imagenet_training", training=True)
+def logged_pictures(at: Place) -> list[Side]:
+    """A ResNet-50 trains on 32 pictures of 224 x 224 from pageable memory, TF32 convolutions; each loss is read."""
+    batch, side = at.pick(32, 2), at.pick(224, 32)
+
+    def make(inputs: str = "pageable", read: bool = True, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(build_resnet50, at.pick(64, 4)).to(memory_format=layout)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, **how)
+        host = [torch.randn(batch, 3, side, side) for _ in range(2)]
+        host = [pictures.pin_memory() for pictures in host] if inputs == "prefetched" else host
+        labels, calls = at.integers(1000, batch), 0
+
+        def copy_next() -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            return host[calls % 2].to(at.device)
+        fetch = prefetched(host) if inputs == "prefetched" else copy_next
+
+        def loss_of() -> torch.Tensor:
+            pictures = fetch().to(memory_format=layout)
+            with at.autocast(autocast):
+                return F.cross_entropy(model(pictures), labels)
+        train = trained(model, optimizer, loss_of)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read:
+                loss.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "layout": "nchw",
+                                    "inputs": "pageable", "reads": "each loss"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("prefetched", partial(make, inputs="prefetched"), ("prefetching", "pinned_copies"),
+             {"inputs": "pinned, copied during the step before"}, gpu_only=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("gpt_training", training=True)
+def gpt_full_precision(at: Place) -> list[Side]:
+    """A GPT-2 of 12 layers learns from 2 x 512 words, fp32 with TF32 off, attention written out, AdamW for lists."""
+    full, length, width, words = at.pick(2, 2), at.pick(512, 8), at.pick(768, 32), at.pick(50_257, 50)
+
+    def make(batch: int = full, fused_attention: bool = False, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        later = torch.ones(length, length, dtype=torch.bool, device=at.device).triu(1)
+
+        def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+            return scores.masked_fill(later, float("-inf")).softmax(-1) @ v
+
+        def build_model() -> nn.ModuleList:
+            attention = causal_attention if fused_attention else written_out
+            stack = Stack(at.pick(12, 2), width, at.pick(12, 2), attention)
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width), stack,
+                                  nn.LayerNorm(width), nn.Linear(width, words, bias=False)])
+        model = at.build(build_model)
+        embedding, places, stack, norm, head = model
+        texts = at.integers(words, batch, length + 1)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                x = embedding(texts[:, :-1]) + places.weight
+                return F.cross_entropy(head(norm(stack(x))).flatten(0, 1), texts[:, 1:].flatten())
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "attention": "written out"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_attention", partial(make, fused_attention=True), ("attention_fusion",), {"attention": "fused"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+class NewWordBlock(nn.Module):
+    """A layer that handles one new word: root norms, rotations, a key for several queries, earlier keys copied."""
+
+    def __init__(self, width: int, heads: int, keys: int, inner: int, fused: bool) -> None:
+        super().__init__()
+        self.heads, self.keys, self.fused = heads, keys, fused
+        self.norm1, self.norm2 = RootNorm(width, False), RootNorm(width, False)
+        self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, keys * width // heads, bias=False) for _ in range(2))
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, keys: torch.Tensor,
+                values: torch.Tensor) -> torch.Tensor:
+        """Attend to the earlier words and the new one, then transform it."""
+        y = self.norm1(x)
+        q, k, v = (part(y).unflatten(-1, (count, -1)).transpose(1, 2)
+                   for part, count in ((self.q, self.heads), (self.k, self.keys), (self.v, self.keys)))
+        q, k = (part * cosines + torch.cat([-part.chunk(2, -1)[1], part.chunk(2, -1)[0]], -1) * sines
+                for part in (q, k))
+        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        x = x + self.out(self.attend(q, keys, values).transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+    def attend(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Return what each query reads; written out, keys and values are repeated and the softmax is fp32."""
+        if self.fused:
+            return F.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
+        keys, values = (part.repeat_interleave(self.heads // self.keys, 1) for part in (keys, values))
+        scores = q @ keys.transpose(2, 3) / math.sqrt(q.shape[-1])
+        return scores.softmax(-1, dtype=FP32).to(q.dtype) @ values
+
+
+@before("eager_decode")
+def eager_words(at: Place) -> list[Side]:
+    """A language model of 8 layers writes a word after 1,024 others, bf16, all written out; the host reads the word."""
+    layers, width, heads, keys = at.pick(8, 2), at.pick(2048, 32), at.pick(32, 4), at.pick(8, 2)
+    past, words, inner = at.pick(1024, 8), at.pick(32_000, 50), at.pick(5632, 64)
+
+    def make(texts: int = 1, fused_attention: bool = False, read: bool = True, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(NewWordBlock, width, heads, keys, inner, fused_attention, dtype=BF16)
+                  for _ in range(layers)]
+        embedding, norm = at.build(nn.Embedding, words, width, dtype=BF16), at.build(RootNorm, width, False, dtype=BF16)
+        head, size = at.build(nn.Linear, width, words, bias=False, dtype=BF16), width // heads
+        kept = [(at.randn(texts, keys, past, size, dtype=BF16), at.randn(texts, keys, past, size, dtype=BF16))
+                for _ in range(layers)]
+        new, speeds = at.integers(words, texts, 1), 10_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        place = torch.full((1, 1), past, device=at.device)
+
+        def score() -> torch.Tensor:
+            angles = (place * speeds).repeat(1, 2)
+            rotations = angles.cos().to(BF16), angles.sin().to(BF16)
+            x = embedding(new)
+            for block, earlier in zip(blocks, kept, strict=True):
+                x = block(x, *rotations, *earlier)
+            return head(norm(x)[:, -1]).float()
+        scores_of = wrap(score)
+
+        def step() -> torch.Tensor:
+            scores = scores_of()
+            best = scores.argmax(-1)
+            if read:
+                best.tolist()
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "attention": "written out", "cache": "copied"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "scores"}),
+        Side("fused_attention", partial(make, fused_attention=True), ("attention_fusion",), {"attention": "fused"}),
+        Side("batch_8", partial(make, texts=8), ("larger_batch",), {"batch": 8}, samples=8, same_output=False,
+             note="other batch"),
+        Side("word_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("digit_training", training=True)
+def first_digits(at: Place) -> list[Side]:
+    """A small network learns 64 digits, each scaled by itself on the host, fp32, Adam for lists; each loss is read."""
+    full, count = at.pick(64, 4), at.pick(8192, 64)
+
+    def make(batch: int = full, scaled: str = "one by one", read: bool = True, pinned: bool = False,
+             autocast: bool = False) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
+                                 nn.Dropout(0.25), nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5),
+                                 nn.Linear(128, 10))
+        model = at.build(build_model)
+        pictures, labels = torch.randint(256, (count, 1, 28, 28), dtype=torch.uint8), torch.randint(10, (count,))
+        order = torch.randperm(count)
+        if scaled == "on device":
+            pictures, labels, order = (part.to(at.device) for part in (pictures, labels, order))
+        calls = 0
+
+        def scale(digits: torch.Tensor) -> torch.Tensor:
+            return (digits.float() / 255 - 0.1307) / 0.3081
+
+        def load() -> tuple[torch.Tensor, torch.Tensor]:
+            nonlocal calls
+            first = calls * batch % count
+            calls += 1
+            rows = order[first:first + batch]
+            if scaled == "one by one":
+                x = torch.stack([scale(pictures[row]) for row in rows.tolist()])
+            else:
+                x = scale(pictures[rows])
+            y = labels[rows]
+            if pinned:
+                x, y = x.pin_memory(), y.pin_memory()
+            return x.to(at.device, non_blocking=pinned), y.to(at.device, non_blocking=pinned)
+
+        def loss_of() -> torch.Tensor:
+            x, y = load()
+            with at.autocast(autocast):
+                return F.cross_entropy(model(x), y)
+        train = trained(model, torch.optim.Adam(model.parameters(), lr=1e-4, **FOREACH), loss_of)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read:
+                loss.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "scaled": "one by one, host",
+                                    "reads": "each loss"}),
+        Side("scaled_at_once", partial(make, scaled="at once"), ("host_work",), {"scaled": "at once, host"}),
+        Side("digits_on_device", partial(make, scaled="on device"), ("inputs_on_device", "host_work"),
+             {"scaled": "at once, device"}),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}),
+        Side("pinned_digits", partial(make, pinned=True), ("pinned_copies",), {"inputs": "pinned in each step"},
+             useless=True, gpu_only=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+    ]
+
+
+class NormedConvolution(nn.Sequential):
+    """A convolution, a batch norm and SiLU."""
+
+    def __init__(self, inputs: int, outputs: int, size: int = 3, stride: int = 1, groups: int = 1) -> None:
+        super().__init__(nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False),
+                         nn.BatchNorm2d(outputs), nn.SiLU())
+
+
+class SplitStage(nn.Module):
+    """Half of the channels pass through blocks of two convolutions; every half is kept and joined at the end."""
+
+    def __init__(self, inputs: int, outputs: int, blocks: int) -> None:
+        super().__init__()
+        half = outputs // 2
+        self.enter = NormedConvolution(inputs, outputs, 1)
+        self.leave = NormedConvolution((2 + blocks) * half, outputs, 1)
+        self.blocks = nn.ModuleList([nn.Sequential(NormedConvolution(half, half), NormedConvolution(half, half))
+                                     for _ in range(blocks)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return pictures of the same size."""
+        halves = list(self.enter(x).chunk(2, 1))
+        for block in self.blocks:
+            halves.append(halves[-1] + block(halves[-1]))
+        return self.leave(torch.cat(halves, 1))
+
+
+class FrameDetector(nn.Module):
+    """Finds objects of 80 kinds on three grids: a network that goes down, up and down again, and two heads a grid."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        sizes = [width << level for level in range(5)]
+        self.stem = NormedConvolution(3, sizes[0], 3, 2)
+        self.falls = nn.ModuleList([NormedConvolution(inputs, outputs, 3, 2) for inputs, outputs in pairwise(sizes)])
+        self.stages = nn.ModuleList([SplitStage(size, size, blocks)
+                                     for size, blocks in zip(sizes[1:], (1, 2, 2, 1), strict=True)])
+        self.ups = nn.ModuleList([SplitStage(sizes[4] + sizes[3], sizes[3], 1),
+                                  SplitStage(sizes[3] + sizes[2], sizes[2], 1)])
+        self.again = nn.ModuleList([NormedConvolution(size, size, 3, 2) for size in sizes[2:4]])
+        self.downs = nn.ModuleList([SplitStage(sizes[2] + sizes[3], sizes[3], 1),
+                                    SplitStage(sizes[3] + sizes[4], sizes[4], 1)])
+        self.heads = nn.ModuleList([
+            nn.ModuleList([nn.Sequential(NormedConvolution(size, wide), NormedConvolution(wide, wide),
+                                         nn.Conv2d(wide, outputs, 1)) for outputs, wide in ((4, size), (80, size))])
+            for size in sizes[2:]])
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        """Return four sides and 80 scores of each place, shape (batch, places, 84)."""
+        x, levels = self.stem(frames), []
+        for fall, stage in zip(self.falls, self.stages, strict=True):
+            x = stage(fall(x))
+            levels.append(x)
+        rising = [x]
+        for stage, level in zip(self.ups, (levels[2], levels[1]), strict=True):
+            x = stage(torch.cat([F.interpolate(x, scale_factor=2.0), level], 1))
+            rising.append(x)
+        grids = [x]
+        for fall, stage, level in zip(self.again, self.downs, (rising[1], rising[0]), strict=True):
+            x = stage(torch.cat([fall(x), level], 1))
+            grids.append(x)
+        places = []
+        branches: Any
+        for grid, branches in zip(grids, self.heads, strict=True):
+            sides, scores = branches[0](grid), branches[1](grid)
+            places.append(torch.cat([sides.relu(), scores.sigmoid()], 1).flatten(2).transpose(1, 2))
+        return torch.cat(places, 1)
+
+
+@before("camera_detection")
+def camera_frames(at: Place) -> list[Side]:
+    """A detector finds objects in one frame of 640 x 640 bytes from the host, which gets the best 300, TF32 convs."""
+    width, side, best = at.pick(32, 4), at.pick(640, 64), at.pick(300, 5)
+
+    def make(dtype: torch.dtype = FP32, pinned: bool = False, wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(FrameDetector, width, dtype=dtype).eval().to(memory_format=layout)
+        frame = torch.randint(256, (side, side, 3), dtype=torch.uint8)
+        frame = frame.pin_memory() if pinned else frame
+        arrived = torch.zeros(side, side, 3, dtype=torch.uint8, device=at.device)
+
+        def find() -> torch.Tensor:
+            pictures = arrived.permute(2, 0, 1)[None].to(dtype) / 255
+            places = model(pictures.contiguous(memory_format=layout))[0]
+            scores, kinds = places[:, 4:].max(1)
+            chosen = scores.topk(best).indices
+            return torch.cat([places[chosen, :4], scores[chosen, None], kinds[chosen, None].to(dtype)], 1)
+        find_objects = wrap(find)
+
+        def step() -> torch.Tensor:
+            arrived.copy_(frame, non_blocking=pinned)
+            return find_objects().float().cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "layout": "nchw"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("pinned_frame", partial(make, pinned=True), ("pinned_copies",), {"frame": "pinned"}, useless=True,
+             gpu_only=True),
+    ]
+
+
+class SmallNoiseUNet(nn.Module):
+    """A U-Net of three levels, two blocks each, that predicts the noise in small pictures; the middle attends."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        times, sizes = 4 * width, (width, 2 * width, 2 * width)
+        self.time = nn.Sequential(nn.Linear(width, times), nn.SiLU(), nn.Linear(times, times), nn.SiLU())
+        self.stem, self.head = nn.Conv2d(3, width, 3, 1, 1), nn.Conv2d(width, 3, 3, 1, 1)
+        self.down = nn.ModuleList([nn.ModuleList([NoiseBlock(inputs, outputs, times),
+                                                  NoiseBlock(outputs, outputs, times)])
+                                   for inputs, outputs in pairwise((width, *sizes))])
+        self.middle, self.attention = NoiseBlock(2 * width, 2 * width, times), PlaceAttention(2 * width)
+        self.up = nn.ModuleList([nn.ModuleList([NoiseBlock(inputs + skipped, outputs, times),
+                                                NoiseBlock(outputs, outputs, times)])
+                                 for inputs, skipped, outputs in zip((2 * width, 2 * width, 2 * width), sizes[::-1],
+                                                                     (2 * width, 2 * width, width), strict=True)])
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        """Return the noise of pictures whose time is given as waves."""
+        time, x, levels = self.time(time), self.stem(x), []
+        blocks: Any
+        for level, blocks in enumerate(self.down):
+            x = F.avg_pool2d(x, 2) if level else x
+            for block in blocks:
+                x = block(x, time)
+            levels.append(x)
+        x = self.attention(self.middle(x, time))
+        for level, blocks in enumerate(self.up):
+            x = torch.cat([F.interpolate(x, scale_factor=2.0) if level else x, levels.pop()], 1)
+            for block in blocks:
+                x = block(x, time)
+        return self.head(F.silu(x))
+
+
+@before("diffusion_training", training=True)
+def noise_training(at: Place) -> list[Side]:
+    """A U-Net learns the noise in 64 pictures of 32 x 32, TF32 convolutions; a loop keeps the mean of each weight."""
+    full, width, side, moments = at.pick(64, 2), at.pick(128, 8), at.pick(32, 8), 1000
+
+    def make(batch: int = full, as_lists: bool = False, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(SmallNoiseUNet, width).to(memory_format=layout)
+        kept = torch.linspace(0.9999, 0.98, moments, device=at.device).cumprod(0)
+        waves = 10_000 ** (-torch.arange(0, width, 2, device=at.device) / width)
+        pictures = at.randn(batch, 3, side, side).to(memory_format=layout)
+        optimizer = AveragingAdamW(list(model.parameters()), as_lists, lr=1e-4, **how)
+
+        def loss_of() -> torch.Tensor:
+            moment, noise = at.integers(moments, batch), at.randn(*pictures.shape).to(memory_format=layout)
+            part = kept[moment].view(-1, 1, 1, 1)
+            noisy = part.sqrt() * pictures + (1 - part).sqrt() * noise
+            angles = moment[:, None] * waves
+            with at.autocast(autocast):
+                foreseen = model(noisy, torch.cat([angles.sin(), angles.cos()], 1))
+            return F.mse_loss(foreseen.float(), noise)
+        return trained(model, optimizer, loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "means": "a loop"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("means_as_lists", partial(make, as_lists=True), ("loop_to_batched_op",), {"means": "one call"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+    ]
+
+
+@before("zero_shot_classification")
+def prompts_each_time(at: Place) -> list[Side]:
+    """16 pictures are compared with 100 prompts, which are read again for each batch, fp32 with TF32 off."""
+    full, prompts, layers = at.pick(16, 2), at.pick(100, 4), at.pick(12, 2)
+    width, text_width, joint = at.pick(768, 32), at.pick(512, 32), at.pick(512, 16)
+
+    def make(batch: int = full, prompts_kept: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        patches = at.build(nn.Conv2d, 3, width, at.pick(32, 8), at.pick(32, 8), dtype=dtype)
+        sees = at.build(Stack, layers, width, at.pick(12, 2), dtype=dtype)
+        embedding = at.build(nn.Embedding, at.pick(49_408, 50), text_width, dtype=dtype)
+        reads = at.build(Stack, layers, text_width, at.pick(8, 2), causal_attention, dtype=dtype)
+        norms = [at.build(nn.LayerNorm, size, dtype=dtype) for size in (width, text_width)]
+        heads = [at.build(nn.Linear, size, joint, bias=False, dtype=dtype) for size in (width, text_width)]
+        words = at.integers(at.pick(49_408, 50), prompts, at.pick(32, 6))
+        pictures = at.randn(batch, 3, at.pick(224, 16), at.pick(224, 16), dtype=dtype)
+
+        def read_prompts() -> torch.Tensor:
+            return F.normalize(heads[1](norms[1](reads(embedding(words))[:, -1])), dim=-1)
+        kept = read_prompts() if prompts_kept else None
+
+        def step() -> torch.Tensor:
+            x = sees(patches(pictures).flatten(2).transpose(1, 2)).mean(1)
+            seen = F.normalize(heads[0](norms[0](x)), dim=-1)
+            texts = read_prompts() if kept is None else kept
+            return (100.0 * seen @ texts.T).softmax(-1)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "prompts": "read each time"}, tf32=False),
+        Side("prompts_kept", partial(make, prompts_kept=True), ("less_work",), {"prompts": "read once"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("larger_batch", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+class BondLayer(nn.Module):
+    """Each atom adds up its neighbours' vectors plus those of the bonds, then two layers with batch norms."""
+
+    def __init__(self, width: int, bonds: int) -> None:
+        super().__init__()
+        self.bonds = nn.Embedding(bonds, width)
+        self.network = nn.Sequential(nn.Linear(width, 2 * width), nn.BatchNorm1d(2 * width), nn.ReLU(),
+                                     nn.Linear(2 * width, width), nn.BatchNorm1d(width))
+
+    def forward(self, x: torch.Tensor, ends: torch.Tensor, bonds: torch.Tensor) -> torch.Tensor:
+        """Return the vectors of the atoms; ends holds source and target of each bond."""
+        messages = F.relu(x[ends[0]] + self.bonds(bonds))
+        return self.network(x + torch.zeros_like(x).index_add_(0, ends[1], messages.to(x.dtype)))
+
+
+@before("molecule_training", training=True)
+def joined_molecules(at: Place) -> list[Side]:
+    """A graph network of 5 layers learns a value of 256 molecules, joined one by one on the host, fp32, TF32 off."""
+    count, width, atoms, bonds = at.pick(256, 4), at.pick(300, 8), at.pick(26, 5), at.pick(56, 8)
+    layers = at.pick(5, 2)
+
+    def join(molecules: list[tuple[torch.Tensor, ...]]) -> list[torch.Tensor]:
+        ends, owners, first = [], [], 0
+        for number, (kinds, pairs, _, _) in enumerate(molecules):
+            ends.append(pairs + first)
+            owners.append(torch.full((len(kinds),), number))
+            first += len(kinds)
+        kinds, _, bond_kinds, values = (list(parts) for parts in zip(*molecules, strict=True))
+        return [torch.cat(kinds), torch.cat(ends, 1), torch.cat(bond_kinds), torch.cat(owners), torch.cat(values)]
+
+    def make(joined: str = "each step", read: bool = True, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = [BondLayer(width, 8) for _ in range(layers)]
+            return nn.ModuleList([nn.Embedding(120, width), *blocks, nn.Linear(width, 1)])
+        model = at.build(build_model)
+        embedding, *blocks, head = model
+        sizes = [(atoms - 4 + number % 9, bonds) for number in range(count)]
+        molecules = [(torch.randint(120, (size,)), torch.randint(size, (2, pairs)), torch.randint(8, (pairs,)),
+                      torch.randn(1)) for size, pairs in sizes]
+        ready = [part.to(at.device) if joined == "on device" else part for part in join(molecules)]
+
+        def loss_of() -> torch.Tensor:
+            parts = join(molecules) if joined == "each step" else ready
+            kinds, ends, bond_kinds, owners, values = (part.to(at.device) for part in parts)
+            with at.autocast(autocast):
+                x = embedding(kinds)
+                for number, block in enumerate(blocks):
+                    x = block(x, ends, bond_kinds)
+                    x = F.relu(x) if number < layers - 1 else x
+                sums = torch.zeros(count, x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, owners, x)
+                return F.l1_loss(head(sums / atoms).squeeze(1).float(), values)
+        train = trained(model, adam(model, how, graph), loss_of, graph)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read:
+                loss.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": count, "joined": "each step", "reads": "each loss"},
+             tf32=False),
+        Side("joined_once", partial(make, joined="once"), ("host_work",), {"joined": "once"}, tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, tf32=False),
+        Side("to_graph", partial(make, joined="on device", graph=True), ("graph", "inputs_on_device", "host_work"),
+             {"joined": "once", "graph": True}, gpu_only=True, tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
+class JoinedLayer(nn.Module):
+    """Norm, ReLU and convolution twice; the channels that come out are joined to those that came in."""
+
+    def __init__(self, inputs: int, growth: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.BatchNorm2d(inputs), nn.BatchNorm2d(4 * growth)
+        self.conv1 = nn.Conv2d(inputs, 4 * growth, 1, bias=False)
+        self.conv2 = nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the old channels and the new."""
+        new = self.conv2(F.relu(self.norm2(self.conv1(F.relu(self.norm1(x))))))
+        return torch.cat([x, new], 1)
+
+
+@before("dense_network_inference")
+def joined_channels(at: Place) -> list[Side]:
+    """A DenseNet-121 classifies 16 pictures of 224 x 224, TF32 convolutions; each layer copies all channels so far."""
+    full, growth, side = at.pick(16, 2), at.pick(32, 4), at.pick(224, 32)
+
+    def make(batch: int = full, dtype: torch.dtype = FP32, wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            channels = 2 * growth
+            layers: list[nn.Module] = [nn.Conv2d(3, channels, 7, 2, 3, bias=False), nn.BatchNorm2d(channels),
+                                       nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+            for stage, count in enumerate((6, 12, 24, 16) if at.is_gpu else (1, 2, 2, 1)):
+                if stage:
+                    layers += [nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, channels // 2, 1, bias=False),
+                               nn.AvgPool2d(2)]
+                    channels //= 2
+                layers += [JoinedLayer(channels + number * growth, growth) for number in range(count)]
+                channels += count * growth
+            return nn.Sequential(*layers, nn.BatchNorm2d(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                                 nn.Linear(channels, 1000))
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side, dtype=dtype).to(memory_format=layout)
+        return wrap(lambda: model(pictures))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("larger_batch", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions had it"}, useless=True, tf32=True),
+    ]
+
+
+class ClickNetwork(nn.Module):
+    """Sums of table rows, one table or many, all pairs of their products with dense features, and two networks."""
+
+    pairs: torch.Tensor
+
+    def __init__(self, tables: int, rows: int, width: int, one_table: bool) -> None:
+        super().__init__()
+        whole = torch.randn(tables * rows, width) * 0.05
+        parts = [whole] if one_table else list(whole.chunk(tables))
+        self.bags = nn.ModuleList([nn.EmbeddingBag.from_pretrained(part.clone(), mode="sum") for part in parts])
+        self.dense = nn.Sequential(nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(),
+                                   nn.Linear(256, width), nn.ReLU())
+        pairs = torch.triu_indices(tables + 1, tables + 1, 1)
+        self.register_buffer("pairs", pairs[0] * (tables + 1) + pairs[1])
+        self.top = nn.Sequential(nn.Linear(width + pairs.shape[1], 1024), nn.ReLU(), nn.Linear(1024, 512), nn.ReLU(),
+                                 nn.Linear(512, 1))
+
+    def forward(self, features: torch.Tensor, lists: list[torch.Tensor]) -> torch.Tensor:
+        """Return one chance per person; lists holds, of each table, the rows (batch, rows of a person)."""
+        dense = self.dense(features)
+        if len(self.bags) == 1:
+            rows = self.bags[0](torch.cat(lists)).unflatten(0, (len(lists), -1)).transpose(0, 1)
+        else:
+            rows = torch.stack([bag(rows) for bag, rows in zip(self.bags, lists, strict=True)], 1)
+        vectors = torch.cat([dense[:, None], rows], 1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)[:, self.pairs]
+        return self.top(torch.cat([dense, products], 1)).squeeze(1).sigmoid()
+
+
+@before("click_serving")
+def bags_in_turn(at: Place) -> list[Side]:
+    """Chances of 2,048 clicks: 26 tables of 100,000 rows, summed one by one, their lists copied one by one, fp32."""
+    full, tables, rows, width = at.pick(2048, 8), at.pick(26, 3), at.pick(100_000, 50), at.pick(64, 8)
+
+    def make(people: int = full, one_table: bool = False, copies: str = "pageable", dtype: torch.dtype = FP32,
+             graph: bool = False) -> Step:
+        model = at.build(ClickNetwork, tables, rows, width, one_table, dtype=dtype).eval()
+        features = torch.randn(people, 13).to(dtype)
+        lists = [torch.randint(rows, (people, 10)) + (number * rows if one_table else 0) for number in range(tables)]
+        inputs = [features, *lists]
+        if copies == "pinned":
+            inputs = [part.pin_memory() for part in inputs]
+        if copies == "none":
+            inputs = [part.to(at.device) for part in inputs]
+
+        def answer() -> torch.Tensor:
+            numbers, *chosen = (part.to(at.device, non_blocking=copies == "pinned") for part in inputs)
+            return model(numbers, chosen)
+        chances = graphed(answer) if graph else answer
+        return lambda: chances().float().cpu()
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "tables": "26 calls", "inputs": "pageable"},
+             tf32=False),
+        Side("one_table", partial(make, one_table=True), ("loop_to_batched_op",), {"tables": "one call"}, tf32=False),
+        Side("pinned_lists", partial(make, copies="pinned"), ("pinned_copies",), {"inputs": "pinned"}, gpu_only=True,
+             tf32=False),
+        Side("lists_on_device", partial(make, copies="none"), ("inputs_on_device",), {"inputs": "on the device"},
+             tf32=False),
+        Side("graph_on_device", partial(make, copies="none", graph=True), ("graph", "inputs_on_device"),
+             {"inputs": "on the device", "graph": True}, gpu_only=True, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+class ActorCritic(nn.Module):
+    """Two small networks: the mean of the next act and the worth of the situation."""
+
+    def __init__(self, seen: int, acts: int, width: int) -> None:
+        super().__init__()
+        self.actor, self.critic = (nn.Sequential(nn.Linear(seen, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(),
+                                                 nn.Linear(width, outputs)) for outputs in (acts, 1))
+        self.log_spread = nn.Parameter(torch.zeros(acts))
+
+    def forward(self, seen: torch.Tensor, acts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the log probability of acts, the entropy and the worth, of each row."""
+        chances = torch.distributions.Normal(self.actor(seen), self.log_spread.exp(), validate_args=False)
+        return chances.log_prob(acts).sum(1), chances.entropy().sum(1), self.critic(seen).squeeze(1)
+
+
+@before("policy_training", training=True)
+def policy_minibatches(at: Place) -> list[Side]:
+    """A policy learns from 2,048 acts in 2 rounds of 4 parts, fp32, clipped; the host reads 3 numbers of each part."""
+    count, seen, acts, rounds = at.pick(2048, 16), at.pick(17, 3), at.pick(6, 2), 2
+
+    def make(parts: int = 4, read: bool = True, orders_kept: bool = False, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False, autocast: bool = False) -> Step:
+        model = at.build(ActorCritic, seen, acts, at.pick(64, 8))
+        situations, done = at.randn(count, seen), at.randn(count, acts)
+        gains, worth = at.randn(count), at.randn(count)
+        with torch.no_grad():
+            earlier = model(situations, done)[0]
+        optimizer = adam(model, how, graph)
+        host_orders = [torch.randperm(count) for _ in range(rounds)]
+        orders = [order.to(at.device) for order in host_orders] if orders_kept else host_orders
+
+        def loss_of(rows: torch.Tensor) -> torch.Tensor:
+            with at.autocast(autocast):
+                logs, entropy, worth_now = model(situations[rows], done[rows])
+            change = logs.float() - earlier[rows]
+            ratio, gain = change.exp(), gains[rows]
+            gain = (gain - gain.mean()) / (gain.std() + 1e-8)
+            policy = torch.max(-gain * ratio, -gain * ratio.clamp(0.8, 1.2)).mean()
+            loss = policy + 0.5 * F.mse_loss(worth_now.float(), worth[rows]) - 0.01 * entropy.float().mean()
+            if read:
+                ((ratio - 1) - change).mean().item()
+                ((ratio - 1).abs() > 0.2).float().mean().item()
+                loss.item()
+            return loss
+
+        def step() -> torch.Tensor:
+            last = torch.zeros((), device=at.device)
+            for order in orders:
+                for rows in order.chunk(parts):
+                    optimizer.zero_grad(set_to_none=True)
+                    loss = loss_of(rows.to(at.device))
+                    loss.backward()
+                    nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+                    optimizer.step()
+                    last = loss.detach()
+            return last
+        return graphed(step) if graph else step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "parts": 4, "reads": "3 numbers of each part"}, tf32=False),
+        Side("numbers_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, tf32=False),
+        Side("one_part", partial(make, parts=1), ("larger_batch",), {"parts": 1}, same_output=False,
+             note="fewer, larger steps", tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("to_graph", partial(make, read=False, orders_kept=True, graph=True),
+             ("graph", "remove_syncs", "inputs_on_device"), {"reads": "none", "graph": True}, gpu_only=True,
+             same_output=False, note="the capture trains too", tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
+class SqueezeBlock(nn.Module):
+    """A wide depthwise convolution between two narrow ones; what each channel holds on the whole weighs it."""
+
+    def __init__(self, inputs: int, outputs: int, wider: int, size: int, stride: int) -> None:
+        super().__init__()
+        inner, self.added = inputs * wider, inputs == outputs and stride == 1
+        self.widen = NormedConvolution(inputs, inner, 1) if wider > 1 else nn.Identity()
+        self.depthwise = NormedConvolution(inner, inner, size, stride, inner)
+        self.squeeze, self.weigh = nn.Conv2d(inner, max(1, inputs // 4), 1), nn.Conv2d(max(1, inputs // 4), inner, 1)
+        self.narrow, self.norm = nn.Conv2d(inner, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return pictures with other channels; where shapes agree the input is added."""
+        y = self.depthwise(self.widen(x))
+        y = y * self.weigh(F.silu(self.squeeze(y.mean((2, 3), keepdim=True)))).sigmoid()
+        y = self.norm(self.narrow(y))
+        return x + y if self.added else y
+
+
+@before("mobile_network_training", training=True)
+def squeezed_channels(at: Place) -> list[Side]:
+    """An EfficientNet-B0 trains on 32 pictures of 224 x 224, TF32 convolutions, RMSprop as a loop over weights."""
+    full, side = at.pick(32, 2), at.pick(224, 32)
+    stages = [(1, 16, 1, 3, 1), (6, 24, 2, 3, 2), (6, 40, 2, 5, 2), (6, 80, 3, 3, 2), (6, 112, 3, 5, 1),
+              (6, 192, 4, 5, 2), (6, 320, 1, 3, 1)]
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, autocast: bool = False, graph: bool = False,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            layers: list[nn.Module] = [NormedConvolution(3, 32, 3, 2)]
+            inputs = 32
+            for wider, outputs, count, size, stride in stages if at.is_gpu else stages[:2]:
+                for number in range(count):
+                    layers.append(SqueezeBlock(inputs, outputs, wider, size, 1 if number else stride))
+                    inputs = outputs
+            return nn.Sequential(*layers, NormedConvolution(inputs, 4 * inputs, 1), nn.AdaptiveAvgPool2d(1),
+                                 nn.Flatten(), nn.Dropout(0.2), nn.Linear(4 * inputs, 1000))
+        model = at.build(build_model).to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side).to(memory_format=layout)
+        labels = at.integers(1000, batch)
+        optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-5, momentum=0.9, capturable=graph, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.cross_entropy(model(pictures), labels, label_smoothing=0.1)
+        return trained(model, optimizer, loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "optimizer": "RMSprop, a loop"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("foreach_rmsprop", partial(make, how=FOREACH), ("fused_optimizer",), {"optimizer": "RMSprop, foreach"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions had it"}, useless=True, tf32=True),
+    ]
+
+
+class PlainResidual(nn.Module):
+    """Two convolutions without norms, added to the input."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(width, width, 3, 1, 1), nn.Conv2d(width, width, 3, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return pictures of the same shape."""
+        return x + self.conv2(F.relu(self.conv1(x)))
+
+
+@before("super_resolution_training", training=True)
+def perceptual_pictures(at: Place) -> list[Side]:
+    """A network learns to quadruple 8 pictures of 40 x 40; a frozen one judges, with gradients of all its weights."""
+    full, width, side = at.pick(8, 2), at.pick(64, 8), at.pick(40, 8)
+
+    def make(batch: int = full, frozen: bool = False, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            rises = [layer for _ in range(2) for layer in (nn.Conv2d(width, 4 * width, 3, 1, 1), nn.PixelShuffle(2))]
+            return nn.Sequential(nn.Conv2d(3, width, 3, 1, 1), *(PlainResidual(width) for _ in range(at.pick(16, 2))),
+                                 *rises, nn.Conv2d(width, 3, 3, 1, 1))
+
+        def build_judge() -> nn.Sequential:
+            layers: list[nn.Module] = []
+            inputs = 3
+            for level, count in enumerate((2, 2, 4)):
+                layers += [nn.MaxPool2d(2)] if level else []
+                for _ in range(count):
+                    layers += [nn.Conv2d(inputs, width << level, 3, 1, 1), nn.ReLU()]
+                    inputs = width << level
+            return nn.Sequential(*layers)
+        model = at.build(build_model).to(memory_format=layout)
+        judge = at.build(build_judge).to(memory_format=layout)
+        judge.requires_grad_(not frozen)
+        small = at.randn(batch, 3, side, side).to(memory_format=layout)
+        large = at.randn(batch, 3, 4 * side, 4 * side).to(memory_format=layout)
+
+        def loss_of() -> torch.Tensor:
+            judge.zero_grad(set_to_none=True)
+            with at.autocast(autocast):
+                made = model(small)
+                return F.l1_loss(made, large) + 0.1 * F.mse_loss(judge(made), judge(large))
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "judge": "with gradients of its weights"}),
+        Side("judge_frozen", partial(make, frozen=True), ("less_work",), {"judge": "no gradients of its weights"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("large_model_training", training=True)
+def few_rows_many_weights(at: Place) -> list[Side]:
+    """A transformer of 240 million weights learns from 1 x 256 rows, bf16 autocast, clipped, AdamW for lists."""
+    length, width, layers = at.pick(256, 8), at.pick(1280, 32), at.pick(12, 2)
+
+    def make(batch: int = 1, how: Mapping[str, Any] = FOREACH, dtype: torch.dtype = FP32, read: bool = True) -> Step:
+        model = at.build(Stack, layers, width, at.pick(20, 2), causal_attention, dtype=dtype)
+        rows, targets = at.randn(batch, length, width, dtype=dtype), at.randn(batch, length, width)
+        optimizer = adam(model, how)
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            with at.autocast(dtype == FP32):
+                foreseen = model(rows)
+            loss = F.mse_loss(foreseen.float(), targets)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            if read:
+                loss.item()
+            return loss.detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": 1, "optimizer": "AdamW, foreach"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "AdamW, fused"}),
+        Side("batch_8", partial(make, batch=8), ("larger_batch",), {"batch": 8}, samples=8, same_output=False,
+             note="other batch"),
+        Side("weights_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class LastNormBlock(nn.Module):
+    """A transformer block with its norms last, as in BERT; what only fills up a text is not read."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor, is_word: torch.Tensor) -> torch.Tensor:
+        """Attend to the words of the text, then transform each position."""
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        read = F.scaled_dot_product_attention(q, k, v, attn_mask=is_word)
+        x = self.norm1(x + self.out(read.transpose(1, 2).flatten(2)))
+        return self.norm2(x + self.down(F.gelu(self.up(x))))
+
+
+@before("bert_large_inference")
+def several_requests(at: Place) -> list[Side]:
+    """A BERT-large answers 4 requests of up to 128 words, filled up, fp32 with TF32 off: bound by fp32 products."""
+    full, length, width, words = at.pick(4, 2), at.pick(128, 8), at.pick(1024, 32), at.pick(30_522, 50)
+
+    def make(batch: int = full, dtype: torch.dtype = FP32, autocast: bool = False, wrap: Wrap = as_is) -> Step:
+        embeddings = [at.build(nn.Embedding, rows, width, dtype=dtype) for rows in (words, at.pick(512, 16), 2)]
+        norm, pool = at.build(nn.LayerNorm, width, dtype=dtype), at.build(nn.Linear, width, width, dtype=dtype)
+        blocks = [at.build(LastNormBlock, width, at.pick(16, 2), dtype=dtype) for _ in range(at.pick(24, 2))]
+        texts, places = at.integers(words, batch, length), torch.arange(length, device=at.device)
+        ends = torch.linspace(length // 4, length, batch, device=at.device)
+        is_word, kinds = (places < ends[:, None])[:, None, None], torch.zeros_like(texts)
+
+        def step() -> torch.Tensor:
+            with at.autocast(autocast):
+                x = norm(sum(table(rows) for table, rows in zip(embeddings, (texts, places, kinds), strict=True)))
+                for block in blocks:
+                    x = block(x, is_word)
+                return pool(x[:, 0]).tanh()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("batch_16", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+def written_gelu(x: torch.Tensor) -> torch.Tensor:
+    """GELU by its tanh formula, one operator after another."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+@before("gpt2_medium_decode")
+def slots_by_index(at: Place) -> list[Side]:
+    """A GPT-2 medium writes a word of 4 texts, fp32 with TF32 off; 512 slots, attention and GELU written out."""
+    full, layers, width, heads = at.pick(4, 2), at.pick(24, 2), at.pick(1024, 32), at.pick(16, 2)
+    slots, words = at.pick(512, 16), at.pick(50_257, 50)
+
+    def make(batch: int = full, fused_attention: bool = False, fused_gelu: bool = False, dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        embedding, places = (at.build(nn.Embedding, rows, width, dtype=dtype) for rows in (words, slots))
+        blocks: Any = at.build(Stack, layers, width, heads, dtype=dtype)
+        norm = at.build(nn.LayerNorm, width, dtype=dtype)
+        kept = [at.randn(2, batch, heads, slots, width // heads, dtype=dtype) for _ in range(layers)]
+        new, position = at.integers(words, batch, 1), torch.full((1,), slots // 2, device=at.device)
+
+        def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+            if fused_attention:
+                return F.scaled_dot_product_attention(q, keys, values, attn_mask=seen)
+            scores = q @ keys.transpose(2, 3) / math.sqrt(q.shape[-1])
+            return scores.masked_fill(~seen, float("-inf")).softmax(-1) @ values
+
+        def step() -> torch.Tensor:
+            x = embedding(new) + places(position)
+            seen = (torch.arange(slots, device=at.device) <= position).view(1, 1, 1, slots)
+            for block, slots_of in zip(blocks, kept, strict=True):
+                q, k, v = block.qkv(block.norm1(x)).view(batch, 1, 3, heads, -1).permute(2, 0, 3, 1, 4)
+                keys, values = (part.index_copy_(2, position, row)
+                                for part, row in zip(slots_of, (k, v), strict=True))
+                x = x + block.out(attend(q, keys, values, seen).transpose(1, 2).flatten(2))
+                y = block.up(block.norm2(x))
+                x = x + block.down(F.gelu(y, approximate="tanh") if fused_gelu else written_gelu(y))
+            return norm(x[:, -1]) @ embedding.weight.T
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "attention": "written out",
+                                    "gelu": "written out"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("fused_attention", partial(make, fused_attention=True), ("attention_fusion",), {"attention": "fused"},
+             tf32=False),
+        Side("fused_gelu", partial(make, fused_gelu=True), ("pointwise_fusion",), {"gelu": "one call"}, tf32=False),
+        Side("batch_32", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+def written_causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention over earlier positions, written out with a softmax in fp32."""
+    later = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)
+    scores = (q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])).masked_fill(later, float("-inf"))
+    return scores.softmax(-1, dtype=FP32).to(q.dtype) @ v
+
+
+class SharedKeysBlock(nn.Module):
+    """A causal block with root norms, rotations, keys for several queries each and a gated feed-forward part."""
+
+    def __init__(self, width: int, heads: int, keys: int, inner: int, one_call: bool, attention: Attention) -> None:
+        super().__init__()
+        self.heads, self.keys, self.attention = heads, keys, attention
+        self.norm1, self.norm2 = RootNorm(width, one_call), RootNorm(width, one_call)
+        self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, keys * width // heads, bias=False) for _ in range(2))
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
+        """Attend to earlier positions, then transform each."""
+        y = self.norm1(x)
+        q, k, v = (part(y).unflatten(-1, (count, -1)).transpose(1, 2)
+                   for part, count in ((self.q, self.heads), (self.k, self.keys), (self.v, self.keys)))
+        q, k = (part * cosines + torch.cat([-part.chunk(2, -1)[1], part.chunk(2, -1)[0]], -1) * sines
+                for part in (q, k))
+        k, v = (part.repeat_interleave(self.heads // self.keys, 1) for part in (k, v))
+        x = x + self.out(self.attention(q, k, v).transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+@before("llama_prefill")
+def written_prompt(at: Place) -> list[Side]:
+    """A Llama-like model of 8 layers reads a prompt of 768 words, bf16; norms, rotations and attention written out."""
+    layers, width, heads, words = at.pick(8, 2), at.pick(1536, 32), at.pick(12, 4), at.pick(32_000, 50)
+    length, inner = at.pick(768, 8), at.pick(4096, 64)
+
+    def make(attention: Attention = written_causal_attention, one_call: bool = False, last_only: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        embedding = at.build(nn.Embedding, words, width, dtype=BF16)
+        norm = at.build(RootNorm, width, one_call, dtype=BF16)
+        blocks = [at.build(SharedKeysBlock, width, heads, heads // 4, inner, one_call, attention, dtype=BF16)
+                  for _ in range(layers)]
+        head, size = at.build(nn.Linear, width, words, bias=False, dtype=BF16), width // heads
+        prompt, speeds = at.integers(words, 1, length), 10_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+
+        def score() -> torch.Tensor:
+            angles = (torch.arange(length, device=at.device)[:, None] * speeds).repeat(1, 2)
+            rotations = angles.cos().to(BF16), angles.sin().to(BF16)
+            x = embedding(prompt)
+            for block in blocks:
+                x = block(x, *rotations)
+            x = norm(x)
+            return head(x[:, -1:] if last_only else x)[:, -1]
+        return wrap(score)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "attention": "written out",
+                                    "norms": "written out", "logits": "all"}),
+        Side("fused_attention", partial(make, attention=causal_attention), ("attention_fusion",),
+             {"attention": "fused"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("last_logits", partial(make, last_only=True), ("less_work",), {"logits": "last"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("vit_large_inference")
+def large_vision(at: Place) -> list[Side]:
+    """A ViT-L of 24 layers classifies 2 pictures of 224 x 224, bf16: bound by launches."""
+    full, width, side, patch = at.pick(2, 1), at.pick(1024, 32), at.pick(224, 32), at.pick(16, 8)
+
+    def make(batch: int = full, layout: torch.memory_format = torch.contiguous_format, wrap: Wrap = as_is) -> Step:
+        patches = at.build(nn.Conv2d, 3, width, patch, patch, dtype=BF16).to(memory_format=layout)
+        blocks = at.build(Stack, at.pick(24, 2), width, at.pick(16, 2), dtype=BF16)
+        norm, head = at.build(nn.LayerNorm, width, dtype=BF16), at.build(nn.Linear, width, 1000, dtype=BF16)
+        summary, places = at.randn(1, 1, width, dtype=BF16), at.randn(1, (side // patch) ** 2 + 1, width, dtype=BF16)
+        pictures = at.randn(batch, 3, side, side, dtype=BF16).to(memory_format=layout)
+
+        def step() -> torch.Tensor:
+            x = patches(pictures).flatten(2).transpose(1, 2)
+            x = torch.cat([summary.expand(batch, -1, -1), x], 1) + places
+            return head(norm(blocks(x)[:, 0]))
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "layout": "nchw"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("batch_16", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("resnet18_training", training=True)
+def few_pictures_autocast(at: Place) -> list[Side]:
+    """A ResNet-18 learns from 8 pictures of 224 x 224, bf16 autocast, SGD with momentum as a loop over weights."""
+    full, width, side = at.pick(8, 2), at.pick(64, 4), at.pick(224, 32)
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, graph: bool = False,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            widths = [width, width, 2 * width, 4 * width, 8 * width]
+            blocks = [ResidualBlock(channels, outputs, 1 if channels == outputs else 2)
+                      for inputs, outputs in pairwise(widths) for channels in (inputs, outputs)]
+            return nn.Sequential(nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+                                 nn.MaxPool2d(3, 2, 1), *blocks,
+                                 nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, 1000))
+        model = at.build(build_model).to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side).to(memory_format=layout)
+        labels = at.integers(1000, batch)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                return F.cross_entropy(model(pictures), labels)
+        return trained(model, optimizer, loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "layout": "nchw",
+                                    "optimizer": "SGD, a loop"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "SGD, fused"}),
+        Side("batch_32", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class GroupedBlock(nn.Module):
+    """A convolution in groups of channels between two of size 1, as in a RegNet, and a way around them."""
+
+    def __init__(self, inputs: int, outputs: int, group: int, stride: int, folded: bool) -> None:
+        super().__init__()
+        shapes = [(inputs, outputs, 1, 1, 1), (outputs, outputs, 3, stride, outputs // group),
+                  (outputs, outputs, 1, 1, 1)]
+        shapes += [(inputs, outputs, 1, stride, 1)] if inputs != outputs or stride != 1 else []
+        parts = [self.join(*shape, folded) for shape in shapes]
+        self.first, self.grouped, self.last = parts[:3]
+        self.around = parts[3] if len(parts) > 3 else nn.Identity()
+
+    @staticmethod
+    def join(inputs: int, outputs: int, size: int, stride: int, groups: int, folded: bool) -> nn.Module:
+        """Return a convolution with its batch norm, or with the norm folded into the weights."""
+        conv = nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False).eval()
+        norm = nn.BatchNorm2d(outputs).eval()
+        return nn.utils.fusion.fuse_conv_bn_eval(conv, norm) if folded else nn.Sequential(conv, norm)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve three times and add the input."""
+        return F.relu(self.around(x) + self.last(F.relu(self.grouped(F.relu(self.first(x))))))
+
+
+@before("regnet_inference")
+def grouped_channels(at: Place) -> list[Side]:
+    """A RegNetX of 1.6 billion products a picture classifies 32 of 224 x 224, TF32 convolutions, groups of 24."""
+    full, group, side = at.pick(32, 2), at.pick(24, 4), at.pick(224, 32)
+    widths = (32, 72, 168, 408, 912) if at.is_gpu else (4, 8, 12, 16, 24)
+
+    def make(batch: int = full, dtype: torch.dtype = FP32, folded: bool = False, wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            blocks = [GroupedBlock(inputs if number == 0 else outputs, outputs, group, 1 if number else 2, folded)
+                      for (inputs, outputs), count in zip(pairwise(widths), (2, 4, 10, 2), strict=True)
+                      for number in range(count)]
+            return nn.Sequential(GroupedBlock.join(3, widths[0], 3, 2, 1, folded), nn.ReLU(), *blocks,
+                                 nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 1000))
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side, dtype=dtype).to(memory_format=layout)
+        return wrap(lambda: model(pictures))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "norms": "apart"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("norms_folded", partial(make, folded=True), ("norm_fusion",), {"norms": "folded into weights"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions had it"}, useless=True, tf32=True),
+    ]
+
+
+def written_full_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention over every position, written out."""
+    return (q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])).softmax(-1) @ v
+
+
+class ChannelNorm(nn.Module):
+    """A norm over 16 groups of channels, written out in fp32, or in one call."""
+
+    def __init__(self, width: int, one_call: bool) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.groups, self.one_call = min(16, width), one_call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return pictures whose groups of channels have a mean of 0 and a variance of 1, scaled and moved."""
+        if self.one_call:
+            return F.group_norm(x, self.groups, self.weight, self.bias, 1e-5)
+        rows = x.float().reshape(len(x), self.groups, -1)
+        rows = (rows - rows.mean(-1, keepdim=True)) * torch.rsqrt(rows.var(-1, correction=0, keepdim=True) + 1e-5)
+        return rows.view(x.shape).to(x.dtype) * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+class TextedBlock(nn.Module):
+    """Two convolutions; then the places of a picture attend to each other and to a text, as in latent diffusion."""
+
+    def __init__(self, inputs: int, outputs: int, times: int, text: int, attention: Attention, one_call: bool) -> None:
+        super().__init__()
+        self.attention = attention
+        self.norm1, self.norm2, self.norm3 = (ChannelNorm(width, one_call) for width in (inputs, outputs, outputs))
+        self.conv1, self.conv2 = nn.Conv2d(inputs, outputs, 3, 1, 1), nn.Conv2d(outputs, outputs, 3, 1, 1)
+        self.around, self.time = nn.Conv2d(inputs, outputs, 1), nn.Linear(times, outputs)
+        self.norms = nn.ModuleList(nn.LayerNorm(outputs) for _ in range(3))
+        self.qkv, self.out = nn.Linear(outputs, 3 * outputs, bias=False), nn.Linear(outputs, outputs)
+        self.asked, self.text = nn.Linear(outputs, outputs, bias=False), nn.Linear(text, 2 * outputs, bias=False)
+        self.answered = nn.Linear(outputs, outputs)
+        self.up, self.down = nn.Linear(outputs, 8 * outputs), nn.Linear(4 * outputs, outputs)
+
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Return what the rows of q read, by 8 heads."""
+        q, k, v = (part.unflatten(-1, (8, -1)).transpose(1, 2) for part in (q, k, v))
+        return self.attention(q, k, v).transpose(1, 2).flatten(2)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """Return pictures of the same size."""
+        y = self.conv1(F.silu(self.norm1(x))) + self.time(time)[:, :, None, None]
+        x = self.around(x) + self.conv2(F.silu(self.norm2(y)))
+        rows = self.norm3(x).flatten(2).transpose(1, 2)
+        rows = rows + self.out(self.attend(*self.qkv(self.norms[0](rows)).chunk(3, -1)))
+        asked = self.asked(self.norms[1](rows))
+        rows = rows + self.answered(self.attend(asked, *self.text(text).chunk(2, -1)))
+        inner, gate = self.up(self.norms[2](rows)).chunk(2, -1)
+        return x + (rows + self.down(inner * F.gelu(gate))).transpose(1, 2).reshape(x.shape)
+
+
+class TextedUNet(nn.Module):
+    """A U-Net that predicts the noise in latent pictures; every level attends to a text."""
+
+    def __init__(self, widths: Sequence[int], text: int, attention: Attention, one_call: bool) -> None:
+        super().__init__()
+        times = 4 * widths[0]
+        build_block = partial(TextedBlock, times=times, text=text, attention=attention, one_call=one_call)
+        self.time = nn.Sequential(nn.Linear(widths[0], times), nn.SiLU(), nn.Linear(times, times), nn.SiLU())
+        self.stem = nn.Conv2d(4, widths[0], 3, 1, 1)
+        self.down = nn.ModuleList(build_block(*pair) for pair in pairwise((widths[0], *widths)))
+        self.middle = build_block(widths[-1], widths[-1])
+        self.up = nn.ModuleList(build_block(2 * inputs, outputs)
+                                for inputs, outputs in pairwise((*reversed(widths), widths[0])))
+        self.norm, self.head = ChannelNorm(widths[0], one_call), nn.Conv2d(widths[0], 4, 3, 1, 1)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """Return the noise, of the shape of x."""
+        time, x, levels = self.time(time), self.stem(x), []
+        for level, block in enumerate(self.down):
+            x = block(F.avg_pool2d(x, 2) if level else x, time, text)
+            levels.append(x)
+        x = self.middle(x, time, text)
+        for level, block in enumerate(self.up):
+            x = block(torch.cat([F.interpolate(x, scale_factor=2.0) if level else x, levels.pop()], 1), time, text)
+        return self.head(F.silu(self.norm(x)))
+
+
+@before("latent_diffusion")
+def texted_denoising(at: Place) -> list[Side]:
+    """A U-Net denoises a latent picture of 64 x 64 with and without a text, bf16; attention and norms written out."""
+    full, side, words, text = at.pick(2, 2), at.pick(64, 8), at.pick(77, 5), at.pick(768, 16)
+    widths = (256, 384, 512) if at.is_gpu else (8, 16, 16)
+
+    def make(attention: Attention = written_full_attention, one_call: bool = False, wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(TextedUNet, widths, text, attention, one_call, dtype=BF16).eval().to(memory_format=layout)
+        noisy = at.randn(full, 4, side, side, dtype=BF16).to(memory_format=layout)
+        time, prompt = at.randn(full, widths[0], dtype=BF16), at.randn(full, words, text, dtype=BF16)
+        return wrap(lambda: model(noisy, time, prompt))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "layout": "nchw",
+                                    "attention": "written out", "norms": "written out"}),
+        Side("fused_attention", partial(make, attention=full_attention), ("attention_fusion",),
+             {"attention": "fused"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+def run_gru(x: torch.Tensor, weights: Sequence[torch.Tensor], fused: bool) -> torch.Tensor:
+    """Return the states (batch, moments, hidden) of one layer, one by one; weights as torch.gru_cell takes them."""
+    state, states = x.new_zeros(len(x), weights[1].shape[1]), []
+    for moment in x.unbind(1):
+        if fused:
+            state = torch.gru_cell(moment, state, *weights)
+        else:
+            came, kept = (F.linear(rows, weights[part], weights[part + 2]).chunk(3, 1)
+                          for part, rows in enumerate((moment, state)))
+            reset, update = (came[0] + kept[0]).sigmoid(), (came[1] + kept[1]).sigmoid()
+            state = (1 - update) * (came[2] + reset * kept[2]).tanh() + update * state
+        states.append(state)
+    return torch.stack(states, 1)
+
+
+@before("gru_inference")
+def written_gates(at: Place) -> list[Side]:
+    """Two GRU layers, gates written out, read 64 moments of 32 series one by one, fp32 with TF32 off: many launches."""
+    full, moments, inputs, hidden = at.pick(32, 2), at.pick(64, 5), at.pick(128, 8), at.pick(512, 8)
+
+    def make(batch: int = full, how: str = "written", dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        model = at.build(nn.GRU, inputs, hidden, 2, batch_first=True, dtype=dtype)
+        head = at.build(nn.Linear, hidden, 16, dtype=dtype)
+        series = at.randn(batch, moments, inputs, dtype=dtype)
+
+        def step() -> torch.Tensor:
+            if how == "one call":
+                return head(model(series)[0][:, -1])
+            x = series
+            for weights in model.all_weights:
+                x = run_gru(x, weights, how == "cells")
+            return head(x[:, -1])
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "moments": "one by one",
+                                    "gates": "written out"}, tf32=False),
+        Side("one_call", partial(make, how="one call"), ("loop_to_batched_op",), {"moments": "one call"}, tf32=False),
+        Side("fused_cells", partial(make, how="cells"), ("pointwise_fusion",), {"gates": "fused"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_256", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+class GatedExperts(nn.Module):
+    """A norm and gated feed-forward experts, two for each row; how: "masks", "chosen rows" or "batched"."""
+
+    def __init__(self, experts: int, width: int, inner: int, how: str) -> None:
+        super().__init__()
+        self.norm, self.router, self.how = nn.LayerNorm(width), nn.Linear(width, experts, bias=False), how
+        self.up = nn.Parameter(torch.randn(experts, width, 2 * inner) / math.sqrt(width))
+        self.down = nn.Parameter(torch.randn(experts, inner, width) / math.sqrt(inner))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add to each row of x what its two experts make of it."""
+        y = self.norm(x)
+        weights, chosen = self.router(y).softmax(-1).topk(2, -1)
+        if self.how == "batched":
+            shares = torch.zeros_like(y[:, :len(self.up)]).scatter(1, chosen, weights)
+            gate, inner = torch.bmm(y.expand(len(self.up), -1, -1), self.up).chunk(2, -1)
+            return x + (torch.bmm(F.silu(gate) * inner, self.down) * shares.T[:, :, None]).sum(0)
+        nothing = weights.new_zeros(())
+        for expert in range(len(self.up)):
+            share = torch.where(chosen == expert, weights, nothing).sum(-1, keepdim=True)
+            if self.how == "masks":
+                x = x + self.run(y, expert) * share
+            else:
+                rows = share.squeeze(1).nonzero().squeeze(1)
+                x = x.index_add(0, rows, self.run(y[rows], expert) * share[rows])
+        return x
+
+    def run(self, y: torch.Tensor, expert: int) -> torch.Tensor:
+        """Return what one expert makes of rows."""
+        gate, inner = (y @ self.up[expert]).chunk(2, -1)
+        return (F.silu(gate) * inner) @ self.down[expert]
+
+
+@before("moe_decode")
+def every_expert(at: Place) -> list[Side]:
+    """Eight layers of 8 experts handle 64 rows, bf16; all experts see all rows in turn, a mask keeps two for each."""
+    layers, rows, width, inner = at.pick(8, 2), at.pick(64, 8), at.pick(1024, 16), at.pick(1408, 24)
+
+    def make(count: int = rows, how: str = "masks", wrap: Wrap = as_is) -> Step:
+        model = nn.Sequential(*(at.build(GatedExperts, 8, width, inner, how, dtype=BF16) for _ in range(layers)))
+        x = at.randn(count, width, dtype=BF16)
+        return wrap(lambda: model(x))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": rows, "experts": "all rows, a mask each"}),
+        Side("batched_experts", partial(make, how="batched"), ("loop_to_batched_op",), {"experts": "batched product"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("rows_512", partial(make, count=8 * rows), ("larger_batch",), {"batch": 8 * rows}, samples=8,
+             same_output=False, note="other batch"),
+        Side("chosen_rows_only", partial(make, how="chosen rows"), ("less_work",), {"experts": "chosen rows"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class Tower(nn.Module):
+    """Rows of tables, looked up table by table or in one table, become one vector of length 1."""
+
+    offsets: torch.Tensor
+
+    def __init__(self, tables: int, rows: int, width: int, one_table: bool) -> None:
+        super().__init__()
+        whole = torch.randn(tables * rows, width) * 0.05
+        self.tables = nn.ParameterList([whole] if one_table else list(whole.chunk(tables)))
+        self.register_buffer("offsets", torch.arange(tables) * rows)
+        self.network = nn.Sequential(nn.Linear(tables * width, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(),
+                                     nn.Linear(128, 64))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return vectors (count, 64) of rows (count, tables)."""
+        if len(self.tables) == 1:
+            found = F.embedding(rows + self.offsets, self.tables[0]).flatten(1)
+        else:
+            found = torch.cat([F.embedding(rows[:, number], table) for number, table in enumerate(self.tables)], 1)
+        return F.normalize(self.network(found), dim=1)
+
+
+@before("two_tower_serving")
+def queries_in_turn(at: Place) -> list[Side]:
+    """For 32 people, one by one, 8 small lookups make a vector that rates 200 things, described by 8 others, fp32."""
+    people, tables, rows, things = at.pick(32, 4), at.pick(8, 3), at.pick(50_000, 50), at.pick(20_000, 30)
+
+    def make(at_once: bool = False, one_table: bool = False, things_kept: bool = False, dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        person, thing = (at.build(Tower, tables, rows, at.pick(64, 4), one_table, dtype=dtype) for _ in range(2))
+        asked, described = at.integers(rows, people, tables), at.integers(rows, things, tables)
+        rated = at.integers(things, people, at.pick(200, 12))
+        kept = thing(described) if things_kept else None
+
+        def answer(numbers: torch.Tensor, rated: torch.Tensor) -> torch.Tensor:
+            vectors = thing(described[rated.flatten()]) if kept is None else kept[rated.flatten()]
+            ratings = vectors.unflatten(0, rated.shape) @ person(numbers)[:, :, None]
+            return ratings.squeeze(2).topk(10, 1).values
+
+        def step() -> torch.Tensor:
+            size = people if at_once else 1
+            return torch.cat([answer(*part) for part in zip(asked.split(size), rated.split(size), strict=True)])
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "people": "one by one", "tables": "8 lookups"}, tf32=False),
+        Side("people_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"people": "at once"},
+             tf32=False),
+        Side("one_table", partial(make, one_table=True), ("loop_to_batched_op",), {"tables": "one lookup"},
+             tf32=False),
+        Side("things_kept", partial(make, things_kept=True), ("less_work",), {"things": "vectors kept"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+class DistanceBlock(nn.Module):
+    """A block of an encoder or a decoder as in T5: root norms, no biases, scores moved by distance, not scaled."""
+
+    def __init__(self, width: int, heads: int, reads_source: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList(RootNorm(width, False) for _ in range(3 if reads_source else 2))
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.asked, self.source, self.answered = (nn.Linear(width, parts * width, bias=False) if reads_source else None
+                                                  for parts in (1, 2, 1))
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+
+    def attend(self, parts: Sequence[torch.Tensor], bias: torch.Tensor | None) -> torch.Tensor:
+        """Return what the queries read; parts are queries, keys and values."""
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        scores = q @ k.transpose(2, 3)
+        scores = scores if bias is None else scores + bias
+        return (scores.softmax(-1, dtype=FP32).to(v.dtype) @ v).transpose(1, 2).flatten(2)
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor, source: torch.Tensor | None = None) -> torch.Tensor:
+        """Attend to the own text, then to the source where there is one, then transform each position."""
+        x = x + self.out(self.attend(self.qkv(self.norms[0](x)).chunk(3, -1), bias))
+        if source is not None and self.asked and self.source and self.answered:
+            parts = self.asked(self.norms[1](x)), *self.source(source).chunk(2, -1)
+            x = x + self.answered(self.attend(parts, None))
+        return x + self.down(F.relu(self.up(self.norms[-1](x))))
+
+
+class TextToText(nn.Module):
+    """An encoder and a decoder over one table of words."""
+
+    def __init__(self, words: int, width: int, heads: int, layers: int) -> None:
+        super().__init__()
+        self.words, self.distances = nn.Embedding(words, width), nn.Embedding(64, 2 * heads)
+        self.encoder, self.decoder = (nn.ModuleList(DistanceBlock(width, heads, reads) for _ in range(layers))
+                                      for reads in (False, True))
+        self.norm1, self.norm2 = RootNorm(width, False), RootNorm(width, False)
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return the logits of each position of the target."""
+        bias, target_bias = (self.find_bias(length)[part] for part, length in enumerate((source.shape[1],
+                                                                                         target.shape[1])))
+        target_bias = target_bias + torch.full_like(target_bias[0], float("-inf")).triu(1)
+        x, y = self.words(source), self.words(target)
+        for block in self.encoder:
+            x = block(x, bias)
+        x = self.norm1(x)
+        for block in self.decoder:
+            y = block(y, target_bias, x)
+        return F.linear(self.norm2(y) / math.sqrt(y.shape[-1]), self.words.weight)
+
+    def find_bias(self, length: int) -> tuple[torch.Tensor, ...]:
+        """Return what distances add to the scores, (heads, length, length), of the encoder and of the decoder."""
+        apart = torch.arange(1 - length, length, device=self.words.weight.device).clamp(-32, 31) + 32
+        return self.distances(apart).T.unfold(1, length, 1).flip(2).chunk(2)  # row and column: how far apart
+
+
+@before("text_to_text_training", training=True)
+def summarized_texts(at: Place) -> list[Side]:
+    """A T5-like model of 6 + 6 layers learns 16 summaries of 64 words of 128, bf16 autocast, AdamW as a loop."""
+    full, words, width, length = at.pick(16, 2), at.pick(32_128, 50), at.pick(512, 32), at.pick(128, 8)
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, graph: bool = False) -> Step:
+        model = at.build(TextToText, words, width, at.pick(8, 2), at.pick(6, 2))
+        source, target = at.integers(words, batch, length), at.integers(words, batch, length // 2 + 1)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                logits = model(source, target[:, :-1])
+            return F.cross_entropy(logits.float().flatten(0, 1), target[:, 1:].flatten())
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "optimizer": "AdamW, a loop"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "AdamW, fused"}),
+        Side("foreach_adamw", partial(make, how=FOREACH), ("fused_optimizer",), {"optimizer": "AdamW, foreach"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("batch_32", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class StateSpaceBlock(nn.Module):
+    """A block as in Mamba-2: a short convolution, then states that fade are carried from chunk to chunk."""
+
+    def __init__(self, width: int, heads: int, state: int, chunk: int, at_once: bool) -> None:
+        super().__init__()
+        inner = 2 * width
+        self.sizes, self.heads, self.chunk, self.at_once = (inner, inner + 2 * state, heads), heads, chunk, at_once
+        self.norm, self.start = nn.LayerNorm(width), nn.Linear(width, sum(self.sizes), bias=False)
+        self.conv = nn.Conv1d(inner + 2 * state, inner + 2 * state, 4, padding=3, groups=inner + 2 * state)
+        self.fading, self.end = nn.Parameter(torch.linspace(0.0, 2.0, heads)), nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add to x (batch, length, width) what the states say at each position."""
+        gate, mixed, speed = self.start(self.norm(x)).split(self.sizes, -1)
+        mixed = F.silu(self.conv(mixed.transpose(1, 2))[..., :x.shape[1]].transpose(1, 2))
+        speed = F.softplus(speed).transpose(1, 2)
+        inner, state = self.sizes[0], (self.sizes[1] - self.sizes[0]) // 2
+        values, keys, queries = mixed.split((inner, state, state), -1)
+        values = values.unflatten(-1, (self.heads, -1)).transpose(1, 2) * speed[..., None]
+        scan = self.scan_at_once if self.at_once else self.scan_in_turn
+        read = scan(-self.fading.exp()[:, None] * speed, values, keys, queries)
+        return x + self.end(read.transpose(1, 2).flatten(2) * F.silu(gate))
+
+    def within(self, rates: torch.Tensor, values: torch.Tensor, keys: torch.Tensor,
+               queries: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return what chunks read of themselves, what each adds to the state, and how far an earlier state fades.
+
+        rates (chunks, heads, chunk), values (chunks, heads, chunk, size), keys and queries (chunks, chunk, state).
+        """
+        sums = rates.cumsum(-1)
+        later = torch.ones(self.chunk, self.chunk, dtype=torch.bool, device=sums.device).triu(1)
+        fades = (sums[..., :, None] - sums[..., None, :]).masked_fill(later, float("-inf")).exp()
+        read = ((queries @ keys.transpose(1, 2))[:, None] * fades) @ values
+        added = keys.transpose(1, 2)[:, None] @ (values * (sums[..., -1:] - sums).exp()[..., None])
+        return read, added, sums.exp()[..., None]
+
+    def scan_in_turn(self, rates: torch.Tensor, values: torch.Tensor, keys: torch.Tensor,
+                     queries: torch.Tensor) -> torch.Tensor:
+        """Handle chunk after chunk."""
+        state, outputs = values.new_zeros(()), []
+        parts = zip(rates.split(self.chunk, 2), values.split(self.chunk, 2), keys.split(self.chunk, 1),
+                    queries.split(self.chunk, 1), strict=True)
+        for rate, value, key, query in parts:
+            read, added, left = self.within(rate, value, key, query)
+            outputs.append(read + left * (query[:, None] @ state) if outputs else read)
+            state = left[:, :, -1:] * state + added
+        return torch.cat(outputs, 2)
+
+    def scan_at_once(self, rates: torch.Tensor, values: torch.Tensor, keys: torch.Tensor,
+                     queries: torch.Tensor) -> torch.Tensor:
+        """Handle all chunks together; only the states go from chunk to chunk."""
+        batch, size = len(rates), (-1, self.chunk)
+        rates, values = (part.unflatten(2, size).transpose(1, 2).flatten(0, 1) for part in (rates, values))
+        keys, queries = (part.unflatten(1, size).flatten(0, 1) for part in (keys, queries))
+        read, added, left = self.within(rates, values, keys, queries)
+        states = [torch.zeros_like(added[:batch])]
+        for add, keep in zip(added.unflatten(0, (batch, -1)).unbind(1),
+                             left[:, :, -1:].unflatten(0, (batch, -1)).unbind(1), strict=True):
+            states.append(keep * states[-1] + add)
+        read = read + left * (queries[:, None] @ torch.stack(states[:-1], 1).flatten(0, 1))
+        return read.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)
+
+
+@before("state_space_inference")
+def chunks_in_turn(at: Place) -> list[Side]:
+    """A Mamba-like model of 6 layers reads 2 texts of 1,024 words in chunks of 64, one by one, fp32 with TF32 off."""
+    full, layers, width, length = at.pick(2, 2), at.pick(6, 2), at.pick(768, 16), at.pick(1024, 16)
+
+    def make(batch: int = full, at_once: bool = False, autocast: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(StateSpaceBlock, width, at.pick(24, 4), at.pick(64, 4), at.pick(64, 4), at_once)
+                  for _ in range(layers)]
+        model, rows = nn.Sequential(*blocks), at.randn(batch, length, width)
+
+        def step() -> torch.Tensor:
+            with at.autocast(autocast):
+                return model(rows)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "chunks": "one by one"}, tf32=False),
+        Side("chunks_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"chunks": "at once"},
+             tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_16", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
     ]
 
 

@@ -42,6 +42,7 @@ NOT_RUN = {
     "needs an AMD GPU": "the machines of continuous integration have none",
     "needs an NVIDIA GPU": "tests/system/test_replay.py gives the driver's answers",
     "needs a container engine": "tests/system/test_containers.py executes the steps of an image in a chroot",
+    "needs the extra genai": "tests/system/test_llm_in_process.py does the same where it is installed",
     "changes the machine": "packages, groups or capabilities of the system",
     "installs into the reader's environment": "the wheel is installed by tests/system/test_packaging.py",
     "takes minutes": "measures for long; its parts are tested one by one",
@@ -58,8 +59,8 @@ MAY_FIND = re.compile(r"aaco (compare|diff|regression|ci|sla check) ")
 # not change the machine or need its administrator.
 HERE = {"analyze", "baseline", "bundle", "check", "chi", "ci", "compare", "config", "critical-path", "diff", "drift",
         "env", "explain", "export", "fleet", "history", "import", "info", "instructions", "ir", "kernels", "llm",
-        "ls", "ops", "outputs", "perfetto", "profile", "ranks", "report", "roofline", "root-cause", "run", "sla",
-        "sql", "steps", "summary", "sweep", "try", "what-if"}
+        "ls", "models", "ops", "outputs", "perfetto", "profile", "ranks", "report", "roofline", "root-cause", "run",
+        "sla", "sql", "steps", "summary", "sweep", "try", "what-if"}
 OF_THE_MACHINE = {"--ebpf", "--lab"}
 NEEDS_SHELL = re.compile(r"[][|&;<>$`*?{}~#!\\]")
 PYTHON = """

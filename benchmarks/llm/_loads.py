@@ -65,8 +65,7 @@ def on_cpu(cpu: int) -> Iterator[None]:
 def asked(server: Running, schedules: Sequence[str], due_ns: NDArray[np.int64] | None = None,
           most_open: int | None = None, cpu: int | None = None, packet_stamps: bool = False) -> Recording:
     """Send a request for each schedule, and read what was recorded."""
-    to = target.parse(server.url)
-    requests = [target.encode(to, {"model": "ref", "stream": True, "ref": schedule}) for schedule in schedules]
+    to, requests = target.parse(server.url), encoded(server, schedules)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path = Path(folder) / "load.reads"
         if cpu is not None:
@@ -77,6 +76,12 @@ def asked(server: Running, schedules: Sequence[str], due_ns: NDArray[np.int64] |
         parsing = Parsing(path)
         events = pa.concat_tables(parsing.events(), promote_options="permissive")
         return Recording(parsing.requests(), events, _sent(path), cpu_s)
+
+
+def encoded(server: Running, schedules: Sequence[str]) -> list[bytes]:
+    """A request for each schedule."""
+    to = target.parse(server.url)
+    return [target.encode(to, {"model": "ref", "stream": True, "ref": schedule}) for schedule in schedules]
 
 
 def contents(path: Path) -> dict[int, bytes]:

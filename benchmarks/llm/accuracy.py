@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import select
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from aaco.llm import client, stamps, target
+from aaco.llm.connection import MOST_READ
 from benchmarks.claims import Claim
 from benchmarks.llm import _loads
+from tests.fakes.llm_server import LAST, Running
 
 STREAMS, CHUNKS, HOGS = 1000, 250, 4
 SCHEDULE = "ttft=200000 spread=20000 period=20000 role=0 usage=0 chunks="
@@ -20,7 +26,9 @@ def claims(captures: Path) -> Iterator[Claim]:
     """Claims about stamps, cost, and a client that is kept from its CPU."""
     with _loads.running(cpu=1) as server:
         schedules = [SCHEDULE + str(CHUNKS)] * STREAMS
+        before = _bare_cpu_s(server, schedules)
         quiet = _loads.asked(server, schedules, most_open=STREAMS, cpu=0)
+        yield _beside_bare(quiet, (before + _bare_cpu_s(server, schedules)) / 2)
         yield from _exactness(quiet)
         stamped = _loads.asked(server, schedules, most_open=STREAMS, cpu=0, packet_stamps=True)
         with _hogs():
@@ -41,6 +49,33 @@ def _exactness(load: _loads.Recording) -> Iterator[Claim]:
     per_event = 1e6 * load.cpu_s / events
     yield Claim("client's CPU time per event", "<= 10 us", f"{per_event:.1f} us", per_event <= 10)
     yield _intervals(load, "quiet client")
+
+
+def _beside_bare(load: _loads.Recording, cpu_s: float) -> Claim:
+    return Claim("CPU time per event of a loop that reads the same events with their stamps and keeps nothing", "",
+                 f"{1e6 * cpu_s / load.events.num_rows:.1f} us, the client's is {load.cpu_s / cpu_s:.2f} of it", None)
+
+
+def _bare_cpu_s(server: Running, schedules: list[str]) -> float:
+    """What reading cannot cost less than here: epoll(7), as rarely as the client asks it, and recvmsg(2)."""
+    to = target.parse(server.url)
+    with _loads.on_cpu(0), select.epoll() as epoll, ExitStack() as stack:
+        began, receive = time.process_time(), {}
+        for request in _loads.encoded(server, schedules):
+            connection = stack.enter_context(socket.create_connection((to.host, to.port)))
+            stamps.ask(connection)
+            connection.sendall(request)
+            receive[connection.fileno()] = connection.recvmsg
+            epoll.register(connection, select.EPOLLIN)
+        while receive:
+            time.sleep(client.SPACING_NS / 1e9)
+            for descriptor, _ in epoll.poll():
+                content, messages, _, _ = receive[descriptor](MOST_READ, stamps.ROOM)
+                stamps.now(), stamps.stamp_of(messages)
+                if content.endswith(LAST):
+                    epoll.unregister(descriptor)
+                    del receive[descriptor]
+        return time.process_time() - began
 
 
 def _packets(quiet: _loads.Recording, starved: _loads.Recording) -> Iterator[Claim]:

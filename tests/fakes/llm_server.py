@@ -126,6 +126,7 @@ ECHOES: dict[str, Answer] = {
     "zipped echo": status(401, gzip.compress(ECHO), "Content-Encoding: gzip"),
     "echo in pieces": in_reads(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
                                % len(ECHO) + ECHO[:20], ECHO[20:])}
+SPOKEN = ("the key: ", "sk-se", "cret/01", "234", "56789", ".")  # by a model, token by token
 COUNT = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
 WORDS = (event(None), event("a"), event("b"), COUNT, DONE)
 LONG = sse({"model": "ref", "choices": [{"delta": {"content": "x" * (1 << 20)}}]})
@@ -165,7 +166,8 @@ ANSWERS: dict[str, Answer] = {
     "brotli": hang_up(HEAD + b"Content-Encoding: br\r\nConnection: close\r\n\r\n", b"\x8b\x02\x80"),
     "x-gzip": hang_up(HEAD.replace(b"t/e", b"t/E") + b"Content-Encoding: X-GZIP\r\nConnection: close\r\n\r\n",
                       gzip.compress(b"".join(WORDS))),
-    "silence": pause(3, event("a")), "slow": pause(3), **ECHOES}
+    "silence": pause(3, event("a")), "slow": pause(3), **ECHOES,
+    "spoken echo": events(event(None), *map(event, SPOKEN), DONE)}
 
 
 def certify(path: Path) -> Path:

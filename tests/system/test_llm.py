@@ -418,8 +418,8 @@ def test_what_is_misspelt_or_down_is_refused_before_there_is_a_session(settings:
 
 
 def test_a_key_is_sent_and_kept_nowhere(settings: Settings, monkeypatch: pytest.MonkeyPatch):
-    """Not even where the server says it again, compressed, escaped or in two reads. Mutations: the record has what
-    came; an answer that is no stream is recorded as it comes."""
+    """Not even where the server says it again, compressed, escaped, in two reads or token by token. Mutations: the
+    record has what came; an answer that is no stream is recorded as it comes; no search after the load."""
     monkeypatch.setenv("MY_KEY", KEY)
     prompts = settings.config.storage.sessions_dir.with_name("prompts")
     prompts.write_text("\n".join(llm_server.ECHOES))
@@ -430,6 +430,11 @@ def test_a_key_is_sent_and_kept_nowhere(settings: Settings, monkeypatch: pytest.
     for path in run.session.folder.rglob("*"):
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
     assert all(row["detail"].endswith("* is no key") for row in requests(run))
+    with llm_server.scripted() as url:
+        run = asked(url, settings, model="spoken echo", requests=2, key_env="MY_KEY", answers_as=["ref"])
+    content = b"".join(block.content for block in record.read(run.session.folder / layout.READS))
+    assert content.count(b'"content": "*****"') == 2 * 2 and b"cret" not in content
+    assert [(row["status"], row["chunks"]) for row in requests(run)] == [("ok", 6)] * 2
     with pytest.raises(UsageError, match="holds no key"):
         asked(url, settings, key_env="NO_SUCH_KEY")
 

@@ -214,33 +214,53 @@ def chunks(raw: bytes) -> list[bytes]:
     return [raw[at:at + markers.RECORD.size] for at in range(0, len(raw), markers.RECORD.size)]
 
 
-GENAI = {"model": {
-    "type": "llama", "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "context_length": 2048,
-    "vocab_size": 4096, "decoder": {
-        "filename": "model.onnx", "head_size": 32, "hidden_size": 256, "num_attention_heads": 8,
-        "num_hidden_layers": 4, "num_key_value_heads": 2, "session_options": {"provider_options": []},
-        "inputs": {"input_ids": "input_ids", "attention_mask": "attention_mask", "position_ids": "position_ids",
-                   "past_key_names": "past_key_values.%d.key", "past_value_names": "past_key_values.%d.value"},
-        "outputs": {"logits": "logits", "present_key_names": "present.%d.key",
-                    "present_value_names": "present.%d.value"}}},
-    "search": {"max_length": 2048, "past_present_share_buffer": False}}
-
-
 @pytest.fixture
-def genai_folder(tmp_path: Path) -> Path:
-    """The zoo's decoder as a model of onnxruntime-genai, its configuration by hand."""
+def genai_folder(settings: Settings, tmp_path: Path) -> Path:
+    """The zoo's decoder as a model of onnxruntime-genai, as `aaco models --genai` writes it."""
     pytest.importorskip("onnxruntime_genai", reason="the extra genai is not installed")
-    folder = tmp_path / "genai"
-    folder.mkdir()
-    (folder / "model.onnx").write_bytes(zoo.build("llama-tiny", CACHE).read_bytes())
-    (folder / "genai_config.json").write_text(json.dumps(GENAI))
-    return folder
+    decode_run.write_genai("llama-tiny", tmp_path / "genai", settings)
+    return tmp_path / "genai"
 
 
-def test_genai_answers_as_the_same_model_does_here(genai_folder: Path, tmp_path: Path):
+def test_a_folder_for_genai_has_what_the_graph_says(settings: Settings, tmp_path: Path):
+    """Mutation: a table of positions is no limit. A model without a cache, and a folder with files, are refused."""
+    words = ["models", "--genai", "gpt2-tiny", str(tmp_path / "made")]
+    assert cli.outcome(cli.app, "aaco", words) == 0 and cli.outcome(cli.app, "aaco", words) == 2
+    document = json.loads((tmp_path / "made/genai_config.json").read_text())
+    model, search = document["model"], document["search"]
+    assert (model["vocab_size"], model["context_length"], search["max_length"]) == (4096, 1024, 1024)
+    assert [model["decoder"][name] for name in ("head_size", "num_key_value_heads", "num_hidden_layers")] == [32, 4, 2]
+    assert (tmp_path / "made" / model["decoder"]["filename"]).stat().st_size > 4_000_000
+    with pytest.raises(ModelError, match="has no input_ids"):
+        decode_run.write_genai("resnet18", tmp_path / "none", settings)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_for_genai_has_the_weights_beside_the_model(settings: Settings, tmp_path: Path):
+    """Mutation: the model alone. A cache of another form is refused."""
+    proto = onnx.load(zoo.build("gpt2-tiny", CACHE))
+    (tmp_path / "weights").mkdir()
+    onnx.save(proto, tmp_path / "big.onnx", save_as_external_data=True, location="weights/all.bin")
+    decode_run.write_genai(str(tmp_path / "big.onnx"), tmp_path / "made", settings)
+    assert (tmp_path / "made/weights/all.bin").read_bytes() == (tmp_path / "weights/all.bin").read_bytes()
+    assert (tmp_path / "made/big.onnx").read_bytes() == (tmp_path / "big.onnx").read_bytes()
+
+    def flat(proto: onnx.ModelProto) -> None:
+        cache = next(each for each in proto.graph.input if each.name == "past_key_values.0.key")
+        del cache.type.tensor_type.shape.dim[2:]
+
+    with pytest.raises(ModelError, match="not fixed"):
+        decode_run.write_genai(changed(zoo.build("gpt2-tiny", CACHE), tmp_path / "flat.onnx", flat),
+                               tmp_path / "flat", settings)
+
+
+@pytest.mark.parametrize("model", ["llama-tiny", "gpt2-tiny"])
+def test_genai_answers_as_the_same_model_does_here(settings: Settings, tmp_path: Path, model: str):
+    pytest.importorskip("onnxruntime_genai", reason="the extra genai is not installed")
     from aaco.llm.decoders import GenaiDecoder
 
-    theirs, (ours, _) = GenaiDecoder(genai_folder), decoder("llama-tiny", tmp_path)
+    decode_run.write_genai(model, tmp_path / "genai", settings)
+    theirs, (ours, _) = GenaiDecoder(tmp_path / "genai"), decoder(model, tmp_path)
     assert theirs.padding == 0
     prompts = np.random.default_rng(1).integers(1, 4096, (2, 9))
     theirs.start(prompts, np.ones_like(prompts), 6)

@@ -669,6 +669,13 @@ def test_one_graph_of_the_step_leaves_no_copy_between_host_and_device():
     assert floor_us(replace(reading(8, reads=1), syncs=2), "whole_graph") == 30
 
 
+def test_a_graph_of_the_whole_step_ends_at_the_one_read_of_results():
+    """The copy of 9 us to the device is gone, that of 3 us of the results stays."""
+    work = step(kernel(30), copy(9, "h2d", 500, False), copy(3, "d2h", 4096, True))
+    assert floor_us(replace(work, syncs=2), "whole_graph") == 33
+    assert "does not wait within" in why(replace(work, syncs=1), "whole_graph")
+
+
 def accumulated(*turns):
     """Turns ahead and back, of a product of 10 us arithmetic each time, and an update."""
     ahead, back = (product(40, 1e10, phase=phase) for phase in ("forward", "backward"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from aaco.core.errors import BadCapture, StorageError
-from aaco.llm import record
+from aaco.llm import key_search, record
 from aaco.llm.answers import MOST_LINE
 from aaco.llm.parse import Parsing
 from aaco.llm.record import Kind, ReadRecorder
@@ -125,6 +126,57 @@ def test_no_key_reaches_the_file_in_a_compressed_stream(tmp_path: Path):
     for number, bad in enumerate([b"no gzip", gzip.compress(bytes(MOST_LINE + 1))]):
         _, (other, answer) = tables(recorded(tmp_path / f"bad{number}", [bad], ZIPPED_HEAD))
         assert answer["status"] == "malformed" and other["status"] == "ok"
+
+
+SPOKEN = b'data: {"choices":[{"delta":{"%s":"%s"},"finish_reason":null}]}\n\n'
+LONG_KEY = b"sk-0%41/89abcd"
+
+
+def pieces_of(text: bytes, length: int) -> list[bytes]:
+    return [text[at:at + length] for at in range(0, len(text), length)]
+
+
+@pytest.mark.parametrize("text", [
+    LONG_KEY, base64.b64encode(b"Bearer " + LONG_KEY), base64.b64encode(b"me:" + LONG_KEY),
+    base64.urlsafe_b64encode(b"????" + LONG_KEY + b":")])
+@pytest.mark.parametrize("field", [b"content", b"reasoning"])
+def test_a_key_that_a_model_writes_token_by_token_is_blanked(tmp_path: Path, text: bytes, field: bytes):
+    """Its whole text becomes stars, and nothing else: times, counts and the other answer stay.
+
+    Mutations: the pieces are not joined; one place of base64 only.
+    """
+    reads = [SPOKEN % (field, piece.replace(b"/", b"\\/").replace(b"-", b"\\u002d"))
+             for piece in (b"it is ", *pieces_of(text, 3), b"!")]
+    path = recorded(tmp_path / "reads", [*reads, b"data: [DONE]\n\n"], key=LONG_KEY, flush=len(field) > 7)
+    before = tables(path)
+    key_search.blank(path, LONG_KEY)
+    kept = bytes_of(path)
+    assert set(b"".join(key_search.TEXT.findall(kept))) == set(b"*")
+    assert tables(path) == before
+    assert sum(block.content.count(b"your key is none") for block in record.read(path)) == len(reads) + 1
+
+
+@pytest.mark.parametrize("form", [base64.b64encode(b"Bearer " + LONG_KEY), b"Basic " + base64.b64encode(
+    b":" + LONG_KEY)])
+def test_a_key_in_base64_is_found_in_any_field(tmp_path: Path, form: bytes):
+    read = b'data: {"error": {"message": "no", "header": "%s"}}\n\n' % form
+    path = recorded(tmp_path / "reads", [ECHO % b"x", read], key=LONG_KEY)
+    key_search.blank(path, LONG_KEY)
+    assert form[-14:-4] not in bytes_of(path) and b'"message": "no", "header": "' in bytes_of(path)
+    assert ECHO % b"x" in bytes_of(path)
+
+
+@pytest.mark.parametrize("form", [LONG_KEY, LONG_KEY.replace(b"%", b"%25")])
+def test_a_key_that_holds_an_escape_is_found(tmp_path: Path, form: bytes):
+    """Mutation: content is compared without escapes, and the key with them."""
+    assert b"your key is ****" in bytes_of(recorded(tmp_path / "reads", [ECHO % form], key=LONG_KEY))
+
+
+def test_a_record_without_the_key_is_not_written_again(tmp_path: Path):
+    path = recorded(tmp_path / "reads", [ECHO % b"x", SPOKEN % (b"content", b"sk-")], key=LONG_KEY)
+    before = path.stat()
+    key_search.blank(path, LONG_KEY)
+    assert path.stat() == before
 
 
 def test_what_holds_no_key_is_kept_as_it_came(tmp_path: Path):

@@ -49,7 +49,7 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @click.argument("target", required=False, metavar="URL|MODEL")
 @click.option("--model", metavar="NAME", help="Model to ask the server for.")
 @click.option("--genai", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
-              help="A model of onnxruntime-genai, in place of URL or MODEL.")
+              help="A model of onnxruntime-genai, in place of URL or MODEL; `aaco models --genai` writes one.")
 @options.backend
 @click.option("--batch", type=options.COUNT, help="Requests that MODEL answers at once.  [default: 1]")
 @click.option("--api", type=click.Choice(["chat", "completions"]), default="chat", show_default=True,

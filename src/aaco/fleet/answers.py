@@ -59,19 +59,19 @@ def regressions(lake: Place, metric: str = LATENCY, choice: FleetFilter | None =
 
     Of those that are listed at most a share `fdr` is expected to be no change (Benjamini and Hochberg over the fleet).
     """
-    return regressions_of(_residuals(lake, metric, choice, engine), metric, fdr)
+    return regressions_of(judged(_residuals(lake, metric, choice, engine)), metric, fdr)
 
 
 def regressions_of(table: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
-    """Return the same of the residuals of queries/reduce/residuals.sql."""
-    q = q_values_of(table, "sessions")
+    """Return the same of `judged` residuals."""
+    q = table["q"].to_numpy()
     listed = np.flatnonzero(q <= fdr)
     rows = [_session(row, value) for row, value in zip(_rows(table, listed), q[listed], strict=True)]
     rows.sort(key=lambda row: (-row["change_pct"], row["session_id"]))
     return document({
         "metric": metric, "fdr": fdr, "sessions": table.num_rows, "judged": int((~np.isnan(q)).sum()),
         "worse": [row for row in rows if row["change_pct"] > 0],
-        "better": [row for row in reversed(rows) if row["change_pct"] < 0], "not_judged": _not_judged(table, q)})
+        "better": [row for row in reversed(rows) if row["change_pct"] < 0], "not_judged": _not_judged(table)})
 
 
 def top(lake: Place, choice: FleetFilter | None = None, fdr: float = FDR, most: int = 20,
@@ -178,12 +178,11 @@ def heatmap(lake: Place, metric: str = LATENCY, choice: FleetFilter | None = Non
     without a judged session is absent. Throughput for the device's measured ceilings compares across fingerprints.
     """
     tables = _with_residuals(lake, metric, choice, engine, "per_ceiling")
-    return heatmap_of(tables["residuals"], tables["per_ceiling"], metric, fdr)
+    return heatmap_of(judged(tables["residuals"]), tables["per_ceiling"], metric, fdr)
 
 
 def heatmap_of(table: pa.Table, per_ceiling: pa.Table, metric: str, fdr: float) -> dict[str, Any]:
-    """Return the same of the tables of queries/reduce/residuals.sql and per_ceiling.sql."""
-    table = _with_q(table, q_values_of(table, "sessions"))
+    """Return the same of `judged` residuals and the table of queries/reduce/per_ceiling.sql."""
     normalised = {(row["model"], row["device"]): row for row in per_ceiling.to_pylist()}
     cells = [_cell(model, device, rows, fdr) | _normalised(normalised.get((model, device)))
              for (model, device), rows in _by(table, ("model", "device"))]
@@ -228,8 +227,9 @@ def q_values_of(table: pa.Table, count: str) -> Any:
                                          table[count].to_numpy()))
 
 
-def _with_q(table: pa.Table, q: Any) -> pa.Table:
-    return table.append_column("q", pa.array(q, from_pandas=False))
+def judged(residuals: pa.Table) -> pa.Table:
+    """Return the residuals of queries/reduce/residuals.sql with the q-value of each session."""
+    return residuals.append_column("q", pa.array(q_values_of(residuals, "sessions"), from_pandas=False))
 
 
 def _rows(table: pa.Table, places: Iterable[int]) -> list[dict[str, Any]]:
@@ -243,10 +243,10 @@ def _session(row: dict[str, Any], q: float) -> dict[str, Any]:
                                                          "q_value": float(q)}
 
 
-def _not_judged(table: pa.Table, q: Any) -> list[dict[str, Any]]:
+def _not_judged(table: pa.Table) -> list[dict[str, Any]]:
     """Return the groups of sessions that nothing is said of, each with the reason."""
     parts = [(key, np.flatnonzero(np.isnan(part["q"].to_numpy())), part)
-             for key, part in _by(_with_q(table, q), COMPARABLE)]
+             for key, part in _by(table, COMPARABLE)]
     return [dict(zip(COMPARABLE, key, strict=True)) | {
         "sessions": len(absent), "why_absent": why_not(part["sessions"][int(absent[0])].as_py())}
         for key, absent, part in parts if len(absent)]

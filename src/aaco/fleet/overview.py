@@ -58,11 +58,12 @@ def _overview(lake: Place, choice: FleetFilter, fdr: float, most: int,
     def question(scan: Scan) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         scan.read_once()
         begun = {name: scan.begin(name) for name in (*ASKED, *more)}
-        residuals = begun["residuals"].result()
-        # These need no other table: they are computed while the other queries run.
-        of_levels = {"status": answers.status(lake), "regressions": answers.regressions_of(residuals, LATENCY, fdr),
+        # What needs no other table is computed while queries run.
+        status = answers.status(lake)
+        residuals = answers.judged(begun.pop("residuals").result())
+        of_levels = {"status": status, "regressions": answers.regressions_of(residuals, LATENCY, fdr),
                      "trend": answers.trend_of(residuals, LATENCY, fdr)}
-        return of_levels, {name: answer.result() for name, answer in begun.items()}
+        return of_levels, {"residuals": residuals, **{name: answer.result() for name, answer in begun.items()}}
 
     of_levels, tables = ask(lake, question, choice, engine=engine)
     reasons = Counter(tables["unmeasured"]["why_absent"].to_pylist())
@@ -77,8 +78,8 @@ def _overview(lake: Place, choice: FleetFilter, fdr: float, most: int,
 
 def _measured(residuals: pa.Table, lags: dict[str, float], fdr: float) -> Iterator[dict[str, Any]]:
     """Yield the row of each session that has a level. A distance from its base is absent where it is not judged."""
-    q = answers.q_values_of(residuals, "sessions")
-    for row, value in zip(residuals.to_pylist(), q, strict=True):
+    for row in residuals.to_pylist():
+        value = row["q"]
         judged = not np.isnan(value)
         yield _described(row) | {
             "level": row["level"], "unit": row["unit"], "processes": row["processes"],

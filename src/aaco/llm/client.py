@@ -23,7 +23,7 @@ import httptools
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco.llm import own_thread, stamps
+from aaco.llm import key_search, own_thread, stamps
 from aaco.llm.connection import LINE, MOST_READ, ServerConnection, TlsConnection
 from aaco.llm.conversations import RunningConversations
 from aaco.llm.packets import PacketTap
@@ -77,19 +77,19 @@ def run(load: Load, server: Server, path: Path, secret: str = "",
 
     secret: what must not reach the record.
     """
-    _run(load, [server], [0] * load.total, [ReadRecorder(path, secret.encode())], progress)
+    _run(load, [server], [0] * load.total, [path], secret.encode(), progress)
 
 
 def run_in_turns(load: Load, servers: Sequence[Server], sides: Sequence[int], paths: Sequence[Path], secret: str = "",
                  progress: Callable[[int, int], None] = lambda done, total: None) -> None:
     """Send every request of a load to the server of its side; each server has a record of its own, in which its
     requests count from 0. Raise StorageError, Missing."""
-    _run(load, servers, sides, [ReadRecorder(path, secret.encode()) for path in paths], progress)
+    _run(load, servers, sides, paths, secret.encode(), progress)
 
 
-def _run(load: Load, servers: Sequence[Server], sides: Sequence[int], recorders: Sequence[ReadRecorder],
+def _run(load: Load, servers: Sequence[Server], sides: Sequence[int], paths: Sequence[Path], secret: bytes,
          progress: Callable[[int, int], None]) -> None:
-    collecting = gc.isenabled()
+    recorders, collecting = [ReadRecorder(path, secret) for path in paths], gc.isenabled()
     gc.collect()
     gc.disable()  # a collection takes milliseconds, and nothing here goes in circles
     try:
@@ -100,6 +100,8 @@ def _run(load: Load, servers: Sequence[Server], sides: Sequence[int], recorders:
             recorder.close()
         if collecting:
             gc.enable()
+        for path in paths if secret else ():
+            key_search.blank(path, secret)
 
 
 class _Client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ class KeyFilter:
     def __init__(self, key: bytes, kinds: Kinds) -> None:
         """key: letters of ASCII without a line's end."""
         self._kinds = kinds
-        self._key, self._forms = (plain := key.replace(b"\\", b"")), b"".join(map(_forms, plain))
+        self._keys, self._forms = plain_forms(key), pattern_of(key)
         self._lines: dict[int, bytearray] = {}  # by request: a line without an end, whose first letter was written
         self._inflate: dict[int, zlib._Decompress] = {}
         self._documents: set[int] = set()  # requests whose answers are no streams: each comes as a whole
@@ -67,8 +68,7 @@ class KeyFilter:
 
     def masked(self, content: bytes) -> bytes:
         """Return content with stars in place of the key, as many as it had letters."""
-        plain = ESCAPED.sub(_letter, content) if b"\\u00" in content or b"%" in content else content
-        if self._key not in plain.replace(b"\\", b""):
+        if not is_in(self._keys, content):
             return content
         return re.sub(self._forms, lambda match: b"*" * len(match[0]), content)
 
@@ -121,6 +121,28 @@ class KeyFilter:
         self._documents.discard(request)
         self._inflate.pop(request, None)
         return self.masked(bytes(self._lines.pop(request, b"")))[1:]
+
+
+def plain(content: bytes) -> bytes:
+    """Return content with letters in place of what JSON and URLs may write them as."""
+    is_escaped = b"\\u00" in content or b"%" in content
+    return (ESCAPED.sub(_letter, content) if is_escaped else content).replace(b"\\", b"")
+
+
+def plain_forms(key: bytes) -> list[bytes]:
+    """Return a key as plain content has it: one that holds escapes in two forms, with and without them."""
+    return sorted({plain(key), key.replace(b"\\", b"")})
+
+
+def is_in(keys: Iterable[bytes], content: bytes) -> bool:
+    """Return whether content holds one of these, each as plain content has it."""
+    content = plain(content)
+    return any(key in content for key in keys)
+
+
+def pattern_of(key: bytes) -> bytes:
+    """Return a pattern of all forms in which JSON and URLs may have a key."""
+    return b"".join(map(_forms, key.replace(b"\\", b"")))
 
 
 def _letter(escaped: re.Match[bytes]) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from itertools import count
 from pathlib import Path
@@ -159,6 +159,15 @@ class RecorderOfSides:
         """Hand over the rows so far. Raise StorageError if an earlier block could not be written."""
         for recorder in self._recorders:
             recorder.flush()
+
+
+def rewrite(path: Path, change: Callable[[Recorded], bytes]) -> None:
+    """Replace the content of each block by as many other bytes; a reader sees the old file or the new one.
+
+    Raise BadCapture, StorageError.
+    """
+    files.write_atomically(path, lambda file: file.writelines(
+        _packed(block.rows, change(block)) for block in read(path)))
 
 
 def _packed(rows: Structs, content: bytes) -> bytes:

@@ -20,7 +20,7 @@ from aaco.core.documents import encode
 from aaco.core.errors import UsageError
 from aaco.core.session import TRACED_BY
 from aaco.core.show import SILENT, Show
-from aaco.llm import arrivals
+from aaco.llm import arrivals, genai_folder
 from aaco.llm.decode_worker import DecodeJob
 from aaco.llm.prompts import Lengths
 from aaco.pipeline import Run
@@ -34,8 +34,6 @@ from aaco.steps.run import complete_plan, registry_files
 from aaco.steps.seal import outcome, seal
 from aaco.tracelake import layout
 from aaco.workflows.llm_session import REQUESTS, begin
-
-GENAI_CONFIG = "genai_config.json"
 
 
 @dataclass(frozen=True)
@@ -122,10 +120,19 @@ def _found(request: DecodeRequest, settings: Settings, show: Show) -> tuple[Work
     plan = complete_plan(settings, request.model, {"backend": request.backend}, show)
     backend = registry.backend(plan.backend, registry.backends(registry_files(settings, "backends_file")))
     choose_backend.refuse_missing(backend)
-    resolved = registry.resolve_model(request.model, registry.models(registry_files(settings, "models_file")),
-                                      settings.config.storage.cache_dir.expanduser() / "models")
+    resolved = _resolved(request.model, settings)
     workload = Workload(resolved.path, backend, {}, resolved.synthetic)
     return workload, InProcess("", backend.name, model_file.identity(resolved.path).sha256, request.batch)
+
+
+def _resolved(model: str, settings: Settings) -> registry.ResolvedModel:
+    return registry.resolve_model(model, registry.models(registry_files(settings, "models_file")),
+                                  settings.config.storage.cache_dir.expanduser() / "models")
+
+
+def write_genai(model: str, folder: Path, settings: Settings) -> None:
+    """Write a decoder, by its name or file, as a folder for `--genai`. Raise AacoError."""
+    genai_folder.write(_resolved(model, settings).path, folder)
 
 
 def _runtime(workload: Workload, scratch: Path) -> dict[str, Any]:
@@ -137,8 +144,9 @@ def _identity(folder: Path) -> str:
     """Return the hash of the files of a folder, by name. Raise UsageError, StorageError."""
     import onnxruntime_genai  # noqa: F401 - the process that answers loads it; without it there is no session
 
-    if not (folder / GENAI_CONFIG).is_file():
-        raise UsageError(f"{folder}: no model of onnxruntime-genai: it has no {GENAI_CONFIG}", "--genai DIR")
+    if not (folder / genai_folder.CONFIG).is_file():
+        raise UsageError(f"{folder}: no model of onnxruntime-genai: it has no {genai_folder.CONFIG}", 
+                         f"aaco models --genai llama-tiny {folder}")
     digest = hashlib.sha256()
     with files.storage(folder):
         for path in sorted(folder.iterdir()):
