@@ -721,7 +721,7 @@ MUTATIONS = [
      "tests/system/test_llm.py::test_endpoints_that_answer_nothing_are_not_compared"),
     ("report/sections/content.py", "if running or not _is_unread(explanation) else", "if True else",
      "tests/system/test_llm.py::test_a_load_that_is_cut_short_keeps_whole_rows"),
-    ("llm/key_filter.py", 'if b"\\\\u00" in content or b"%" in content', "if False",
+    ("llm/key_filter.py", 'is_escaped = b"\\\\u00" in content or b"%" in content', "is_escaped = False",
      "tests/unit/test_llm_record.py::test_no_key_reaches_the_file_however_it_is_cut"),
     ("llm/key_filter.py", "[*rows[\"request\"][is_cut], *self._lines,", "[*self._lines,",
      "tests/unit/test_llm_record.py::test_no_key_reaches_the_file_however_it_is_cut"),
