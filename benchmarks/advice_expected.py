@@ -9,6 +9,9 @@ is not advised has none, and nothing is promised of it. A larger batch is looked
 table and the claims are printed; the exit code is 1 where a bar is missed. --write also learns the record of all
 changes and writes the one that ships, src/aaco/analytics/advice/residuals.json.
 
+A gain is the median step before over that after. Of inputs that other processes make it is that of the mean steps: they
+come in bursts, and the median step does not show the waits for them.
+
 The changes are those of $AACO_CAPTURES/pairs (default ../shared/data) and of tests/captures/torch_changes, or of the
 folder that AACO_CHANGES names. Times of a process that had used a profiler are left out.
 """
@@ -35,6 +38,7 @@ from aaco.analytics.advice.expected import LEAST_GAIN, Expected
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, floor
 from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.mechanisms.prefetching import PREFETCHING
 from aaco.analytics.advice.recommend import bounded, gaining
 from aaco.analytics.advice.track_record import LEVEL, RecordedChange, TrackRecord
 from aaco.analytics.advice.work import StepWork
@@ -177,8 +181,15 @@ def all_tried(captures: Path, changes: Path, settings: Settings) -> Iterator[Tri
         timed = [side for side in before["alternatives"] if side.get("speedup")]
         if timed:
             session = _read(changes / before["name"], before["before"]["step_ms"], settings)
-            yield from (tried(before["workload"], before["name"], side, side["name"], session, True)
-                        for side in timed)
+            yield from (tried(before["workload"], before["name"], side | {"speedup": gain(before["before"], side)},
+                              side["name"], session, True) for side in timed)
+
+
+def gain(before: dict[str, Any], side: dict[str, Any]) -> float:
+    """Return how many times faster an alternative is per sample."""
+    if PREFETCHING.name not in side["mechanisms"]:
+        return float(side["speedup"])
+    return float(before["wall_ms"] / before["samples_per_step"] * side["samples_per_step"] / side["wall_ms"])
 
 
 def _read(folder: Path, step_ms: float, settings: Settings) -> ReadSession:

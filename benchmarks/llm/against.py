@@ -113,6 +113,8 @@ NOISES: dict[str, Callable[[np.random.Generator], NDArray[np.float64]]] = {
     "half of each in the next": lambda generator: _fading(generator.normal(size=PAIRS), 0.5),
     "t of 2 degrees, half of each in the next": lambda generator: _fading(generator.standard_t(2, PAIRS), 0.5),
     "four fifths of each in the next": lambda generator: _fading(generator.normal(size=PAIRS), 0.8),
+    "nine tenths of each in the next": lambda generator: _fading(generator.normal(size=PAIRS), 0.9),
+    "nineteen twentieths of each in the next": lambda generator: _fading(generator.normal(size=PAIRS), 0.95),
     "disturbances of ten pairs": lambda generator: _disturbed(generator, PAIRS // 10),
     "disturbances of thirty pairs": lambda generator: _disturbed(generator, 3 * PAIRS // 10)}
 

@@ -156,6 +156,9 @@ def test_advice_expected(small: Callable[..., Ran], tmp_path: Path):
                           all_tried=lambda captures, changes, settings: every(tmp_path, changes, settings))
     kept = json.loads((tmp_path / "kept.json").read_text())
     assert "expert_masks" in printed and kept and code == int(any(claim["met"] is False for claim in kept))
+    before, after = ({"wall_ms": ms, "samples_per_step": samples} for ms, samples in ((9.0, 1), (6.0, 2)))
+    for mechanism, gain in (("prefetching", 3.0), ("graph", 8.0)):
+        assert advice_expected.gain(before, after | {"mechanisms": [mechanism], "speedup": 8.0}) == gain
 
 
 def test_faults(small: Callable[..., Ran], tmp_path: Path):

@@ -75,6 +75,17 @@ def test_of_a_host_that_waited_for_the_device_the_path_is_no_longer_than_its_cal
     assert changed(step(*calls), "graph", step_us=200).host_ns == 200_000
     fed = step(*calls[:2], copy(8, "h2d", 400_000, False))
     assert changed(fed, "graph", step_us=100).host_ns == 22_000 + 30_000 + 8000  # two calls, a launch; the copy itself
+    assert changed(step(*calls, on_host_ns=7000), "graph", step_us=100).host_ns == 57_000  # and what the host computes
+
+
+def test_a_host_that_waits_for_nothing_is_what_an_idle_device_waits_for():
+    """80 of 100 us, three calls of 10 us. Copies to the device are no waits for it; reads and other waits are."""
+    calls = [kernel(us, operator=StepOperator("aten::mul", host_ns=10_000)) for us in (40, 30)]
+    fed, read = copy(10, "h2d", 400_000, False), copy(10, "d2h", 8, True)
+    for work in (step(*calls, kernel(10), syncs=0), step(*calls, fed, syncs=1)):
+        assert changed(work, "graph", step_us=100).host_ns == 100_000
+    for work in (step(*calls, read, syncs=0), step(*calls, fed, syncs=2), step(*calls, kernel(10))):
+        assert changed(work, "graph", step_us=100).host_ns < 70_000
 
 
 def test_streams_that_fill_the_step_one_after_the_other_are_no_wait_for_the_host():
@@ -151,6 +162,18 @@ def test_inputs_that_are_prefetched_or_on_the_device_take_the_hosts_work_on_them
     reads = changed(step(*pieces, copy(10, "d2h", 16, True), paused=0.5), "prefetching")
     assert reads.waits_ns == 400_000 and not reads.handed
     assert changed(step(*pieces, copy(10, "d2h", 8, True), paused=0.5), "prefetching").handed
+
+
+def test_four_processes_make_inputs_in_a_fourth_of_the_hosts_time_for_them():
+    """295 us for a batch. Inputs that are there need nobody; who read 16 bytes keeps its work."""
+    pieces = kernel(10), copy(400, "h2d", 500_000, True)
+    after = changed(step(*pieces, paused=0.5), "prefetching")
+    assert after.loading_ns == 295_000 / 4
+    assert changed(step(*pieces, paused=0.5), "inputs_on_device").loading_ns == 0
+    assert changed(step(*pieces, copy(10, "d2h", 16, True), paused=0.5), "prefetching").loading_ns == 0
+    slow = replace(after, loading_ns=600_000.0)
+    assert HABITS.after_ns(slow, 1_000_000) == 600_000 and HABITS.bound(slow, 1_000_000) == HOST
+    assert HABITS.bound(replace(slow, device_ns=500_000), 1_000_000) == HOST
 
 
 def test_one_graph_of_the_step_waits_for_the_device_alone():
@@ -383,6 +406,17 @@ def test_rows_that_are_read_one_by_one_become_one_pass():
     assert after.calls_left == pytest.approx((3 + 1) / 31)
 
 
+def test_parts_that_are_worked_on_one_by_one_become_one_call():
+    """Ten turns of two calls, which nothing reads: a tenth of the host's path, and of kernels."""
+    taken = OperatorArguments([[8, 64], [64, 5]], ["c10::BFloat16"] * 2, ["", ""])
+    gelu = StepOperator("aten::gelu", arguments=OperatorArguments([[8, 5]], ["c10::BFloat16"], [""]))
+    turn = (kernel(3, "gemm", StepOperator("aten::mm", types=("bf16",), flops=1e6, arguments=taken)),
+            kernel(2, operator=gelu))
+    after = changed(step(*turn * 10, kernel(9, operator=StepOperator("aten::erf"))), "loop_to_batched_op")
+    assert after.whole_calls and after.device_ns == pytest.approx(14_000)
+    assert after.calls_left == pytest.approx((2 + 1) / 21)
+
+
 def test_only_copies_beside_the_turns_of_a_loop_stack_their_results():
     """Of eight turns of 3 us one is left, with the copy that another kernel parts from them."""
     work = step(kernel(5, "copy"), kernel(7, "fill"), *_turns_of("aten::mul", 3), kernel(6, "copy"), product(20, 1e6),
@@ -404,11 +438,26 @@ def test_the_way_back_of_a_loop_has_as_many_turns():
 
     turns = zip(called("aten::embedding_dense_backward", 8), [*called("aten::sum", 7), kernel(3)],
                 *[iter(called("aten::div", 40))] * 5, strict=True)
-    alternately = [piece for turn in turns for piece in turn]
+    alternately = [piece for place, (table, total, *others) in enumerate(turns) for piece in (
+        (table, *others, total) if place % 2 else (table, total, *others))]
     work = step(*_turns_of("aten::embedding", 3, phase="forward"), *alternately)
     assert device_us(work, "loop_to_batched_op") == 3 + 3 + 8 * 3 + 40 * 3
     updates = step(*_turns_of("aten::mul_", 3, phase="optimizer"), *alternately)
     assert device_us(updates, "loop_to_batched_op") == 3 + 8 * 3 + 8 * 3 + 40 * 3
+
+
+def test_gradients_of_what_all_turns_read_are_added_from_the_second_turn_on():
+    """Seven turns of three calls, and one of two before them, whose calls have other ones of their names elsewhere."""
+    def back(name, *shape):
+        taken = OperatorArguments([shape], ["float"], [""])
+        return kernel(3, operator=StepOperator(name, phase="backward", arguments=taken))
+
+    turn = (back("aten::mul", 8), back("aten::sum", 8), back("aten::add_", 8))
+    others = [back("aten::mul", 9), back("aten::sum", 9), back("aten::neg", 8)]
+    work = step(*_turns_of("aten::embedding", 3, phase="forward"), *others, *turn[:2], *turn * 7)
+    assert device_us(work, "loop_to_batched_op") == 3 + 3 * 3 + 3 + 3 + 7 * 3 / 8
+    work = step(*_turns_of("aten::embedding", 3, phase="forward"), *others, *turn[:2], *turn * 5)
+    assert device_us(work, "loop_to_batched_op") == 3 + 3 * 3 + 17 * 3
 
 
 def test_turns_that_are_gone_take_all_that_the_host_did_for_them():
@@ -598,6 +647,15 @@ def test_a_mechanism_has_its_own_residuals_from_nine_workloads_on():
     assert record.spread(["graph"], HOST) == pooled and record.spread(["compile"], DEVICE) == pooled
 
 
+def test_products_in_tf32_and_in_16_bits_err_alike():
+    record = TrackRecord(HABITS, rows("narrower_types", [0.1] * 6) + rows("tf32", [0.3] * 3, 9) + rows("graph", [0.9]))
+    record = replace(record, residuals=tuple(replace(row, workload=f"w{number}")
+                                             for number, row in enumerate(record.residuals)))
+    spread = record.spread(["tf32"], DEVICE)
+    assert spread == record.spread(["narrower_types"], DEVICE)
+    assert (spread.middle, spread.pairs, spread.own) == (0.1, 9, True)
+
+
 def test_what_has_no_residuals_left_to_share_takes_those_of_all():
     assert TrackRecord(HABITS, rows("graph", [0.2] * 9)).spread(["tf32"], DEVICE).own is False
 
@@ -697,6 +755,20 @@ def test_a_change_that_only_takes_work_away_makes_no_step_longer():
     assert mixed.chance < 2 / 3 < less.chance
     work = step(kernel(10), kernel(10, operator=StepOperator("aten::mul", phase="recompute")))
     assert changed(work, "checkpointing_off").only_less and not changed(work, "checkpointing_off", "graph").only_less
+    longer = expected(step_, floor_, replace(changed_, device_ns=950_000, only_less=True), ["graph"], record)
+    assert longer.factor == longer.low == 1
+    copied = step(kernel(10), copy(400, "h2d", 500_000, True))
+    assert changed(copied, "inputs_on_device").only_less and not changed(copied, "prefetching").only_less
+    assert changed(gathered(4000, 64), "less_work").only_less
+
+
+def test_tables_that_are_kept_take_the_hosts_calls_for_them_along():
+    def taking(name, *shapes):
+        kinds = ["float"] * len(shapes), [""] * len(shapes)
+        return StepOperator(name, arguments=OperatorArguments([list(shape) for shape in shapes], *kinds))
+    made = [kernel(1, "fill", taking("aten::arange")), kernel(9, operator=taking("aten::sub", (1, 64), (64, 1)))]
+    after = changed(step(*[*made, product(50, 1e9)] * 2), "less_work")
+    assert (after.device_ns, after.calls_left, after.whole_calls, after.only_less) == (100_000, 1 / 3, True, True)
 
 
 def test_a_chance_is_that_of_a_normal_law():

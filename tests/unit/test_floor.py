@@ -23,7 +23,7 @@ from aaco.analytics.advice.floor import (
 )
 from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
-from aaco.analytics.advice.loops import rows_in_turn, stacked_turns
+from aaco.analytics.advice.loops import parts_in_turn, repeats, rows_in_turn, stacked_turns
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.mechanisms.larger_batch import larger_batch
 from aaco.analytics.advice.work import (
@@ -168,9 +168,17 @@ def test_without_waits_the_hosts_calls_are_as_long():
     found = floor(work, [MECHANISMS["remove_syncs"]])
     assert (found.floor_ns, found.most_ns, found.waits_ns) == (100_000, None, 100_000 + 3 * 80_000)
     assert kept_ns(StepTime(1_000_000, True), found) == 660_000
+    assert kept_ns(StepTime(1_000_000, True, 900_000), found) == 560_000  # of the fastest steps
     read = step(kernel(95), copy(5, "d2h", 8, True), syncs=0)
     assert floor(read, [MECHANISMS["remove_syncs"]]).waits_ns == 180_000
     assert floor(step(kernel(95)), [MECHANISMS["remove_syncs"]]).waits_ns is None
+
+
+def test_a_host_that_reads_how_many_rows_a_mask_chose_cannot_go_on_without():
+    """Two masks of three reads; one of two leaves as many results."""
+    mask, read = kernel(5, operator=StepOperator("aten::nonzero")), copy(1, "d2h", 8, True)
+    shown = MECHANISMS["remove_syncs"].shown
+    assert not shown(step(mask, read, mask, read, read)) and shown(step(mask, read, read))
 
 
 def test_the_host_waits_in_synchronising_calls_and_in_copies_that_are_not_asynchronous():
@@ -424,6 +432,99 @@ def test_what_was_chosen_in_a_turn_may_be_looked_up_in_the_next():
     chosen = StepOperator("aten::argmax", arguments=taken)
     assert _rows((looks_up(16), _product_of(32, 50), chosen)) == {8}
     assert _rows((looks_up(8), _product_of(32, 50), chosen)) == {1}
+
+
+def _called(name, *shapes, outermost="", phase="", kinds=None, calls=0):
+    """An operator that takes tensors of these shapes, in floating-point numbers where no kinds are given."""
+    taken = OperatorArguments([list(shape) for shape in shapes], kinds or ["float"] * len(shapes), [""] * len(shapes))
+    return StepOperator(name, outermost or name, phase, ("f32",), flops=1e6, arguments=taken, calls=calls)
+
+
+def _sum(*shape):
+    """An operator that makes one number of such a tensor."""
+    return _called("aten::sum", shape)
+
+
+def _parts(*operators, count=8, before=(), after=(), between=lambda turn: ()):
+    """How many turns the rows of a loop have that does this so many times: one number for all of them."""
+    pieces = [piece for turn in range(count) for piece in (*between(turn), *_turns(1, *operators))]
+    turns = parts_in_turn(step(kernel(4, operator=_called("aten::erf", (3,))), *before, *pieces, *after))
+    return set(turns[1 + len(before):len(turns) - len(after)].tolist())
+
+
+MULTIPLY = _called("aten::mm", (8, 32), (32, 5))  # 8 rows of a part with weights
+ROW_OF_SUM = (MULTIPLY, _called("aten::add_", (8, 5), (8, 5)))
+
+
+def test_turns_that_read_nothing_that_one_made_are_parts_of_a_loop():
+    """Also those that a copy or a mirrored one begins; not fewer, and not what does not multiply or is no forward pass.
+    """
+    gelu = _called("aten::gelu", (8, 5))
+    assert _parts(MULTIPLY, gelu) == {8} and _parts(MULTIPLY, gelu, count=9) == {9}
+    assert _parts(MULTIPLY, gelu, count=7) == {1}
+    assert _parts(_sum(8, 4), _sum(8, 6)) == {1} and _parts(_sum(8, 4), _sum(8, 6), MULTIPLY) == {8}
+    assert _parts(*(replace(operator, phase="optimizer") for operator in (MULTIPLY, gelu))) == {1}
+    flip = kernel(2, operator=_called("aten::flip", (8, 32)))
+    assert 8 in _parts(MULTIPLY, gelu, between=lambda turn: [flip] * (turn % 3))
+    assert _parts(MULTIPLY, gelu, between=lambda turn: [copy(1, "d2h", 4)]) == {1}
+    whole = [kernel(9, operator=_called("aten::erf", (7, 7)))]
+    assert 8 not in _parts(MULTIPLY, gelu, count=4, between=lambda turn: whole if turn == 2 else [])
+
+
+def test_layers_and_recurrences_are_no_parts_of_a_loop():
+    """Each reads what the one before made: of its size, chosen by it, written into a cache, or not known."""
+    layer = (_called("aten::native_layer_norm", (8, 32), (), (32,), (32,)), _called("aten::mm", (8, 32), (32, 128)),
+             _called("aten::gelu", (8, 128)), _called("aten::mm", (8, 128), (128, 32)))
+    assert _parts(*layer, _called("aten::add", (8, 32), (8, 32))) == {1}
+    assert _parts(*layer, _called("aten::add_", (8, 32), (8, 32))) == {1}
+    assert _parts(MULTIPLY, _called("aten::mm", (8, 5), (5, 32)), _called("aten::tanh", (8, 32))) == {1}
+    assert _parts(MULTIPLY, _called("aten::no_such_operator", (8, 5))) == {1}
+    looked_up = _called("aten::index", (50, 32), (), kinds=["float", ""])
+    chosen = _called("aten::argmax", (8, 5), (), (), kinds=["float", "Scalar", "Scalar"])
+    relu = _called("aten::clamp_min", (8, 5))
+    assert _parts(looked_up, MULTIPLY, relu) == {8}
+    assert _parts(looked_up, MULTIPLY, chosen) == {1}
+    key = _called("aten::copy_", (8, 1, 5), (8, 1, 5), outermost="aten::copy_")
+    assert _parts(MULTIPLY, key, _sum(8, 40, 6)) == {8} and _parts(MULTIPLY, key, _sum(8, 40, 5)) == {1}
+    assert _parts(_sum(2, 8, 5), MULTIPLY) == {8}
+    assert _parts(_sum(2, 8, 5), MULTIPLY, _called("aten::copy_", (2, 8, 5), (8, 5), outermost="aten::expand")) == {1}
+
+
+def test_what_turns_only_add_to_needs_no_order():
+    """Rows of a sum for each turn, or of one sum by number, as messages along edges of many kinds."""
+    assert _parts(*ROW_OF_SUM) == {8}
+    assert _parts(*ROW_OF_SUM, _sum(7)) == {8} and _parts(*ROW_OF_SUM, _sum(8)) == {1}  # a column of the sum
+    wide = (MULTIPLY, _called("aten::add_", (3, 8, 5), (8, 5)))
+    assert _parts(_sum(3, 8, 6), *wide) == {8} and _parts(_sum(3, 8, 5), *wide) == {1}
+    edges = (_called("aten::index", (90, 32), (), kinds=["float", ""]), _called("aten::mm", (8, 32), (32, 32)),
+             _called("aten::index_add_", (90, 32), (8,), (8, 32), kinds=["float", "long int", "float"]))
+    assert _parts(*edges) == _parts(_sum(90, 31), *edges) == {8}
+    assert _parts(_sum(90, 32), *edges) == {1}  # layers of such a network
+    assert _parts(_called("aten::zero_", (90, 32)), *edges) == {1}  # steps of a propagation
+    filled = [kernel(2, operator=edges[0]), copy(1, "memset", 90 * 32 * 4), *_turns(1, *edges[1:])]
+    assert set(parts_in_turn(step(*filled * 8)).tolist()) == {1}
+
+
+def test_parts_of_the_host_are_of_one_tensor_that_was_parted_before():
+    """A tile that the host sends and gets back has the size of the result: nothing else says that it is no result."""
+    keeps = _called("aten::mm", (8, 32), (32, 32))
+    around = [copy(3, "h2d", 8 * 32 * 4)]
+    split, parts = _called("aten::split", (64, 32), calls=2), _called("aten::as_strided", outermost="aten::split",
+                                                                      calls=16)
+    named = [kernel(1, operator=split), kernel(1, operator=parts)]
+    assert 8 in _parts(keeps, _called("aten::gelu", (8, 32)), between=lambda turn: around, before=named)
+    other = [named[0], kernel(1, operator=replace(parts, calls=18))]
+    for before in ([], other):
+        assert 8 not in _parts(keeps, _called("aten::gelu", (8, 32)), between=lambda turn: around, before=before)
+    assert 8 not in _parts(keeps, _called("aten::gelu", (8, 32)), before=named)
+
+
+def test_a_loop_is_one_of_a_step_and_not_the_steps():
+    turn = _turns(1, MULTIPLY, _called("aten::gelu", (8, 5)))
+    assert not repeats(step(*turn * 8, steps=8))
+    found = repeats(step(*turn * 20, steps=2))
+    assert [loop.turns for loop in found] == [10] and found[0].rows == slice(0, 40)
+    assert [loop.turns for loop in repeats(step(*turn * 7))] == [7]
 
 
 def _attention(*middle):
@@ -740,6 +841,33 @@ def converted(to="c10::BFloat16", phase="forward"):
                 multiplied(20, 8, 32, 64, phase=phase), kernel(7, operator=taking("aten::mul", (8, 64), phase=phase)))
 
 
+def biased(*more, layers=2):
+    """Each layer counts 64 positions in 1 us, takes each from each in 9, copies that in 5, scales it in 10 and repeats
+    it in 20, and after `more` multiplies in 50.
+    """
+    made = [kernel(1, "fill", taking("aten::arange")), kernel(9, operator=taking("aten::sub", (1, 64), (64, 1))),
+            copy(5, "d2d"), kernel(10, operator=taking("aten::mul", (16, 1, 1), (64, 64))),
+            kernel(20, "copy", taking("aten::copy_", (2, 1, 16, 64, 64), (2, 1, 16, 64, 64), outermost="aten::repeat"))]
+    made.insert(3, kernel(2, "fill", taking("aten::arange")))
+    return step(*[*made, *more, product(50, 1e9)] * layers)
+
+
+def test_tables_of_numbers_are_made_once():
+    """What follows in a way that shapes do not show may be part of the table; inputs and random numbers are not. A row
+    of numbers is no table.
+    """
+    assert floor_us(biased(), "less_work") == 100
+    assert "more than once" in why(biased(layers=1), "less_work")
+    counted = [kernel(1, "fill", taking("aten::arange")), product(50, 1e9)]
+    assert "more than once" in why(step(*counted * 3), "less_work")
+    passed = kernel(7, operator=taking("aten::add", (2, 64, 64), (64, 64)))
+    assert floor_us(biased(passed), "less_work") == 100
+    after = MECHANISMS["made_again"]
+    for end in (passed, kernel(7, operator=taking("aten::bernoulli_", (64, 64)))):
+        work = biased(end)
+        assert after.respond(work, work.sure_ns).device_ns.tolist() == [*[0] * 6, 7000, 50000] * 2
+
+
 def test_weights_are_converted_and_scaled_once():
     assert floor_us(converted(), "cast_once") == 27
     assert "converts" in why(converted(to="float"), "cast_once")
@@ -854,6 +982,18 @@ def test_work_is_read_from_tables_and_cut_at_the_window():
     assert work.copied.tolist() == [0, 0, 640] and work.names[work.label[2]].pinned is False
     assert work.operators[0].flops == 1000 and work.operators[0].types == ("f32",)
     assert device_chain_ns(work) == pytest.approx(20 + 5)
+
+
+def test_what_the_host_computes_itself_is_what_launches_nothing_and_takes_longer_than_a_call():
+    """Two of three kernels are in the window: two thirds of 90 us. Copies may wait for the device."""
+    kernels = timed.kernels(*(timed.at(at, at + 5) for at in (100, 150, 300))).select(KERNEL_COLUMNS)
+    listed = tables.OPERATORS.build(
+        operator_id=range(6), operator=["aten::fill_", "aten::view", "aten::copy_", "aten::mm", "Mine", None],
+        calls=[2, 9, 1, 1, 1, None], kernels=[0, 0, 0, 1, 0, 2], host_ns=[90_000, 90_000, 90_000, 90_000, 90_000, None],
+        device_ns=[0] * 6).select(OPERATOR_COLUMNS)
+    copied = timed.copies().select(COPY_COLUMNS)
+    work = step_work(kernels, copied, listed, np.array([3, NONE, NONE]), (100, 200), 1, LIMITS)
+    assert work.on_host_ns == 60_000 and type(work.on_host_ns) is float  # a document takes it
 
 
 def test_every_mechanism_is_listed_by_its_name():

@@ -107,6 +107,24 @@ def test_pairs_that_are_alike_for_long_are_judged_by_few_long_blocks():
     assert few.n_units.current == 10 and "sign flips" in few.estimator
 
 
+def test_how_long_pairs_are_alike_is_found_where_a_load_has_few_such_times():
+    """An autoregression of 0.95: of each pair as much is in the next, so 39 pairs are alike, and blocks of 20 are no
+    ground for a verdict. Mutations: the sum alone, which finds 10; a block may be as long as pairs are alike."""
+    generator, lasting, vetoes, times = np.random.default_rng(1), [], [], []
+    for _ in range(100):
+        ratios = generator.normal(0, .01, 300)
+        for at in range(1, len(ratios)):
+            ratios[at] += 0.95 * ratios[at - 1]
+        table = request_pairs.table(answered(np.full(100, 5.0)), answered(5 * np.exp(ratios[200:]), offset=MS))
+        terms = request_pairs.terms(table, 5.0, 0.05)
+        lasting.append(request_pairs._alike({name: table[name].to_numpy() for name in table.column_names
+                                             if name.endswith("_ms")}, np.array(table["ran_first"].to_pylist())))
+        vetoes.append(bool(terms.too_few))
+        times.append(lasting[-1] > 20 / request_pairs.MARGIN)
+    assert 25 < np.median(lasting) < 45 and max(lasting) <= 100
+    assert vetoes == times and any(16 < each < 20 for each in lasting)
+
+
 def test_few_pairs_that_are_alike_for_long_are_no_verdict():
     """Their blocks would be of eight pairs. Mutation: short blocks are judged."""
     verdict = judged(answered(np.full(40, 5.0)), answered(3 * slow_for_long(40), offset=MS))

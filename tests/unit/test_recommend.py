@@ -231,6 +231,14 @@ def test_no_more_is_expected_of_waits_than_the_time_that_the_device_is_idle_for_
     assert recommend.bounded(recommend.gaining(idle), known)[0] == ()
 
 
+def test_waits_are_not_taken_out_where_the_work_shows_that_the_host_needs_what_it_reads():
+    waits = readings({**dict.fromkeys(USED), "sync_limited_pct": 20.0, "removable_wait_pct": 10.0})
+    for shown in (True, False):
+        known = replace(floors(), floors=(*floors().floors, MechanismFloor("remove_syncs", 500_000.0, shown=shown)))
+        offered = {advice.name for advice in recommend.gaining(waits, NO_BATCH, known)}
+        assert ("remove_waits" in offered) is shown
+
+
 def test_no_more_is_expected_of_the_hosts_own_work_than_its_part_of_the_time():
     """Of 60 % in which the host does something else 20 % are calls that allocate: 1.25 x, and 1.67 x of the others."""
     own = {**dict.fromkeys(USED), "host_pause_pct": 60.0, "allocation_call_pct": 20.0}

@@ -32,7 +32,8 @@ class ChangedStep:
     copies, in replays calls with the copies themselves. saved_ns: of the device's work, per step before. paused_ns: of
     the host's path what is its own work, which no call that is gone shortens. whole_calls: with the calls that are gone
     all goes that the host did for them. handed: its own work is gone, too. traced_ns: of its calls in a traced step,
-    without what the program does between them. only_less: work goes and none comes.
+    without what the program does between them. only_less: work goes and none comes. loading_ns: in which other
+    processes do for a step what its host did.
     """
 
     device_ns: float
@@ -49,6 +50,7 @@ class ChangedStep:
     handed: bool = False
     traced_ns: float = 0.0
     only_less: bool = False
+    loading_ns: float = 0.0
 
 
 def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0,
@@ -69,6 +71,7 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     paused_ns = work.paused * max(0.0, step.ns - busy_ns)
     handed = any(response.hands_over for response in responses)
     waits_ns = max(response.waits_ns for response in responses)
+    loaders = max(response.loaders for response in responses)
     return ChangedStep(chain_ns * streams + added_ns, _host_ns(work, step, busy_ns, waits_ns), work.calls / work.steps,
                        _calls_left(work, left, sum(response.more_calls for response in responses)),
                        handed * paused_ns + waits_ns, samples,
@@ -76,23 +79,31 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
                        paused_ns, any(response.whole_calls for response in responses), handed,
-                       work.traced_calls_ns / work.steps, all(response.only_less for response in responses))
+                       work.traced_calls_ns / work.steps, all(response.only_less for response in responses),
+                       paused_ns / loaders if loaders else 0.0)
 
 
 def _host_ns(work: StepWork, step: StepTime, busy_ns: float, waits_ns: float) -> float | None:
     """Return the host's path before a change, ns; None where the device hides it.
 
     Where the device works for most of a step, the host may have waited for it there: its path is the time in which the
-    device was idle, and during its work no more than the traced calls and the copies that the host feeds. Where waits
-    go, they are in the path.
+    device was idle, and during its work no more than the traced calls, what the host computes itself and the copies
+    that it feeds. Where waits go, they are in the path; and a host that waits for nothing is what the device waits for.
     """
     if busy_ns >= HOST_BOUND * step.ns:
         return None
-    idle_ns, calls_ns = step.ns - busy_ns, work.traced_calls_ns / work.steps
-    if waits_ns or busy_ns < idle_ns or not any(operator.host_ns for operator in work.operators):
+    idle_ns, calls_ns = step.ns - busy_ns, (work.traced_calls_ns + work.on_host_ns) / work.steps
+    if (waits_ns or busy_ns < idle_ns or _waits_for_nothing(work)
+            or not any(operator.host_ns for operator in work.operators)):
         return step.ns
     fed = work.named(WorkName.may_wait_for_the_host)
     return min(step.ns, idle_ns + calls_ns + float(work.ns[fed].sum()) / work.steps)
+
+
+def _waits_for_nothing(work: StepWork) -> bool:
+    """Return whether the host reads nothing of the device, and has no calls in which it waits but for copies to it."""
+    return (work.syncs is not None and not work.copies("d2h").any()
+            and work.syncs <= int(np.count_nonzero(work.copies("h2d"))))
 
 
 def _calls_left(work: StepWork, left: Reals, more: float) -> float:

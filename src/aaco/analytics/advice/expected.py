@@ -92,8 +92,8 @@ def expected(step: StepTime, floor: MechanismFloor, changed: ChangedStep, mechan
     kept = min(predicted, record.habits.kept_ns(changed, step.ns))
     likely = _within(ceiling(step, floor), step.ns, kept, predicted - kept, spread)
     most = step.ns / max(1.0, record.habits.untouched_ns(changed))
-    usual = min(likely.factor, most)
-    low = max(likely.low, 1.0) if changed.only_less else likely.low
+    least = 1.0 if changed.only_less else 0.0
+    usual, low = min(max(likely.factor, least), most), max(likely.low, least)
     return replace(likely, factor=usual, low=min(low, usual), samples=changed.samples)
 
 

@@ -81,10 +81,13 @@ class MechanismFloor:
 
 @dataclass(frozen=True)
 class StepTime:
-    """How long a step takes. unprofiled: whether it was timed without a profiler; else the trace's own."""
+    """How long a step takes. unprofiled: whether it was timed without a profiler; else the trace's own. fastest_ns: the
+    fastest such steps, where they are known: the host takes other times from step to step.
+    """
 
     ns: float
     unprofiled: bool
+    fastest_ns: float | None = None
 
     @property
     def of(self) -> str:
@@ -257,13 +260,14 @@ def ceiling_of(step: StepTime, of: MechanismFloor) -> str:
 def kept_ns(step: StepTime, of: MechanismFloor) -> float | None:
     """Return what must stay of what the ceiling is of, ns; None without a floor. A step without a profiler holds all
     that must stay of it: kernels that took longer when they were traced do not make its floor longer than itself, with
-    its kernels without gaps.
+    its kernels without gaps. What the host takes of it is that of the fastest steps.
     """
     loses_ns = of.waits_ns if of.most_ns is None else of.most_ns
     if of.floor_ns is None or not step.unprofiled:
         return of.floor_ns
     floor_ns = min(of.floor_ns, max(0.0, step.ns - of.sooner_ns))
-    return floor_ns if loses_ns is None else max(floor_ns, (step.ns - loses_ns) / of.samples)
+    fastest_ns = step.ns if step.fastest_ns is None else step.fastest_ns
+    return floor_ns if loses_ns is None else max(floor_ns, (fastest_ns - loses_ns) / of.samples)
 
 
 def _left(times: LeastTimes, mechanisms: Sequence[Mechanism]) -> LeastTimes:

@@ -9,12 +9,19 @@ and that nothing in the turn has made by then.
 Rows of a batch that are worked on one by one are loops that end in a read of the host. There it is evident that no turn
 needs the one before: nothing comes from the host in a turn, no weights are updated, and nothing of the size of what a
 turn reads from outside was made in it or in the one before; but rows of a tensor that has one for each turn.
+
+Parts that are worked on one by one are loops that end in no read: the same operators with the same shapes again and
+again, in the same step, with products among them. Layers of a model, recurrent cells and sampling repeat as well, and
+each reads what the one before made: something of a size that a turn makes, something that its choice looks up, a cache
+that it writes. Only where a turn reads nothing of that kind, nor anything from the host that is no part of what was
+parted before the loop, the turns are independent.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +29,7 @@ from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.work import BACKWARD, ONE_NUMBER, OPTIMIZER, StepOperator, StepWork
 from aaco.analytics.costs.terms import UnknownShape
 from aaco.analytics.costs.torch import call
-from aaco.core.arrays import Ints, Reals
+from aaco.core.arrays import Flags, Ints, Reals
 
 TURNS = 8  # fewer are no loop
 LONGEST_TURN = 32  # operators; a longer turn is a model's
@@ -42,8 +49,27 @@ WITH_WEIGHTS = ("aten::linear", "aten::conv", "aten::embedding", "aten::layer_no
 CHOOSING = ("arg", "topk", "sort", "multinomial", "max", "min")  # of operators that also make integers
 WRITES = ("aten::copy_", "aten::fill_", "aten::zero_")  # whatever the tensor held before
 FLOATING = ("float", "double", "c10::Half", "c10::BFloat16")
+MOST_DISTANCES = 50  # between calls of one operator that are looked at, as lengths of turns
+MOVES = ("aten::copy_", "aten::clone", "aten::flip", "aten::roll")  # of values that stay as they are
+ADDING = ("aten::add_", "aten::index_add_", "aten::scatter_add_")
+PARTING = ("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor_split", "aten::unbind")
+PART = "aten::as_strided"  # which each part is made by
+WIDTHS = (1, 2, 4, 8)  # of numbers, bytes
 Shape = tuple[int, ...]
+Tensor = tuple[Shape, bool]  # of a tensor: its shape, and whether it has floating-point numbers
 Size = tuple[int, bool]  # of a tensor: its elements, and whether they are floating-point numbers
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Turns of the same operators one after another. rows: of all turns. ends: of the first turn and of the last one,
+    with what is moved between them and the next. phase: of its operators.
+    """
+
+    rows: slice
+    turns: int
+    ends: tuple[slice, slice]
+    phase: str
 
 
 def stacked_turns(work: StepWork) -> Reals:
@@ -158,6 +184,172 @@ def _independent(work: StepWork, loop: slice, two_turns: Sequence[slice], turns:
     return all((elements * turns, floating) in before for elements, floating in outside & made)
 
 
+def parts_in_turn(work: StepWork) -> Reals:
+    """Return of each row how many turns the loop has that it is in, of loops over independent parts that end in no
+    read; 1 of all other rows.
+    """
+    turns, judged = np.ones(len(work.ns)), dict[Hashable, bool]()
+    for loop in work.once(repeats):
+        if loop.turns >= TURNS and loop.phase not in (BACKWARD, OPTIMIZER):
+            kind = tuple(column[loop.rows].tobytes() for column in (work.label, work.operator, work.copied))
+            if kind not in judged:  # once for all steps
+                judged[kind] = _may_be_one_call(work, loop)
+            if judged[kind]:
+                turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
+    return turns
+
+
+def repeats(work: StepWork) -> list[Repeat]:
+    """Return where the same operators with the same shapes follow each other TURNS - 1 times and more, in a step.
+
+    Operators that only move values are left out: what a part is turned or copied for may differ from turn to turn.
+    """
+    numbers: dict[Hashable, int] = {}
+    of_operator = [numbers.setdefault((operator.name, operator.phase, repr(operator.shapes)), len(numbers))
+                   for operator in work.operators]
+    rows = np.flatnonzero(work.operated(lambda operator: operator.name not in MOVES) & (work.operator >= 0))
+    if len(rows) < 2 * (TURNS - 1):
+        return []
+    codes = np.array(of_operator)[work.operator[rows]]
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    codes, ends = codes[starts], np.r_[rows[starts[1:] - 1], rows[-1]] + 1
+    rows, repeated = rows[starts], list[Repeat]()
+    for length in _distances(codes):
+        most = round(len(codes) / work.steps / length)
+        for start, end in _runs(codes[length:] == codes[:-length], (TURNS - 2) * length) if most >= TURNS - 1 else ():
+            first, last = slice(rows[start], rows[start + length]), slice(ends[end - 1], ends[end + length - 1])
+            turns, phase = min((end - start) // length + 1, most), work.operators[work.operator[first.start]].phase
+            repeated.append(Repeat(slice(first.start, last.stop), turns, (first, last), phase))
+    return repeated
+
+
+def _distances(codes: Ints) -> list[int]:
+    """Return how far apart calls of one operator often are, of the MOST_DISTANCES that are most frequent; least first.
+    """
+    order = np.argsort(codes, kind="stable")
+    apart = np.diff(order)[np.diff(codes[order]) == 0]
+    lengths, count = np.unique(apart[(apart > 1) & (apart <= LONGEST_ROW)], return_counts=True)
+    often = np.flatnonzero(count >= TURNS - 2)
+    return sorted(lengths[often[np.argsort(-count[often], kind="stable")[:MOST_DISTANCES]]].tolist())
+
+
+def _runs(flags: Flags, least: int) -> list[tuple[int, int]]:
+    """Return the starts and ends of runs of at least so many flags."""
+    edges = np.flatnonzero(np.diff(np.r_[False, flags, False]))
+    return [(start, end) for start, end in edges.reshape(-1, 2).tolist() if end - start >= least]
+
+
+def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
+    """Return whether a loop multiplies, and it is evident that no turn of it needs the one before."""
+    read = work.copies("d2h")[loop.rows] & (work.copied[loop.rows] <= ONE_NUMBER)
+    given = None if read.any() else _given(work, loop)
+    return given is not None and bool(work.of_families(*PRODUCTS)[loop.ends[0]].any()) and any(
+        not _may_carry(work, turn, given) for turn in loop.ends)
+
+
+def _given(work: StepWork, loop: Repeat) -> frozenset[int] | None:
+    """Return how many bytes the host sends in its copies; None if what it sends may depend on the turn before.
+
+    It does not where each turn has a part of what was parted before, into as many parts as there are turns.
+    """
+    sent = work.copies("h2d")[loop.rows]
+    parts = {round(part.calls / whole.calls) for whole in work.operators if whole.name in PARTING
+             for part in work.operators if (part.name, part.outermost) == (PART, whole.name)}
+    return frozenset(work.copied[loop.rows][sent].tolist()) if loop.turns in parts or not sent.any() else None
+
+
+def _may_carry(work: StepWork, turn: slice, given: frozenset[int]) -> bool:
+    """Return whether a turn may need what the one before made, by what it reads and makes."""
+    operators, flow = _operators(work, turn), TurnFlow(given)
+    chosen = any(_chooses(operator) for operator in operators) and any(map(_looks_up, operators))
+    filled = set(work.copied[turn][work.copies("memset")[turn]].tolist())
+    return chosen or not all(map(flow.follow, operators)) or flow.may_carry(filled)
+
+
+class TurnFlow:
+    """What the operators of a turn read from outside and what they make. given: bytes that the host sends.
+
+    What turns only add to is the same in any order, if nothing else reads it. Rows that are added by number are of
+    another tensor than those that are taken by number from one of its size.
+    """
+
+    def __init__(self, given: frozenset[int]) -> None:
+        """Begin with what the host gives the turn."""
+        self._given, self._made, self._unknown = given, set[Size](), 0
+        self._filled = set[Size]()
+        self._outside, self._tables, self._sums, self._row_sums, self._written = (set[Tensor]() for _ in range(5))
+
+    def follow(self, operator: StepOperator) -> bool:
+        """Take in what an operator reads and makes. Return whether that is known."""
+        tensors, first = _tensors_read(operator), _tensors(operator)[:1]
+        adds = operator.name in ADDING and bool(first) and _size(*first[0]) not in self._made
+        if adds or (operator.name in ADDING and tensors[1:2] == first):  # it or what is added
+            (self._sums if operator.name == ADDING[0] else self._row_sums).update(first)
+        if adds:
+            tensors = tensors[1:]
+        for place, tensor in enumerate(tensors):
+            if _looks_up(operator) and not place and _size(*tensor) not in self._made - self._filled:
+                self._tables.add(tensor)  # nobody looks up rows of what was only filled
+            else:
+                self._read(tensor)
+        if operator.outermost == WRITES[0]:
+            self._written.update(first)
+        if operator.name in WRITES[1:]:
+            self._filled |= _sizes(first)
+        moves = operator.name in MOVES
+        results = _sizes(first) if moves else _made(operator)
+        if not adds and (not moves or _sizes(tensors) & self._made):  # what is moved from outside stays that
+            self._made |= results
+            self._unknown += not results
+        return bool(results) or _looks_up(operator)
+
+    def may_carry(self, filled: set[int]) -> bool:
+        """Return whether the next turn may read what the turn made. filled: bytes of fills in the turn."""
+        read, sums = self._outside | self._tables, self._sums | self._row_sums
+        made = self._made | _sizes(self._sums)
+        return (bool(_sizes(read) & made) or bool(_sizes(self._outside) & _sizes(self._row_sums))
+                or any(math.prod(shape) * width in filled for shape, _ in sums for width in WIDTHS)
+                or any(_is_row(part, whole) for part, _ in read for whole, _ in self._sums)
+                or any(_is_slice(part, whole) for part, _ in self._written for whole, _ in read))
+
+    def _read(self, tensor: Tensor) -> None:
+        size = _size(*tensor)
+        if size in self._made or any(size[0] * width in self._given for width in WIDTHS):
+            return
+        if self._unknown:
+            self._unknown -= 1
+            self._made.add(size)
+        else:
+            self._outside.add(tensor)
+
+
+def _looks_up(operator: StepOperator) -> bool:
+    return operator.name not in ADDING and any(word in operator.name for word in LOOKUPS)
+
+
+def _chooses(operator: StepOperator) -> bool:
+    """Return whether an operator makes numbers of what it chose."""
+    name = operator.name.rpartition("::")[2]
+    return name in CHOOSING or name.startswith(CHOOSING[:-2])
+
+
+def _sizes(tensors: Iterable[Tensor]) -> set[Size]:
+    return {_size(*tensor) for tensor in tensors}
+
+
+def _is_row(part: Shape, whole: Shape) -> bool:
+    """Return whether a tensor may be a row or a column of another: it has some of its axes."""
+    part, whole = (tuple(size for size in shape if size > 1) for shape in (part, whole))
+    axes = iter(whole)
+    return 0 < len(part) < len(whole) and all(size in axes for size in part)
+
+
+def _is_slice(part: Shape, whole: Shape) -> bool:
+    """Return whether a tensor may be a slice of another: it is smaller along one axis."""
+    return len(part) == len(whole) and [size < all_of for size, all_of in zip(part, whole, strict=True)
+                                        if size != all_of] == [True]
+
+
 def _operators(work: StepWork, turn: slice) -> list[StepOperator]:
     """Return the operators of a turn, each once for its kernels."""
     numbers = work.operator[turn][work.operator[turn] >= 0]
@@ -185,12 +377,17 @@ def _from_outside(turn: Sequence[StepOperator]) -> tuple[set[Size], set[Size]]:
 
 def _read(operator: StepOperator) -> Iterator[Size]:
     """Yield the sizes of what an operator reads, without weights."""
+    yield from (_size(*tensor) for tensor in _tensors_read(operator))
+
+
+def _tensors_read(operator: StepOperator) -> list[Tensor]:
+    """Return the shapes of what an operator reads, without weights, and whether they are floating."""
     tensors = _tensors(operator)
     if operator.outermost.startswith(WITH_WEIGHTS):
         place = int(operator.name == "aten::addmm")
         tensors = [tensor for tensor in tensors if not tensor[1]] if "embedding" in operator.outermost else tensors[
             place:place + 1]
-    yield from (_size(*tensor) for tensor in (tensors[1:] if operator.name in WRITES else tensors))
+    return tensors[1:] if operator.name in WRITES else tensors
 
 
 def _made(operator: StepOperator) -> set[Size]:
@@ -206,7 +403,7 @@ def _made(operator: StepOperator) -> set[Size]:
     return sizes | {_size(shape, False)} if any(word in operator.name for word in CHOOSING) else sizes
 
 
-def _tensors(operator: StepOperator) -> list[tuple[Shape, bool]]:
+def _tensors(operator: StepOperator) -> list[Tensor]:
     """Return the shapes of the tensors that an operator takes, those of lists not, and whether they are floating."""
     taken = operator.arguments
     return [] if taken is None else [

@@ -21,7 +21,8 @@ class Response:
     longer does. replayed: whether the host launches once for all. added_ns: of kernels that a step did not have.
     whole_calls: whether all that the host did for a call goes with it, as where turns of a loop go. hands_over: whether
     the host's own work between its launches leaves the step. more_calls: of the host in a step, that it did not have.
-    only_less: whether work goes and none comes, so that no step gets longer by it.
+    only_less: whether work goes and none comes, so that no step gets longer by it. loaders: other processes that do the
+    host's own work instead, each that of whole steps; 0 where it goes to none.
     """
 
     device_ns: Reals
@@ -33,6 +34,7 @@ class Response:
     hands_over: bool = False
     more_calls: float = 0.0
     only_less: bool = False
+    loaders: int = 0
 
 
 @dataclass(frozen=True)

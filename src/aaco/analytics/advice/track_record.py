@@ -24,6 +24,7 @@ LEVEL = 0.9
 NOTABLY_LEFT = 0.95  # a change that leaves more of the host's calls says nothing about what saving one saves
 SHORTEST_NS = 1000.0  # no step is shorter
 DEVICE, HOST = "device", "host"  # what a step waits for
+ALIKE = {"tf32": "narrower_types"}  # kinds that err alike: the same products, in a type of another rate
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,13 @@ class HostHabits:
         return max(0.0, changed.host_ns - changed.waits_ns) * changed.calls_left / changed.samples
 
     def after_ns(self, changed: ChangedStep, step_ns: float) -> float:
-        """Return the step after a change: the longer of the device's chain and the host's path."""
-        return max(changed.device_ns, self.host_ns(changed, step_ns), SHORTEST_NS)
+        """Return the step after a change: the longest of the device's chain, the host's path and what others do for it.
+        """
+        return max(changed.device_ns, self.host_ns(changed, step_ns), changed.loading_ns, SHORTEST_NS)
 
     def bound(self, changed: ChangedStep, step_ns: float) -> str:
         """Return what the step waits for after a change."""
-        return DEVICE if changed.device_ns >= self.host_ns(changed, step_ns) else HOST
+        return DEVICE if changed.device_ns >= max(self.host_ns(changed, step_ns), changed.loading_ns) else HOST
 
 
 @dataclass(frozen=True)
@@ -138,17 +140,21 @@ class TrackRecord:
         """
         kinds: dict[tuple[str, str], list[Residual]] = {}
         for row in self.residuals:
-            kinds.setdefault((row.mechanism, row.bound), []).append(row)
+            kinds.setdefault(_kind(row.mechanism, row.bound), []).append(row)
         sufficient = {kind for kind, rows in kinds.items() if len({row.workload for row in rows}) >= OWN_WORKLOADS}
-        kind = (mechanism_name(mechanisms), bound)
+        kind = _kind(mechanism_name(mechanisms), bound)
         own = kind in sufficient
-        others = [row for row in self.residuals if (row.mechanism, row.bound) not in sufficient]
+        others = [row for row in self.residuals if _kind(row.mechanism, row.bound) not in sufficient]
         rows = kinds[kind] if own else others or self.residuals
         if len(rows) < 2:
             raise Absent("no changes of this kind were recorded")
         values = [row.log_residual for row in rows]
         return GainSpread(median(values), *prediction_interval(values), len(rows),
                               len({row.workload for row in rows}), own)
+
+
+def _kind(mechanism: str, bound: str) -> tuple[str, str]:
+    return ALIKE.get(mechanism, mechanism), bound
 
 
 def mechanism_name(mechanisms: Iterable[str]) -> str:

@@ -46,6 +46,8 @@ ENTRY_NS = 5_000.0  # of each entry of a list by the host, in a call that takes 
 LAUNCH_NS = 10_000.0  # of a kernel by the host: PyTorch's smallest operator took 6 us whole (H200)
 WAKE_UP_NS = 50_000.0  # of a host that waited: more than any of those that were timed
 CALL_NS = 30_000.0  # of an operator by the host, with what a program does between two: 20 us in recorded programs
+TENSOR_OPERATOR = "aten::"
+MAY_WAIT = ("aten::copy_", "aten::_local_scalar_dense")  # operators that launch no kernel and may wait for the device
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class StepOperator:
 
     types: the arithmetic types of its inputs, as rates name them (bf16); integers: whether it has inputs and none of
     them is a floating-point tensor. kernels: how many one call launches, in the mean. host_ns: the
-    traced time of one call on the host, without operators inside it; 0 if not known.
+    traced time of one call on the host, without operators inside it; 0 if not known. calls: in the whole trace.
     """
 
     name: str
@@ -85,6 +87,7 @@ class StepOperator:
     bytes: float | None = None
     arguments: OperatorArguments | None = None
     host_ns: float = 0.0
+    calls: int = 0
 
     @property
     def shapes(self) -> list[Shape | None]:
@@ -105,7 +108,7 @@ class StepWork:
     step in the rank where they take least; None unless this rank is the one that the others wait for. clock: the lowest
     clock of the device in these steps, in its highest; None if no clocks were recorded. paused: the part of the
     device's idle time in which the host did something else than launch. syncs: calls in which the host waits for the
-    device, None if its calls were not recorded.
+    device, None if its calls were not recorded. on_host_ns: of all these steps in operators that computed on the host.
     """
 
     ns: Ints
@@ -125,6 +128,7 @@ class StepWork:
     clock: float | None = None
     paused: float = 0.0
     syncs: int | None = None
+    on_host_ns: float = 0.0
 
     @cached_property
     def sure_ns(self) -> Reals:
@@ -346,7 +350,7 @@ def _operator(name: str, outermost: str | None, phase: str | None, taken: Operat
     types = tuple(dict.fromkeys(KIND[spelt] for spelt in listed if spelt in KIND and KIND[spelt] != "i8"))
     return StepOperator(name, outermost or "", phase or "", types, bool(listed) and not types, max(1, kernels) / calls,
                         None if flops is None else flops / calls, None if moved is None else moved / calls, taken,
-                        (host_ns or 0) / calls)
+                        (host_ns or 0) / calls, calls)
 
 
 def step_work(kernels: pa.Table, copies: pa.Table, operators: pa.Table, operator_of_kernel: Ints,
@@ -371,7 +375,19 @@ def step_work(kernels: pa.Table, copies: pa.Table, operators: pa.Table, operator
     begin, until = (np.clip(column[rows], *window) - window[0] for column in (start, end))
     return StepWork(advance_ns(lane, begin, until), lane, labels[rows], operator[rows],
                     np.r_[blocks, nothing][rows], np.r_[blocks_x, nothing][rows], copied[rows], names,
-                    tuple(by_id.values()), steps, limits, waited_ns)
+                    tuple(by_id.values()), steps, limits, waited_ns,
+                    on_host_ns=_on_host_ns(operators) * int(np.count_nonzero(rows < kernels.num_rows))
+                    / max(1, kernels.num_rows))
+
+
+def _on_host_ns(operators: pa.Table) -> float:
+    """Return the traced time of a capture's operators on tensors of the host: those that launch nothing and take longer
+    than a call does.
+    """
+    columns = (operators[name].to_pylist() for name in ("operator", "calls", "kernels", "host_ns"))
+    return float(sum(took for name, calls, kernels, took in zip(*columns, strict=True)
+                     if name and calls and not kernels and name.startswith(TENSOR_OPERATOR) and name not in MAY_WAIT
+                     and took and took > CALL_NS * calls))
 
 
 def _rows_of(by_id: dict[int, StepOperator], launched: Ints) -> Ints:

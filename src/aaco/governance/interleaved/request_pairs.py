@@ -8,7 +8,8 @@ neighbouring means of n values with an autocorrelation time of t correlate by (t
 exponentially. Where that leaves fewer than eight blocks, the pairs are cut into five long ones with nearly normal
 means, and judged by Student's t, which holds its level with a few blocks that hardly depend on each other (Ibragimov
 and Mueller 2010); its interval is widened by what adjacent blocks still have in common. Sign flips of short blocks
-would judge mostly loads of which the correlation is estimated too low.
+would judge mostly loads of which the correlation is estimated too low. Where a load holds only a few autocorrelation
+times, so that a sum of autocorrelations is too low, the first of them gives it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ LEAST_PAIRS, MOST_BLOCKS = 10, 30  # in a block, unless there are fewer than FEW
 FEW = 10  # blocks
 LEAST_FLIPPED, FEWEST = 8, duet.LEAST_PROCESSES  # blocks that are left to the flips; into which the others are cut
 ALIKE = 0.05  # correlation of neighbouring blocks that changes no interval
+MARGIN = 1.25  # on an autocorrelation time: those that are estimated too low are the ones that look different
 WINDOW = 3  # autocorrelation times over which autocorrelations are added up (Sokal 1997)
+SURE = 2.0  # standard deviations: such an autocorrelation has no series without memory
 ORDER_SEED = 27
 DESIGN = "interleaved requests"
 ESTIMATOR = "mean over blocks of requests of the median of log(current / baseline) over pairs; interval by "
@@ -82,9 +85,10 @@ def terms(pairs: pa.Table, tolerance_pct: float, alpha: float) -> Terms:
     if len(pairs) < needed:
         too_few = f"{len(pairs)} pairs: a verdict needs {needed}"
     elif blocks < needed:
+        alike *= MARGIN
         correlation = (alike - 1 / alike) / (4 * length)
         if length < max(LEAST_PAIRS, alike):
-            too_few = (f"neighbouring pairs are alike for {alike:.0f} of them: a verdict needs "
+            too_few = (f"neighbouring pairs may be alike for {alike:.0f} of them: a verdict needs "
                        f"{math.ceil(FEWEST * max(LEAST_PAIRS, alike)):,}")
     return Terms(tolerance_pct, alpha, (duet.Look(max(blocks, 2), alpha),), "block", False, None, NO_PRIOR,
                  correlation=correlation, too_few=too_few)
@@ -142,10 +146,15 @@ def _alike(times: Mapping[str, Reals], first: NDArray[np.object_]) -> float:
 
 def _autocorrelation_time(series: Reals) -> float:
     total, lag = 1.0, 1
-    while lag <= WINDOW * total and lag < len(series) // 2:
-        unbiased = autocorrelation(series, lag) + 1 / len(series)  # of a series without memory (Kendall 1954)
+    count = len(series)
+    while lag <= WINDOW * total and lag < count // 2:
+        unbiased = autocorrelation(series, lag) + 1 / count  # of a series without memory (Kendall 1954)
         total, lag = total + 2 * unbiased, lag + 1
-    return max(total, 1.0)
+    # Of one that fades exponentially the first is enough, and its bias is known (Kendall): the sum is too low where the
+    # series has only a few such times. The time is the series' length at most.
+    first = min((autocorrelation(series, 1) + 1 / count) / (1 - 4 / count), 1 - 2 / (count + 1))
+    fading = (1 + first) / (1 - first) if first > SURE / math.sqrt(count) else 1.0
+    return max(total, fading, 1.0)
 
 
 def _figures(requests: pa.Table) -> tuple[Reals, Reals, Flags]:

@@ -23,7 +23,8 @@ def _least_ns(work: StepWork) -> Reals:
 
 def _inputs_there(work: StepWork, least: Reals) -> Response:
     copied = _from_host(work)
-    return replace(without_rows(work, copied, float(work.ns[copied].sum()) / work.steps), hands_over=True)
+    return replace(without_rows(work, copied, float(work.ns[copied].sum()) / work.steps), hands_over=True,
+                   only_less=True)
 
 
 INPUTS_ON_DEVICE = Mechanism("inputs_on_device", "Have the inputs on the device", "D - copies from the host", _least_ns,

@@ -1,4 +1,4 @@
-"""Work that leaves the result as it is: logits that are not read, products of the same row again and again.
+"""Work that leaves the result as it is: logits that are not read, products of the same row and tables made again.
 
 Each kind has a file of its own with its floor; done together they are the changes that are recorded as less work.
 """
@@ -13,13 +13,14 @@ import numpy as np
 from aaco.analytics.advice.action import ACTS_ON, INFERENCE, OWN_CODE, PYTORCH, Action, Values
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.last_logits import LAST_LOGITS
+from aaco.analytics.advice.mechanisms.made_again import MADE_AGAIN
 from aaco.analytics.advice.mechanisms.product_before_gather import PRODUCT_BEFORE_GATHER
 from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
-KINDS = (LAST_LOGITS, PRODUCT_BEFORE_GATHER)
+KINDS = (LAST_LOGITS, PRODUCT_BEFORE_GATHER, MADE_AGAIN)
 
 
 def _found(work: StepWork) -> list[tuple[Mechanism, Reals]]:
@@ -44,6 +45,7 @@ def _respond(work: StepWork, least: Reals) -> Response:
     responses = [kind.respond(work, of_kind) for kind, of_kind in _found(work) if kind.respond]
     return Response(reduce(np.minimum, (response.device_ns for response in responses)),
                     reduce(np.minimum, (response.left for response in responses)),
+                    whole_calls=any(response.whole_calls for response in responses),
                     only_less=all(response.only_less for response in responses))
 
 
@@ -63,4 +65,10 @@ ACTIONS = (
            "kernels gather rows several times each and multiply every copy", "low",
            (Step("layer(x)[index] in place of layer(x[index]), with what works on single elements",
                  (PYTORCH, OWN_CODE)),),
-           "compute_limited_pct", applies_if=(PYTORCH, INFERENCE), mechanism="less_work"))
+           "compute_limited_pct", applies_if=(PYTORCH, INFERENCE), mechanism="less_work"),
+    Action("make_tables_once", "Make tables of numbers once", _of(MADE_AGAIN),
+           "kernels make the same biases, masks or positions more than once in a step", "low",
+           (Step("compute them before the first step and keep them: register_buffer, an argument of each layer",
+                 (PYTORCH, OWN_CODE)),),
+           "memory_limited_pct", applies_if=(PYTORCH,), memory="the tables stay on the device",
+           mechanism="less_work"))

@@ -2,8 +2,8 @@
 arithmetic stays, in any type of their width; of gathers of rows a block for each row. Copies that stack results go,
 and with the turns the numbers that the host reads in each, as of how many rows a mask chooses.
 
-Rows of a batch that are worked on one by one, each with a read, are such a loop where the sizes show that no turn needs
-the one before (loops.py): the whole pass is once for all rows then.
+Rows or parts of a batch that are worked on one by one are such a loop where the sizes show that no turn needs the one
+before (loops.py): the whole pass is once for all of them then.
 
 A loop over time is another matter: each call needs the one before, and no rate of arithmetic says how long that takes.
 """
@@ -27,14 +27,14 @@ from aaco.analytics.advice.least import (
     row_gathers,
     tf32_too,
 )
-from aaco.analytics.advice.loops import rows_in_turn, stacked_turns
+from aaco.analytics.advice.loops import Repeat, parts_in_turn, repeats, rows_in_turn, stacked_turns
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
 from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, ONE_NUMBER, StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
 from aaco.core.advice import Step
-from aaco.core.arrays import Flags, Reals
+from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
 LOOP = 8  # calls of one operator in a step
@@ -118,7 +118,7 @@ def _loops(work: StepWork) -> Loops:
     row, products with weights of one shape take LOOP different numbers of rows in a step, or the results of turns are
     stacked.
     """
-    ahead = np.maximum(np.maximum(_rows_of_calls(work), stacked_turns(work)), rows_in_turn(work))
+    ahead = np.maximum.reduce([_rows_of_calls(work), stacked_turns(work), rows_in_turn(work), parts_in_turn(work)])
     return Loops(np.maximum(ahead, _turns_back(work, ahead)), _most_groups(work))
 
 
@@ -136,7 +136,17 @@ def _turns_back(work: StepWork, ahead: Reals) -> Reals:
     turns, forward = np.ones(len(calls)), work.operated(lambda operator: operator.phase == FORWARD)
     for count in np.unique(ahead[forward & (ahead > 1)]).tolist():
         turns[(calls > 0) & (calls % count == 0) & (calls <= MOST_BACK * count)] = count
+        for loop in work.once(repeats):
+            if loop.phase == BACKWARD and count - loop.turns in (0, 1):
+                turns[loop.rows] = turns[_first_turn(work, loop)] = count
     return turns
+
+
+def _first_turn(work: StepWork, loop: Repeat) -> Ints:
+    """Return the rows of the turn before a repeat: gradients of what all turns read are added from the second turn on.
+    """
+    rows = np.arange(max(0, 2 * loop.ends[0].start - loop.ends[0].stop), loop.rows.start)
+    return rows[np.isin(work.operator[rows], work.operator[loop.rows])]
 
 
 def _rows_of_calls(work: StepWork) -> Reals:
@@ -172,7 +182,7 @@ ACTIONS = (Action(
     "small kernels of a loop run", "medium",
     (Step("one table with offsets for many; torch.bmm over groups sorted by size; torch._foreach_* for lists",
           (PYTORCH, OWN_CODE)),
-     Step("one pass over all rows of a batch in place of one for each, results read once after it: by their sizes no "
-          "turn needs what the one before made; check that in the program", (PYTORCH, OWN_CODE))),
+     Step("one pass over all rows or parts of a batch in place of one for each, results read once after it: by their "
+          "sizes no turn needs what the one before made; check that in the program", (PYTORCH, OWN_CODE))),
     "launch_tax_pct", applies_if=(PYTORCH,), memory="padded or sorted copies of the groups",
     mechanism="loop_to_batched_op"),)

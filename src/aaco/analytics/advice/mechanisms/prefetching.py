@@ -1,7 +1,8 @@
 """Inputs of the next step are made and copied while this one computes: copies from the host run during the kernels.
 
 They share the link, so that a step takes at least as long as their bytes need on it. Where inputs come from the host,
-its own work makes them, and goes to other processes with them, unless it may need what was read back of this step.
+its own work makes them, and goes to other processes with them, unless it may need what was read back of this step. So
+many processes make as many batches at once, each in the time that the host took for one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from aaco.analytics.advice.work import ONE_NUMBER, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
+
+LOADERS = 4  # other processes that make batches
 
 
 def _from_host(work: StepWork) -> Flags:
@@ -36,7 +39,9 @@ def _ahead(work: StepWork, least: Reals) -> Response:
     copied = _from_host(work)
     stays = unchanged(work, float(work.ns[copied].sum()) / work.steps)
     results = work.copies("d2h") & (work.copied > ONE_NUMBER)
-    return replace(stays, device_ns=np.where(copied, 0.0, stays.device_ns), hands_over=not results.any())
+    hands_over = not results.any()
+    return replace(stays, device_ns=np.where(copied, 0.0, stays.device_ns), hands_over=hands_over,
+                   loaders=LOADERS * hands_over)
 
 
 def _loading(values: Values) -> float:
@@ -52,7 +57,7 @@ ACTIONS = (Action(
     "overlap_transfers", "Load and copy the next inputs while computing", _loading,
     "the step waits for its inputs", "medium", (
         Step("a copy stream of its own, the next batch during this step"),
-        Step("DataLoader(num_workers=4)", (fact_is("data_loader", "single_process"), NOT_SERVING)),
+        Step(f"DataLoader(num_workers={LOADERS})", (fact_is("data_loader", "single_process"), NOT_SERVING)),
         Step("other processes that make the next batches: threads of one Python program take turns",
              (PYTORCH, OWN_CODE, NOT_SERVING)),
         Step("non_blocking=True", (PYTORCH,)),

@@ -105,7 +105,7 @@ def _first(work: StepWork, least: Reals) -> Response:
     moved = _moved(work)
     alone = work.of_families("elementwise") & work.operated(_of_one_matrix)
     shrinks = moved.after & (work.of_families(*PRODUCTS) | alone)
-    return Response(own_time(work) * np.where(shrinks, moved.left, 1.0), np.ones(len(least)))
+    return Response(own_time(work) * np.where(shrinks, moved.left, 1.0), np.ones(len(least)), only_less=True)
 
 
 PRODUCT_BEFORE_GATHER = Mechanism(

@@ -1,15 +1,17 @@
 """Waits of the host taken out: the device works on, and its kernels stay.
 
-A change that also regroups the kernels (a loop over experts that becomes one product) is two mechanisms.
+A change that also regroups the kernels (a loop over experts that becomes one product) is two mechanisms. Where the host
+reads how many rows a mask chooses, it cannot go on without: masks in place of choices are more work, for all rows.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.action import AMD, NO_FRAMEWORK, NVIDIA, ORT, PYTORCH, Action, of_metric
+from aaco.analytics.advice.action import ACTS_ON, AMD, NO_FRAMEWORK, NVIDIA, ORT, PYTORCH, Action, Values, of_metric
 from aaco.analytics.advice.floor import device_chain_ns
 from aaco.analytics.advice.least import own_time
+from aaco.analytics.advice.loops import MASKED
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import unchanged
 from aaco.analytics.advice.work import CALL_NS, WAKE_UP_NS, StepWork
@@ -50,10 +52,24 @@ def _waits_ns(work: StepWork) -> float | None:
     return (WAKE_UP_NS + CALL_NS) * max(work.syncs, float(np.count_nonzero(work.copies("d2h"))))
 
 
+def _reads_results(work: StepWork) -> bool:
+    """Return whether not most of what the host reads are the sizes of what masks choose."""
+    masks = sum(called for operator, called in zip(work.operators, work.operator_calls.tolist(), strict=False)
+                if operator.name == MASKED)
+    return 2 * masks <= np.count_nonzero(work.copies("d2h"))
+
+
+def _removable(values: Values) -> float:
+    """Return the time of waits that can go. KeyError where steps show that the host needs what it waits for."""
+    if ACTS_ON + "graph" in values and ACTS_ON + "remove_syncs" not in values:
+        raise KeyError("remove_syncs")
+    return values["removable_wait_pct"]
+
+
 REMOVE_SYNCS = Mechanism("remove_syncs", "Take the host's waits out of the step", "D, and of the rest what is no wait",
-                         own_time, respond=_unwatched, waits_ns=_waits_ns)
+                         own_time, respond=_unwatched, waits_ns=_waits_ns, shown=_reads_results)
 ACTIONS = (Action(
-    "remove_waits", "Take the host's waits out of the loop", of_metric("removable_wait_pct"),
+    "remove_waits", "Take the host's waits out of the loop", _removable,
     "the device is idle because the host waited for it", "medium", (
         Step("no .item(), .cpu(), print or boolean indexing per operation", (PYTORCH,)),
         Step("outputs bound to the device: session.io_binding()", (ORT,)),
