@@ -16,7 +16,7 @@ import pytest
 from aaco.analytics.graph.executed_work import border_work, executed_work
 from aaco.core.session import sessions
 from aaco.tracelake import manifest
-from aaco.tracelake.layout import EXPECTED
+from aaco.tracelake.manifest import EXPECTED
 
 
 @pytest.fixture(scope="module")

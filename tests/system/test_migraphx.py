@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow.compute as pc
@@ -39,7 +41,11 @@ def stack(tmp_path_factory):
 
 
 def run(aaco, model, around, *more, expect=0):
-    return aaco("run", model, "-b", "migraphx", "--warmup", 2, "-n", 6, "--full", *more, expect=expect, **around)
+    """Runs a model on the provider; the passes are programs of their own, which find the wheel by PYTHONPATH."""
+    wheel = around["PYTHONPATH"].split(os.pathsep)[1]
+    with patch.object(sys, "path", [wheel, *sys.path]):
+        return aaco.inside("run", model, "-b", "migraphx", "--warmup", 2, "-n", 6, "--full", *more, expect=expect,
+                           **around)
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +184,7 @@ def test_it_is_made_anew_from_what_was_recorded_and_computes_what_the_cpu_does(r
     before = {name: document(session, f"metrics/{name}.json") for name in ("device_passes", "derived_metrics")}
     made.inside("analyze", session.name)
     assert before == {name: document(session, f"metrics/{name}.json") for name in before}
-    made("run", "bert-tiny", "--warmup", 0, "-n", 3, "--no-profile")
+    made.inside("run", "bert-tiny", "--warmup", 0, "-n", 3, "--no-profile")
     assert made.inside("outputs", made.latest.name, session.name).stdout.startswith("CLOSE")
 
 
@@ -229,8 +235,7 @@ def test_a_tracer_that_never_ends_is_not_waited_for(aaco, stack, monkeypatch):
     monkeypatch.setattr(ort, "FINISHING_S", 2.0)
     rocm.install_rocprofv3(aaco.folder, hangs_at=2)
     around = stack.around(aaco.folder / "bin")
-    monkeypatch.syspath_prepend(around["PYTHONPATH"].split(os.pathsep)[1])
-    aaco.inside("run", "bert-tiny", "-b", "migraphx", "--warmup", 2, "-n", 6, **around)
+    run(aaco, "bert-tiny", around)
     passes = document(aaco.latest, "metrics/device_passes.json")
     why = "the pass that times kernels: the tracer had not ended 2 s after the work was done"
     assert why in passes["problems"] and passes["with_calls"] and passes["named"] == passes["timed"]["kernels"] > 0
@@ -238,7 +243,7 @@ def test_a_tracer_that_never_ends_is_not_waited_for(aaco, stack, monkeypatch):
 
 def test_without_rocm_the_provider_says_which_library_it_lacks(aaco, stack):
     """Nothing runs on the CPU in its place."""
-    refused = run(aaco, "bert-tiny", stack.around(libraries=False), expect=6).stderr
+    refused = aaco("run", "bert-tiny", "-b", "migraphx", expect=6, **stack.around(libraries=False)).stderr
     assert "libmigraphx_c.so.3: cannot open shared object file" in refused
 
 
@@ -257,7 +262,7 @@ def test_data_that_stays_on_the_device_is_not_copied_in_an_inference(ran, stack,
     made, session, *_ = ran
     rocm.install_rocprofv3(aaco.folder)
     around = stack.around(aaco.folder / "bin")
-    aaco("run", "bert-tiny", "-b", "migraphx", "--warmup", 2, "-n", 6, "--io", "device", **around)
+    run(aaco, "bert-tiny", around, "--io", "device")
     copied = [pq.read_table(one / "profiler/copies.parquet")["iteration"].drop_null() if
               (one / "profiler/copies.parquet").is_file() else [] for one in (session, aaco.latest)]
     assert len(copied[0]) >= 2 * RUNS and len(copied[1]) == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aaco.tracelake.layout import EXPECTED
+from aaco.tracelake.manifest import EXPECTED
 
 SECRET = "correct-horse-battery"
 

@@ -26,8 +26,9 @@ from aaco.governance.compare import (
 )
 from aaco.governance.metrics import LATENCY, among_all
 from aaco.governance.spread import estimate
-from aaco.governance.verdict import RegressionVerdict, exit_code, severity, without_comparison
+from aaco.governance.verdict import RegressionVerdict, exit_code, severity
 from aaco.tracelake.history.replicates import ProcessSample, Profile, Replicate
+from tests.verdicts import verdict_with
 
 QUIET = (10.00, 10.02, 9.98, 10.01, 9.99)
 
@@ -293,8 +294,7 @@ def test_duration_and_gaps_as_causes(after, cause):
 
 @pytest.mark.parametrize("found", [
     judged(1.5, profile_with(100, 80, 2000), profile_with(170, 76, 2000)), judged(1.0, None, None),
-    without_comparison("no_baseline", "no baseline 'b'", "aaco baseline save b SESSION", "0.1", "aaco diff"),
-], ids=["regressed", "equivalent", "no_baseline"])
+], ids=["regressed", "equivalent"])
 def test_every_null_of_the_document_has_its_reason(found):
     document = json.loads(found.model_dump_json())
     nulls = {name for name, value in document.items() if value is None} - {"confidence"}
@@ -404,8 +404,7 @@ def test_the_verdict_carries_every_field_of_the_methods_page():
     ("equivalent", True, Exit.FINE), ("error", False, Exit.TOOL_ERROR),
 ])
 def test_exit_codes(status, strict, code):
-    found = without_comparison("error", "x", "y", "0.1", "z").model_copy(update={"status": status})
-    assert exit_code(found, strict) is code
+    assert exit_code(verdict_with(status=status), strict) is code
 
 
 def test_severity_bands_follow_the_methods_page():

@@ -22,10 +22,10 @@ from aaco.dashboard.pages import history, kernels, timeline
 from aaco.dashboard.settings import ServerSettings
 from aaco.governance.changepoints import drift
 from aaco.governance.changepoints.drift import Question, Series
-from aaco.governance.verdict import without_comparison
 from aaco.report.plots import levels
 from aaco.tracelake import layout
 from aaco.tracelake.history.history import Accepted, History, Key, Sample
+from tests.verdicts import verdict_with
 
 HOSTILE = '"><img src=x onerror=alert(1)>\u202e</script>'
 
@@ -40,9 +40,7 @@ def made(folder: Path, tag: str = "", model: str = "m", verdict: str | None = No
     session = Session.create(folder / "sessions", {"model": model, "backend": "cpu"}, tag, "0")
     session.finish("complete")
     if verdict:
-        found = without_comparison("error", "why", "next", "0", "again").model_copy(
-            update={"status": verdict, "effect_pct": 12.5, "baseline_value": 8.0, "current_value": 9.0,
-                    "unit": "ms"})
+        found = verdict_with(status=verdict, effect_pct=12.5, baseline_value=8.0, current_value=9.0, unit="ms")
         session.write_json(layout.VERDICT, found.model_dump(mode="json"))
     return session
 

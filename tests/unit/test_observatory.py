@@ -11,9 +11,9 @@ import pytest
 import aaco
 from aaco import AacoError, Comparison, Config, Observatory, Session, UsageError
 from aaco.core import session as folders
-from aaco.governance import verdict
 from aaco.workflows.compare_runs import DiffRequest
 from tests import kineto_files
+from tests.verdicts import verdict_with
 
 LAYERS = [("aten::linear", [("gemm", 100.0)]), ("aten::gelu", [("gelu<float, 4>(int)", 20.0)])]
 FUSED = [("aten::linear", [("gemm", 104.0)])]
@@ -166,10 +166,9 @@ def test_a_tolerance_is_a_percentage(tolerance):
 def test_what_cannot_be_told_is_none(obs, status, regressed):
     """Mutation: `status == "regressed"` for has_regression."""
     session = imported(obs, "trace", LAYERS)
-    judged = verdict.without_comparison(status, "why", "do", "0", "again")
     for given, expected in ((status, regressed), ("regressed", True), ("improved", False), ("equivalent", False),
                             ("inconclusive", None)):
-        found = Comparison("b", session, judged.model_copy(update={"status": given}))
+        found = Comparison("b", session, verdict_with(status=given))
         assert (found.status, found.has_regression) == (given, expected)
 
 

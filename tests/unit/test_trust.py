@@ -12,9 +12,9 @@ from aaco.analytics.measure import measure
 from aaco.analytics.truth import trust
 from aaco.core.config import Analysis
 from aaco.core.readings import Reading
-from aaco.governance import verdict
 from aaco.workflows import judge
 from tests.explained import Sample
+from tests.verdicts import verdict_with
 
 LOST = {"check": "launches_without_work", "weight": "lost", "count": 180, "of": 200,
         "text": "180 launches have no work", "advice": "record it again", "alarms": True}
@@ -115,6 +115,6 @@ def test_a_verdict_warns_first_of_a_side_whose_trace_is_false():
     """Mutation: `with_trust` gives the verdict back as it is."""
     before, after = Sample().explain(), Sample().explain()
     before = replace(before, session_id="s1", diagnosis=replace(before.diagnosis, trust=trust.of(document(LOST))))
-    found = verdict.without_comparison("error", "why", "next", "1", "again").model_copy(update={"warnings": ["noise"]})
+    found = verdict_with(warnings=["noise"])
     assert judge.with_trust(found, [before, after]).warnings == [
         f"session s1 is {trust.NOT_TRUSTED}: {LOST['text']}", "noise"]

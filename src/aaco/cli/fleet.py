@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -15,6 +14,7 @@ import click
 
 from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
+from aaco.core.dataclass import dataclass
 from aaco.core.errors import Exit, UsageError
 from aaco.core.words import plural
 
@@ -184,14 +184,15 @@ def regressions(asked: Asked, metric: str, variable: str | None) -> None:
 
 def _address(variable: str | None) -> str | None:
     """Return where alerts go. Raise UsageError before anything is judged where it cannot be an address."""
-    from aaco.workflows.alert_webhook import require_address
+    from aaco.core.addresses import require_address
+    from aaco.workflows.alert_webhook import ADDRESS
 
     if variable is None:
         return None
     address = os.environ.get(variable)
     if not address:
         raise UsageError(f"no alert can be sent: {variable} is not set", "set it to the address of the webhook")
-    require_address(address)
+    require_address(address, ADDRESS)
     return address
 
 

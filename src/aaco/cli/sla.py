@@ -74,7 +74,8 @@ def show_policy(as_json: bool) -> None:
 
 def address_of(policy: Policy, webhook: str | None) -> str | None:
     """Return where alerts go, or None. Raises UsageError before anything is judged where it cannot be an address."""
-    from aaco.workflows.alert_webhook import require_address
+    from aaco.core.addresses import require_address
+    from aaco.workflows.alert_webhook import ADDRESS
 
     if webhook is None and policy.webhook:
         webhook = os.environ.get(policy.webhook.url_env)
@@ -82,7 +83,7 @@ def address_of(policy: Policy, webhook: str | None) -> str | None:
             say.aside(f"warning: no alert will be sent: {policy.webhook.url_env} is not set", "warning")
             return None
     if webhook is not None:
-        require_address(webhook)
+        require_address(webhook, ADDRESS)
     return webhook
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from aaco.core.dataclass import dataclass
 
 # By the name of a fact its values; a fact that is not known is not in it.
 FactValues = Mapping[str, frozenset[str]]

@@ -7,7 +7,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from aaco.core.dataclass import dataclass
 
 GIB = 1 << 30
 # Words of a CPU's or GPU's marketing name that tell nothing the label does not already say.

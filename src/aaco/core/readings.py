@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ParamSpec, TypeVar
+
+from aaco.core.dataclass import dataclass
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")

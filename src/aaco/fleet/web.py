@@ -11,8 +11,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from aaco.core.addresses import require_address
 from aaco.core.errors import BadBundle, UsageError
 from aaco.core.files import storage
 from aaco.tracelake.share.archive import SUFFIXES
@@ -28,14 +28,7 @@ HANDLERS = (urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.requ
 
 def shown(address: Path) -> str:
     """Return an address without what may be secret. Raise UsageError where it is none of a bundle."""
-    try:
-        parts = urlsplit(_url(address))
-        usable = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        usable = False
-    if not usable or "@" in parts.netloc or not _url(address).isascii() or " " in _url(address):
-        raise UsageError("an address of a bundle is not one of http or https, or has a user name in it",
-                         "https://HOST/NAME.tar.zst; it is not repeated here, because it may hold a key")
+    parts = require_address(_url(address), "the address of a bundle", "https://HOST/NAME.tar.zst")
     if not parts.path.endswith(tuple(SUFFIXES)):
         raise UsageError(f"{parts.scheme}://{parts.netloc}{parts.path}: its name is none of a bundle",
                          f"an address that ends in {', '.join(SUFFIXES)}, before any ?")

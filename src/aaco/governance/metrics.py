@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.governance.compare import Comparison, Side, compare
 from aaco.governance.multiplicity import benjamini_hochberg

@@ -215,7 +215,7 @@ def judge(baseline: Side, current: Side, judged: Judged, differences: Sequence[E
         env_diff=list(differences),
         causes=_causes(change) if change else [], metrics=_metrics(baseline, current, judged),
         metrics_absent=dict(judged.absent), tool_version=tool_version, reproduce_command=reproduce_command)
-    return with_reasons(verdict, reasons, "")
+    return with_reasons(verdict, reasons)
 
 
 def of_comparison(comparison: Comparison) -> dict[str, Any]:
@@ -239,15 +239,6 @@ def of_metric(name: str, unit: str, direction: Direction, found: Comparison, cen
         current_value=centres[1], effect_pct=found.effect_pct, ci=interval(found), p_value=found.p_value,
         q_value=q_value, p_regression=found.p_regression, mde80_pct=found.mde80_pct, sigma_session=found.sigma_session,
         n_units=_units(found), replication_unit=found.unit)
-
-
-def without_comparison(status: Literal["no_baseline", "error"], why: str, recommendation: str, tool_version: str,
-                       reproduce_command: str) -> RegressionVerdict:
-    """Return the verdict where nothing could be compared: there is no baseline, or the comparison itself failed."""
-    verdict = RegressionVerdict(status=status, why=why, regression=False, severity="none",
-                                recommendation=recommendation, tool_version=tool_version,
-                                reproduce_command=reproduce_command)
-    return with_reasons(verdict, {}, why)
 
 
 def in_history(found: RegressionVerdict, change_point: dict[str, Any] | None, why_none: str) -> RegressionVerdict:
@@ -281,13 +272,13 @@ def exit_code(verdict: RegressionVerdict, strict: bool) -> Exit:
     return Exit.INCONCLUSIVE if strict and verdict.status in ("inconclusive", "no_baseline") else Exit.FINE
 
 
-def with_reasons(verdict: RegressionVerdict, reasons: Mapping[str, str], otherwise: str) -> RegressionVerdict:
+def with_reasons(verdict: RegressionVerdict, reasons: Mapping[str, str]) -> RegressionVerdict:
     """Return the verdict with a reason for every null field, and for each key of evidence that is not there."""
     known = {**NOT_IN_THIS_VERSION, **reasons}
     empty = [name for name, value in verdict if value is None or (name == "causes" and not value)]
     keys = [name for name in known if name.startswith("evidence.")]
-    found = {name: known.get(name) or otherwise for name in (*empty, *keys) if name != "confidence"}
-    return verdict.model_copy(update={"why_absent": {name: why for name, why in found.items() if why}})
+    return verdict.model_copy(update={"why_absent": {
+        name: known[name] for name in (*empty, *keys) if known.get(name) and name != "confidence"}})
 
 
 def _cause(comparison: Comparison, change: Change | None, why_no_change: str) -> tuple[Part | None, str]:

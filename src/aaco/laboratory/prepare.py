@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from aaco.core.dataclass import dataclass
 from aaco.core.host import Host
 from aaco.core.readings import Absent
 from aaco.laboratory import levels

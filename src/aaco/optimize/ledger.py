@@ -10,15 +10,13 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
 from aaco.core import files
 from aaco.core.candidate import Candidate
 from aaco.tracelake.document_schemas.ledger import LINE, LedgerLine, SearchBegun, SearchDecided, SearchOrigin
-
-L = TypeVar("L", bound=LedgerLine)
 
 
 class Read(NamedTuple):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from aaco.core.dataclass import dataclass
 
 CPU = "CPUExecutionProvider"
 # These providers load CUDA's libraries, which a wheel may have put where the dynamic linker does not look.

@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+
+from aaco.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

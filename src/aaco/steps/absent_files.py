@@ -12,7 +12,7 @@ from aaco.steps import make_findings
 from aaco.steps.analyzed import NO_MODEL, NOT_REACHED, NOTHING
 from aaco.steps.endpoint_tables import why_unseen
 from aaco.steps.session_tables import NOT_IN_IT
-from aaco.tracelake import layout
+from aaco.tracelake import layout, manifest
 
 NOT_COMPARED = "not compared with a baseline: aaco diff BASELINE SESSION"
 NOT_COMPARED_IMPORT = "not compared with another session: aaco diff OTHER SESSION"
@@ -48,7 +48,7 @@ def _of_run(session: Session, missing: Mapping[str, str], runtime: Mapping[str, 
         **(dict.fromkeys(OF_A_MODEL, why_unseen(session)) if record.is_endpoint else {}),
         **dict.fromkeys(OF_A_COMPARISON, NOT_COMPARED),
         **(dict.fromkeys(layout.STAGE_GRAPHS.values(), refused) if refused else {}),
-        **({} if record.plan else dict.fromkeys(layout.EXPECTED, NOTHING)),
+        **({} if record.plan else dict.fromkeys(manifest.EXPECTED, NOTHING)),
     }
 
 

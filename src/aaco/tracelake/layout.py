@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from aaco.core import tables
-
 MANIFEST = "manifest.json"
 ENVIRONMENT = "env.json"
 MODEL_META = "model/model_meta.json"
@@ -49,13 +47,6 @@ VERDICT = "regress/verdict.json"
 HTML_REPORT = "report/report.html"
 PLOTS = "report/plots"
 
-# What a complete bundle holds. Each is there, or manifest.json says why it is not.
-EXPECTED = (
-    ENVIRONMENT, MODEL_META, tables.GRAPH_NODES.file, tables.GRAPH_EDGES.file, ORT_CONFIG, MIGRAPHX_PARTITION,
-    tables.SYSTEM_EVENTS.file, GPU_EVENTS, ROCPROF_RAW, tables.KERNELS.file, tables.KERNEL_GROUPS.file,
-    tables.OP_TO_KERNEL_MAP.file, tables.INFERENCE_ITERS.file, SUMMARY, DERIVED_METRICS, BOTTLENECK, BASELINE_REF, DIFF,
-    VERDICT, HTML_REPORT, PLOTS,
-)
 
 
 def finding(name: str) -> str:

@@ -9,11 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aaco.core import files
+from aaco.core import files, tables
 from aaco.core.errors import BadBundle, StorageError
 from aaco.core.session import RECORD, Session
 from aaco.tracelake import documents, layout
 
+# What a complete bundle holds. Each is there, or manifest.json says why it is not.
+EXPECTED = (
+    layout.ENVIRONMENT, layout.MODEL_META, tables.GRAPH_NODES.file, tables.GRAPH_EDGES.file, layout.ORT_CONFIG,
+    layout.MIGRAPHX_PARTITION, tables.SYSTEM_EVENTS.file, layout.GPU_EVENTS, layout.ROCPROF_RAW, tables.KERNELS.file,
+    tables.KERNEL_GROUPS.file, tables.OP_TO_KERNEL_MAP.file, tables.INFERENCE_ITERS.file, layout.SUMMARY,
+    layout.DERIVED_METRICS, layout.BOTTLENECK, layout.BASELINE_REF, layout.DIFF, layout.VERDICT, layout.HTML_REPORT,
+    layout.PLOTS,
+)
 NAME = layout.MANIFEST
 SCHEMA_VERSION = 1
 DERIVED = ("attribution/", "metrics/", "report/")  # and every table: `aaco analyze` makes them anew from evidence
@@ -41,7 +49,7 @@ def write(session: Session, why_absent: Mapping[str, str]) -> dict[str, Any]:
     document = {
         "schema_version": SCHEMA_VERSION,
         "files": {name: _describe(session.folder / name) for name in content(session)},
-        "absent": {name: reasons.get(name, "not explained") for name in dict.fromkeys((*layout.EXPECTED, *reasons))
+        "absent": {name: reasons.get(name, "not explained") for name in dict.fromkeys((*EXPECTED, *reasons))
                    if not _present(session.folder / name)},
     }
     session.write_json(NAME, document)

@@ -10,7 +10,6 @@ import hashlib
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.core import files
+from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle
 
 FILE = "runtime/outputs.npz"

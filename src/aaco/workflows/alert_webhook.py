@@ -11,14 +11,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
 
 from aaco import __version__
-from aaco.core.errors import UsageError
+from aaco.core.addresses import require_address
+from aaco.core.dataclass import dataclass
 from aaco.core.redaction import redact
 
+ADDRESS = "the webhook's address"
 TIMEOUT_S = 10.0
 PAUSES_S = (0.5, 2.0)  # before the second and the third attempt
 AGAIN = (408, 425, 429)  # beside everything from 500 on: what the other side may take a moment later
@@ -53,26 +53,13 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return
 
 
-def require_address(url: str, whose: str = "the webhook's address") -> SplitResult:
-    """The parts of an address that can be posted to. Raises UsageError, which does not repeat it."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        usable = False
-    if not usable or "@" in parts.netloc or not url.isascii() or not url.isprintable() or " " in url:
-        raise UsageError(f"{whose} is not one of http or https, without a user name in it",
-                         "https://HOST/PATH; it is not repeated here, because it may hold a key")
-    return parts
-
-
 def send(url: str, document: Mapping[str, Any], timeout_s: float = TIMEOUT_S,
          pause: Callable[[float], None] = time.sleep) -> Delivery:
     """POST the document as JSON, without the credentials that look like ones. Raises UsageError for no address.
 
     timeout_s: of every single step of an attempt. A refusal of the other side is not tried again, an outage is.
     """
-    host = require_address(url).netloc
+    host = require_address(url, ADDRESS).netloc
     body = redact(json.dumps(document, allow_nan=False)).encode()
     problem = ""
     for attempt in range(1, len(PAUSES_S) + 2):

@@ -24,10 +24,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from aaco import __version__
+from aaco.core.addresses import require_address
 from aaco.core.errors import AacoError
 from aaco.report.exporters.histograms import Histogram
 from aaco.report.exporters.points import Point
-from aaco.workflows.alert_webhook import require_address
 
 PATH = "/v1/metrics"
 

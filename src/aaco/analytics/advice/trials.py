@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aaco.core import documents
+from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 

@@ -9,7 +9,7 @@ which makes the same waves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from aaco.core.dataclass import dataclass
 
 STREAM_K = "stream_k"
 

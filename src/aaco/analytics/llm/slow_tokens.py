@@ -14,7 +14,6 @@ Which request a step was of is not in a trace: parts are by time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ import pyarrow.compute as pc
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.core import documents
 from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 NAME = "slow_tokens"

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from aaco.analytics.serving.model_config import CHUNKED, FULL, SLIDING, ModelShape
+from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from aaco.core.arrays import Reals
+from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.governance.changepoints import changes, noise, steps
 from aaco.governance.changepoints.changes import Course

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.core import statistics
+from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.governance import metrics, verdict
 from aaco.governance.compare import Comparison, EnvironmentDifference
@@ -194,7 +195,7 @@ def document(pairs: pa.Table, terms: Terms, found: Findings, traced: Traced, sto
     figures = ("effect_pct", "baseline_value", "current_value", *verdict.FIGURES)
     reasons = dict.fromkeys(figures, why) | dict.fromkeys(("suspected_cause", "causes"), NO_PROFILE)
     reasons |= {"latency_delta_pct": found.latency.comparison.why_no_interval if LATENCY in found.each else NOT_JUDGED}
-    return verdict.with_reasons(made, reasons | {"q_value": verdict.NOT_IN_THIS_VERSION["q_value"]}, "")
+    return verdict.with_reasons(made, reasons | {"q_value": verdict.NOT_IN_THIS_VERSION["q_value"]})
 
 
 def _metrics(pairs: pa.Table, terms: Terms, found: Findings) -> list[MetricVerdict]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError
 
 Dimensions = tuple[int, int, int]

@@ -6,12 +6,13 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from aaco.analytics.roofline import formulas, groups
 from aaco.collectors.inventory import machine
 from aaco.core import files
+from aaco.core.dataclass import dataclass
 from aaco.core.errors import Missing, UsageError
 from aaco.core.host import Host
 from aaco.core.plan import Command

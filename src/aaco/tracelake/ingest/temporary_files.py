@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from aaco.core import files
 from aaco.core.arrays import Ints
+from aaco.core.dataclass import dataclass
 
 IN_MEMORY = 1 << 17  # cells; a smaller array needs no file
 

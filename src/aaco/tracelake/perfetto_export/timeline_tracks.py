@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Ints
+from aaco.core.dataclass import dataclass
 from aaco.core.tables.spec import whole
 
 INFERENCES = "Inferences"

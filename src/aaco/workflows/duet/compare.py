@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from aaco import __version__
 from aaco.collectors.inventory import environment, machine
 from aaco.core import clocks
 from aaco.core.config import Settings
+from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture, UsageError
 from aaco.core.machine import Machine
 from aaco.core.session import Session
@@ -231,5 +232,5 @@ def _conclude(session: Session, document: dict[str, Any], table: pa.Table, terms
     verdict = kept.verdict(session.id, document, table, terms)
     session.write_json(layout.VERDICT, verdict.model_dump(mode="json"))
     session.amend(backend_ran=document["sides"][0]["provider"])
-    manifest.write(session, dict.fromkeys(layout.EXPECTED, NOT_OF_A_COMPARISON))
+    manifest.write(session, dict.fromkeys(manifest.EXPECTED, NOT_OF_A_COMPARISON))
     return verdict

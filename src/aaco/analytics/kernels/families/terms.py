@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from aaco.core.dataclass import dataclass
 
 UNKNOWN = "unknown"
 Rules = tuple[tuple[str, str], ...]  # (family, regular expression), the first that is found decides
