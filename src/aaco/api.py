@@ -6,7 +6,7 @@ Each method is one call of the pipeline; sessions, baselines and settings are fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -19,7 +19,6 @@ from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.analytics.truth.trust import Trust
 from aaco.core import files, notebook
 from aaco.core.config import Config, Settings, resolve, taken
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 from aaco.core.presets import Layer
 from aaco.core.readings import Reading

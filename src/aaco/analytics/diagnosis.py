@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from aaco.analytics import rules
@@ -15,7 +16,6 @@ from aaco.analytics.truth.trust import Trust
 from aaco.analytics.workload.device_use import NOT_RUN
 from aaco.core import registry
 from aaco.core.advice import FactValues, Step, fact_is, offered
-from aaco.core.dataclass import dataclass
 from aaco.core.documents import encode
 from aaco.core.readings import Evidence, Reading, Verdict
 from aaco.tracelake.document_schemas.answers import Bottleneck, JudgedClass, Recommended, Together, WeighedSignal

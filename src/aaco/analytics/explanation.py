@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -14,7 +14,6 @@ from aaco.analytics.diagnosis import Diagnosis
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.analytics.truth.trust import Trust
 from aaco.core import inputs, registry, tables
-from aaco.core.dataclass import dataclass
 from aaco.core.documents import encode
 from aaco.core.readings import Absent, Estimate, Reading
 from aaco.tracelake.document_schemas.answers import Estimated, InferenceSummary, PhaseLatencies

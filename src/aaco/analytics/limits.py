@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from aaco.core.config import Analysis
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Reading
 
 LEVELS = ("ok", "warning", "bad")

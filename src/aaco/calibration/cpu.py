@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +34,6 @@ from aaco.calibration import child, rounds
 from aaco.calibration.card import Ceiling, CeilingConditions
 from aaco.calibration.rounds import Burst, RateSeries, ranking, repeat
 from aaco.core.arrays import Array
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Missing, UsageError
 from aaco.core.readings import Absent
 from aaco.core.show import SILENT, Show

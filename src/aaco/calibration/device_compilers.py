@@ -12,12 +12,12 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from aaco.calibration import libraries
 from aaco.core import limited
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Missing
 from aaco.core.host import first_printable, run
 from aaco.core.readings import Absent

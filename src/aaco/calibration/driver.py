@@ -10,13 +10,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from aaco.calibration import libraries
 from aaco.calibration.work import BLOCK
 from aaco.core import host
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, Missing
 from aaco.core.readings import known
 

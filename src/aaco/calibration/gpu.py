@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -10,7 +11,6 @@ from typing import Any, NamedTuple
 from aaco.calibration import child, rounds
 from aaco.calibration.card import CalibratedDevice, Ceiling, CeilingConditions
 from aaco.calibration.driver import Vendor
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Missing
 from aaco.core.show import SILENT, Show
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from ctypes import byref, c_char, c_int, c_int8, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,6 @@ import numpy as np
 
 from aaco.calibration import libraries
 from aaco.calibration.driver import DriverGpu, Vendor
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError
 
 WORKSPACE = 64 << 20  # Hopper's kernels want 32 MiB and more

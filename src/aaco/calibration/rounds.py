@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from aaco.calibration.card import Ceiling, CeilingConditions
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError
 
 Burst = Callable[[], list[float]]  # measures for a short while: the rate of each repeat, in work per second

@@ -5,7 +5,8 @@ The constants are the source's; tests/unit/test_calibration_kernels.py runs the 
 
 from __future__ import annotations
 
-from aaco.core.dataclass import dataclass
+from dataclasses import dataclass
+
 from aaco.core.errors import Missing
 
 BLOCK, UNROLL, VECTOR = 256, 4, 16  # threads of a block, vectors of a thread and turn, bytes of a vector

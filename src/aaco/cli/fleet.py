@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -14,7 +15,6 @@ import click
 
 from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Exit, UsageError
 from aaco.core.words import plural
 

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +21,6 @@ from aaco.collectors.gpu import amd_sensors, gpu_access
 from aaco.collectors.host import bpf, kernel_device, perf_event, tracepoints
 from aaco.collectors.inventory import environment, machine
 from aaco.core import extras
-from aaco.core.dataclass import dataclass
 from aaco.core.host import Host, number, text
 from aaco.core.machine import GIB
 from aaco.core.readings import Absent, known

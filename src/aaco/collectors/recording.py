@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 
 _HEADER = struct.Struct("<8sII")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
-from aaco.core.dataclass import dataclass
+from dataclasses import dataclass
 
 # By the name of a fact its values; a fact that is not known is not in it.
 FactValues = Mapping[str, frozenset[str]]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
-
-from aaco.core.dataclass import dataclass
+from dataclasses import dataclass, field
 
 ALREADY = "already so"
 

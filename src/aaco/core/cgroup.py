@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from aaco.core.dataclass import dataclass
 from aaco.core.host import Host, text
 from aaco.core.readings import Absent, known
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-
-from aaco.core.dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError, first_problem
 from aaco.core.near import near
 from aaco.core.plan import Count, Noise, Positive, Seconds, Warmup, Whole

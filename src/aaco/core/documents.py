@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle, UsageError, first_problem
 from aaco.core.redaction import redact_json
 

@@ -7,14 +7,13 @@ made, whether it applies to a session at all, and the name of the slot in which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from aaco.core.config import Analysis
-from aaco.core.dataclass import dataclass
 from aaco.core.session import Session
 from aaco.core.tables import TableSpec
 

@@ -9,10 +9,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 OUTPUT_LIMIT = 1 << 20

@@ -7,8 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-
-from aaco.core.dataclass import dataclass
+from dataclasses import dataclass
 
 GIB = 1 << 30
 # Words of a CPU's or GPU's marketing name that tell nothing the label does not already say.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
-
-from aaco.core.dataclass import dataclass
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")

@@ -10,14 +10,13 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import TypeVar
 
 from aaco.core.advice import Step, steps_of
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Estimate, Evidence, Verdict
 
 Compute = Callable[..., float | Estimate]

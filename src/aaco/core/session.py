@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
@@ -21,7 +22,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, mo
 from aaco import __version__
 from aaco.core import documents, files, notebook
 from aaco.core.clocks import ClockOffsets
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle, StorageError, UsageError, first_problem
 from aaco.core.near import meant
 from aaco.core.plan import Planned

@@ -14,13 +14,13 @@ import hmac
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import StorageError
 from aaco.core.redaction import redact
 from aaco.dashboard import problems

@@ -9,8 +9,8 @@ import resource
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
+from dataclasses import dataclass
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BY_EXIT_CODE, AacoError, UsageError
 from aaco.dashboard.settings import ServerSettings
 

@@ -8,13 +8,12 @@ import os
 import re
 import stat
 from collections.abc import MutableMapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 from aaco.core import files
 from aaco.core.config import Settings
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 
 Role = Literal["read", "write"]

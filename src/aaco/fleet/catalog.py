@@ -10,10 +10,10 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from aaco.core import transactions
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle, UsageError
 from aaco.fleet.lakes import open_store
 from aaco.fleet.store import CatalogFile, Place

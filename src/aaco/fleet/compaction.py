@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from urllib.parse import quote
 
@@ -21,7 +21,6 @@ import msgspec
 import pyarrow as pa
 
 from aaco.core import files as core_files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle
 from aaco.fleet import facts, sums
 from aaco.fleet.catalog import LANDING, Catalog, LakeState, landing_file

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle, first_line
 from aaco.core.tables.spec import FLAG, INT, REAL, TEXT, TableSpec
 

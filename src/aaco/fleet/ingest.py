@@ -14,14 +14,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeAlias
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, UsageError
 from aaco.core.session import RECORD
 from aaco.core.show import SILENT, Show

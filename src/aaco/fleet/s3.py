@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -26,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field
 
 from aaco.core import config, documents, files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, BadBundle, StorageError, UsageError
 from aaco.fleet import signed
 from aaco.fleet.signed import Bucket, Reply

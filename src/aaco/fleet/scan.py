@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle, StorageError, UsageError
 from aaco.core.labels import LONGEST, NAMES, is_value
 from aaco.fleet import facts, sql

@@ -14,12 +14,11 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Self
 from urllib.parse import quote, urlsplit
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, StorageError, UsageError
 
 TIMEOUT_S = 20.0  # for any part of an answer

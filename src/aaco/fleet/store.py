@@ -10,11 +10,11 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, BadBundle, NoBaseline, StorageError, first_line
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ point, one step for 8-bit integers as outputs, a few per cent with 8-bit arithme
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco.core.dataclass import dataclass
 from aaco.tracelake.outputs import Output
 
 Status = Literal["equal", "close", "different", "unknown"]

@@ -10,12 +10,12 @@ comparisons of known answer; `python -m benchmarks.governance --only calibration
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 
 CHANGED = 0.5  # prior probability that anything changed
 TYPICAL = 0.10  # mean size of a change that did, on the log scale

@@ -9,6 +9,7 @@ first (the two-factor case of Shorrocks 2013; Kitagawa 1955).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 from typing import Literal
@@ -18,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.inputs import union_ns
 from aaco.core.readings import Absent
 from aaco.tracelake.history.replicates import KernelSum, Profile

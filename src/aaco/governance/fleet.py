@@ -6,12 +6,13 @@ that are compared. Both are robust: sessions that are off hardly move what they 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from aaco.core import statistics
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.governance.multiplicity import benjamini_hochberg
 from aaco.governance.prior import LEAST_RUNS, prior_of_variances
 

@@ -8,13 +8,12 @@ own kind, never a change; and where something regressed, no other benchmark's fa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Exit
 from aaco.governance import sla
 from aaco.governance.multiplicity import benjamini_hochberg

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.governance.compare import Comparison, Side, compare
 from aaco.governance.multiplicity import benjamini_hochberg

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from aaco.core import statistics
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 
 LEAST_RUNS = 3  # of a history: fewer do not show how much the spread itself differs from run to run
 

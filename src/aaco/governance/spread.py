@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from aaco.core import statistics
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 Unit = Literal["process", "session"]

@@ -16,7 +16,7 @@ framework asked for it: over (operator, family) the kernel time is split once mo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import lcm
 from typing import Any
 
@@ -24,7 +24,6 @@ import numpy as np
 
 from aaco.analytics.streaming.alignment import align
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.documents import encode
 from aaco.core.inputs import union_ns
 from aaco.governance.change import split

@@ -13,12 +13,11 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle
 from aaco.core.readings import Absent
 from aaco.core.session import Owner

@@ -11,11 +11,10 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aaco.core.dataclass import dataclass
 from aaco.core.host import Host
 from aaco.core.readings import Absent
 from aaco.laboratory import journal, levels

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ import numpy as np
 
 from aaco import markers
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 from aaco.llm import stamps
 from aaco.llm.decoders import Decoder, GenaiDecoder, OnnxDecoder

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 from aaco.llm.target import Api
 

@@ -9,11 +9,11 @@ characters, whole UTF-8, and numbers as JSON has them. What fits no shape is dec
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
 from aaco.core.arrays import Array, Flags, Ints, UInts8
-from aaco.core.dataclass import dataclass
 from aaco.llm.answers import Malformed, decode, kind_of
 
 MOST, TRIES = 8, 2  # shapes that are tried; made from one piece of content

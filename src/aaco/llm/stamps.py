@@ -10,12 +10,12 @@ import socket
 import struct
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aaco.core import clocks
-from aaco.core.dataclass import dataclass
 
 SO_TIMESTAMPING = 37  # include/uapi/asm-generic/socket.h; both the option and the type of the message
 RX_SOFTWARE, SOFTWARE = 1 << 3, 1 << 4  # include/uapi/linux/net_tstamp.h

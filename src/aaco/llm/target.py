@@ -6,11 +6,11 @@ import json
 import socket
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from aaco import __version__
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Missing, UsageError
 
 Api = Literal["chat", "completions"]

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from aaco.core import statistics
 from aaco.core.candidate import Candidate, together
-from aaco.core.dataclass import dataclass
 from aaco.governance.multiplicity import shared_level
 from aaco.tracelake.document_schemas.ledger import (
     ConfirmationPlanned,

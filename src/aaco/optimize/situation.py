@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from aaco.analytics.costs.precision import computes_in
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.workload.arithmetic import PRODUCTS
 from aaco.core.config import Settings
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import ModelError, UsageError
 from aaco.core.host import cpu_list
 from aaco.core.plan import Planned

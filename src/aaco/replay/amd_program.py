@@ -9,9 +9,9 @@ import ctypes
 import mmap
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.profiler.formats.code_object import code_object, elf
 from aaco.profiler.formats.code_object.code_object import CompiledKernel

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from aaco.core.dataclass import dataclass
 from aaco.replay.engine import CacheMode
 
 AGREES_PCT = 3.0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from aaco.core.dataclass import dataclass
 from aaco.profiler.formats.code_object import code_object, cubin
 from aaco.profiler.formats.code_object.code_object import CompiledKernel
 from aaco.replay.documents import ArgumentPlace

@@ -6,9 +6,9 @@ The device has a protocol, which replay/cuda.py implements.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from aaco.core.dataclass import dataclass
 from aaco.replay.documents import CapturedRegion, RegionUse
 from aaco.replay.fidelity import ReplayCheck
 from aaco.replay.tolerance import NumberTolerance

@@ -7,9 +7,9 @@ known to differ because the captured launch changed it; only that counts as proo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from aaco.core.dataclass import dataclass
 from aaco.replay.documents import RegionUse
 
 FidelityVerdict = Literal["exact", "within tolerance", "differs", "unproved"]

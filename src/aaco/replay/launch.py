@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from dataclasses import dataclass
 from typing import Any
 
-from aaco.core.dataclass import dataclass
 from aaco.replay.documents import KernelLaunch
 
 ALIGNMENT = 128  # of the argument buffer: tensor maps (CUtensorMap) need 64

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from aaco.calibration.driver import DriverGpu
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Missing
 from aaco.replay import addresses, steering
 from aaco.replay.addresses import Span

@@ -8,12 +8,11 @@ import statistics
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from aaco.calibration import child
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError
 from aaco.replay import capture as captures
 from aaco.replay import steering

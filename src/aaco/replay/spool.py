@@ -9,12 +9,11 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aaco.calibration.driver import nvidia_version
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture, UsageError
 from aaco.profiler.io.demangle import demangled
 from aaco.replay.capture import CaptureWriter

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.replay.addresses import Span
 from aaco.replay.capture import KernelCapture

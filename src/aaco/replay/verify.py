@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.replay.capture import KernelCapture
 from aaco.replay.code import CodeLayout, read_code

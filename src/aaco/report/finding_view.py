@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from aaco.core.dataclass import dataclass
 from aaco.report.rows import Row
 
 MakeSections = Callable[[Mapping[str, Any]], Iterator[tuple[str, list[Row]]]]

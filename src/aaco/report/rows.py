@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Reading
 from aaco.report import format
 

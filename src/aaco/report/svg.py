@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from markupsafe import escape
 
-from aaco.core.dataclass import dataclass
 from aaco.report import format
 
 STYLE = """

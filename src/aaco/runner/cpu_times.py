@@ -11,9 +11,8 @@ import os
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-
-from aaco.core.dataclass import dataclass
 
 TASKS = Path("/proc/self/task")
 STAT = Path("/proc/stat")

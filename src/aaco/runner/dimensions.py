@@ -9,9 +9,9 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 
 SEQUENCE = 128

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError
 from aaco.runner import command, measured, ort, pairs
 from aaco.runner.job import DuetJob, Job

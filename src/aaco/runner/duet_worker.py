@@ -12,11 +12,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from aaco.core.dataclass import dataclass
 from aaco.runner import pairs, provider, worker
 from aaco.runner.job import DuetJob, Job
 from aaco.runner.provider import BoundModel

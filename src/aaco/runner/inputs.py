@@ -9,13 +9,13 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 
 from aaco.core.arrays import Array
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import ModelError, UsageError
 from aaco.runner import dimensions
 from aaco.runner.dimensions import InputSpec, ShapeRequest

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
-
-from aaco.core.dataclass import dataclass
 
 CPU = "CPUExecutionProvider"
 # These providers load CUDA's libraries, which a wheel may have put where the dynamic linker does not look.

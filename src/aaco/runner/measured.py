@@ -10,12 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BY_EXIT_CODE, AacoError
 from aaco.runner import command, surroundings
 

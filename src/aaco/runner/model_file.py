@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,6 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import TensorProto
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import ModelError
 from aaco.core.redaction import redact
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -19,7 +19,6 @@ from typing import IO, Any
 import numpy as np
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError
 from aaco.core.plan import Plan
 from aaco.runner import iterations, measured, model_file, self_accounting, surroundings

@@ -9,14 +9,13 @@ import os
 import struct
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, Missing, ModelError, UsageError
 from aaco.runner.job import CPU, MEMORY, ON_CUDA, Job
 from aaco.tracelake.outputs import Produced

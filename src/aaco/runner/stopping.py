@@ -5,12 +5,12 @@ A warm-up ends when the latencies have settled.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from aaco.core import statistics
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.settling import settled_at
 

@@ -9,8 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-
-from aaco.core.dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +28,6 @@ from aaco.calibration.driver import Vendor
 from aaco.collectors.gpu import amd_sensors, device_watch, nvml
 from aaco.collectors.inventory import machine
 from aaco.core.config import Settings
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, Missing
 from aaco.core.host import Host
 from aaco.core.machine import Gpu, Machine

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import COUNTERS, KERNELS, replaced
 from aaco.profiler.capture import CaptureFacts, Parser, Subtotal
 from aaco.profiler.io.record_accounting import ABSENT, integers, total

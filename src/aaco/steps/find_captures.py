@@ -6,14 +6,13 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from aaco.analytics.serving.annotations import read_capture
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture, UsageError
 from aaco.core.tables import KERNELS
 from aaco.profiler.capture import COUNTED, MIXED, TIMED, CaptureFacts, Parser, kernel_pass, members

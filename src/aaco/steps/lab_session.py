@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 from aaco.collectors.inventory import environment
 from aaco.core import documents, files
 from aaco.core.config import Settings
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 from aaco.core.host import Host, cpu_list
 from aaco.core.plan import Plan

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from aaco.calibration import card
 from aaco.collectors.gpu import device_watch
 from aaco.core import inputs, registry
 from aaco.core.config import Analysis
-from aaco.core.dataclass import dataclass
 from aaco.core.documents import decode
 from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent, Reading

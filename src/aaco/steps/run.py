@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from aaco.calibration.driver import Vendor
 from aaco.collectors.inventory import environment, machine
 from aaco.core import clocks, files
 from aaco.core.config import Settings
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, UsageError, first_problem
 from aaco.core.machine import Machine
 from aaco.core.plan import HOST, LONGEST_WARMUP, Command, Plan

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from aaco.analytics.serving.model_config import read_config
 from aaco.analytics.serving.served_model import ServedModel
 from aaco.core import documents
-from aaco.core.dataclass import dataclass
 from aaco.core.documents import encode
 from aaco.core.errors import UsageError
 from aaco.core.session import Session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, ceiling_of, floor, kept_ns, scaled
 from aaco.analytics.advice.floors import NAME as FLOORS
@@ -10,7 +11,6 @@ from aaco.analytics.advice.floors import Floors
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.mechanisms.larger_batch import LARGER_BATCH, larger_batch
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.steps.findings import step_work

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle, StorageError
 from aaco.core.session import RECORD, Owner, Session
 

@@ -10,6 +10,7 @@ import hashlib
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle
 
 FILE = "runtime/outputs.npz"

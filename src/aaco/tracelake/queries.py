@@ -6,6 +6,7 @@ A table is in order of time, in row groups that know their time span, so reading
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from aaco.core import tables
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 from aaco.core.session import Session
 from aaco.core.tables import COPIES, INFERENCE_ITERS, KERNEL_GROUPS, KERNELS, TableSpec

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle, StorageError
 from aaco.core.session import LATEST, Session, sessions
 from aaco.tracelake.history import baselines

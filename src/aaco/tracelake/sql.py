@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +20,6 @@ import duckdb
 import pyarrow as pa
 
 from aaco.core import files, tables
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError, first_line
 from aaco.core.session import Session
 from aaco.core.tables import TableSpec

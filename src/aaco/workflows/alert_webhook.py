@@ -11,11 +11,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from aaco import __version__
 from aaco.core.addresses import require_address
-from aaco.core.dataclass import dataclass
 from aaco.core.redaction import redact
 
 ADDRESS = "the webhook's address"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 from aaco import __version__, pipeline
 from aaco.core import documents, files
 from aaco.core.config import Settings
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, NoBaseline
 from aaco.core.plan import Command, Plan
 from aaco.core.session import Session, find

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from aaco.analytics.quality import measurement_quality
 from aaco.collectors.inventory import environment
 from aaco.core import files, tables
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.documents import encode
 from aaco.core.errors import NoBaseline, UsageError
 from aaco.core.session import Session, find

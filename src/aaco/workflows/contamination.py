@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from aaco.analytics.explanation import Explanation
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Verdict
 from aaco.governance.compare import CONTAMINATED, POOR, Side
 from aaco.report import format

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 
 from aaco import __version__
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import NoBaseline, UsageError
 from aaco.core.readings import Absent
 from aaco.governance.changepoints import documents, drift

@@ -11,13 +11,12 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from aaco.core import files
 from aaco.core.config import Settings
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, UsageError
 from aaco.core.show import Show
 from aaco.governance.interleaved.duet import LEAST_MARGIN_PCT

@@ -6,7 +6,7 @@ import json
 import os
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from aaco.analytics.llm.summary import Endpoint
 from aaco.core import files
 from aaco.core.arrays import Ints
 from aaco.core.config import Settings
-from aaco.core.dataclass import dataclass
 from aaco.core.documents import encode
 from aaco.core.errors import AacoError, UsageError
 from aaco.core.redaction import redact

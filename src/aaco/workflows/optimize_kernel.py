@@ -6,13 +6,12 @@ import difflib
 import hashlib
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from aaco.calibration.driver import MODULE_VERSION
 from aaco.core import files, host
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture, UsageError
 from aaco.core.readings import Absent, known
 from aaco.optimize.kernels import applying, compiling, widening

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle
 from aaco.core.session import Session
 from aaco.runner import iterations

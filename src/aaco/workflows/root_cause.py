@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from aaco.analytics.root_cause.likelihood import Likelihoods
 from aaco.analytics.root_cause.posterior import Answer, Judgement
 from aaco.analytics.root_cause.symptoms import Side
 from aaco.collectors.inventory import environment
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, NoBaseline, UsageError
 from aaco.core.readings import Absent
 from aaco.core.session import Session, find

@@ -9,7 +9,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,6 @@ from aaco.collectors.inventory import machine
 from aaco.core import files
 from aaco.core.candidate import Candidate, Inapplicable
 from aaco.core.config import Settings
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, StorageError
 from aaco.core.session import Session
 from aaco.core.show import Show

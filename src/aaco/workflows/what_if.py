@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from aaco.calibration import card
 from aaco.calibration.card import MachineCard
 from aaco.core import documents, inputs
 from aaco.core.config import Settings
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle, StorageError, UsageError
 from aaco.core.readings import Absent
 from aaco.core.session import Record, Session

@@ -7,9 +7,9 @@ exactly, so there the share that an action can remove is its bound (Amdahl 1967)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from aaco.core.advice import FactCondition, FactValues, Step, fact_is, fact_is_not, offered, why_not
-from aaco.core.dataclass import dataclass
 
 EFFORTS = ("low", "medium", "high")
 ACTS_ON = "acts_on_pct of "  # a mechanism: the share of a step that its targets take, among the values of readings

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from aaco.analytics.advice.achieved import ChangedStep
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling
 from aaco.analytics.advice.track_record import GainSpread, TrackRecord, predicted_ns
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 LEAST_GAIN = 1.05  # times as fast: with less expected there is nothing to advise

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -40,7 +40,6 @@ from aaco.analytics.advice.work import CALL_NS, COPY, ENTRY_NS, LAUNCH_NS, StepW
 from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
 from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints, Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 MOST_TARGETS = 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from aaco.analytics.advice.achieved import ChangedStep, changed_step
@@ -18,7 +18,6 @@ from aaco.analytics.advice.track_record import HostHabits, TrackRecord
 from aaco.analytics.advice.work import StepWork
 from aaco.core import documents
 from aaco.core.advice import FactValues
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.tracelake import layout
 

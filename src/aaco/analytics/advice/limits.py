@@ -7,11 +7,10 @@ is None, or not in `rates`, and makes no bound.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from aaco.analytics.roofline.devices.ceilings import DRAM, L1, L2, Identity, at_highest_clock, identified, theoretical
 from aaco.analytics.roofline.devices.last_levels import LAST_LEVELS
-from aaco.core.dataclass import dataclass
 
 # The time between two blocks that the whole device starts. Measured on an H100 at 1980 MHz (data/pairs): gathers of
 # 0.2, 4 and 8 million blocks take 0.610, 0.601 and 0.601 ns for each, whatever they read; in the 72 traces no kernel of

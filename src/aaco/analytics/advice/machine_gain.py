@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aaco.core import documents
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 

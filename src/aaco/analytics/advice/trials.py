@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from aaco.core import documents
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 

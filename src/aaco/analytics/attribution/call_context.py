@@ -7,7 +7,7 @@ next one, because only those can have children there.
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
 import numpy as np
@@ -16,7 +16,6 @@ import pyarrow as pa
 from aaco.analytics.serving.annotations import read_step
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 
 CALL_COLUMNS = ("call_id", "name", "domain", "parent_id", "t_start_ns", "t_end_ns", "capture")
 MODULE_PREFIX = "nn.Module: "

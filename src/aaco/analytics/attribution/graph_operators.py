@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from aaco.analytics.costs import modelled
 from aaco.analytics.graph.executed_work import NodeWork
 from aaco.analytics.streaming.stream_ids import integers
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import OPERATORS, replaced
 
 NO_NODE = "it serves no node of the model: the runtime inserted it, or does not name it"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -30,7 +30,6 @@ from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import CaptureMark
 from aaco.analytics.streaming.stream_ids import NONE
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import EAGER_STEP
 
 MOST = 1 << 18  # captured launches that are remembered

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from aaco.analytics.attribution.transfer import by_position
 from aaco.analytics.streaming.launch_rows import launch_rows
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.inputs import union_ns
 from aaco.core.readings import Absent
 

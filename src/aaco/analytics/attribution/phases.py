@@ -9,7 +9,7 @@ that will itself be differentiated, which the trace does not distinguish.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import msgspec
@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from aaco.analytics.attribution.call_context import CallContext, CallLine, at, nearest
 from aaco.analytics.streaming.stream_ids import integers
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 
 BACKWARD_PREFIX = "autograd::engine::evaluate_function"
 OPTIMIZER_PREFIX = "Optimizer."  # what PyTorch calls its ranges around the steps of optimizers

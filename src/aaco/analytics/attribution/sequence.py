@@ -12,6 +12,7 @@ is the confidence. Its calibration is measured on recordings with known assignme
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -23,7 +24,6 @@ from aaco.analytics.attribution.symbols import plain as plain_symbol
 from aaco.analytics.costs import family
 from aaco.analytics.kernels.families import decode
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.tables import replaced
 

@@ -8,6 +8,7 @@ tolerance applies. A range that contains the launch without it takes precedence.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,6 @@ import pyarrow.compute as pc
 from aaco.analytics.streaming.launch_rows import launch_rows
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import replaced
 
 TOLERANCE_NS = 1000

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import EXECUTED_NODES, replaced
 
 _SUFFIXES = (".kd", " [clone .kd]")

@@ -8,6 +8,7 @@ inference with the same sequence, and of any replay of a graph captured from it.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,6 @@ import pyarrow as pa
 from aaco.analytics.streaming.alignment import align
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.tables import replaced
 

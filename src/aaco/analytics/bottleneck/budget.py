@@ -19,10 +19,10 @@ is the time that kernels took longer than the same launch in other steps (timeli
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
 from aaco.analytics.timeline.trace import DeviceTrace
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent, Estimate
 
 HOST = ("launch", "pause", "sync", "relaunch")

@@ -8,8 +8,9 @@ recordings were made when the rules were final; without them the thresholds are 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aaco.analytics.bottleneck.confidence import ReliabilityBin
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Verdict
 
 

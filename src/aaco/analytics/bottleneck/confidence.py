@@ -8,8 +8,9 @@ recordings never give certainty.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aaco.analytics.bottleneck.budget import PROFILED, UNPROFILED
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Reading, Verdict
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from aaco.analytics.costs.torch.arguments import TYPES
 from aaco.analytics.roofline.devices.ceilings import DRAM, Ceilings
 from aaco.analytics.roofline.units import KIND, rate_used
-from aaco.core.dataclass import dataclass
 
 SURE = 3.0
 # FLOP/byte where the roofs meet, between those of MI210 to MI355X and A100 to H200 (their data sheets).

@@ -10,6 +10,7 @@ clean inference took beyond it is the runtime's overhead. So the profile's own c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +19,6 @@ import pyarrow.compute as pc
 
 from aaco.analytics.costs import family
 from aaco.analytics.roofline.limiters import Limiter, of_family
-from aaco.core.dataclass import dataclass
 from aaco.core.documents import encode
 from aaco.core.inputs import Window, execution_window
 from aaco.core.readings import Absent

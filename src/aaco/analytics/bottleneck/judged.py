@@ -7,6 +7,7 @@ and the budget are of the same time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from aaco.analytics.bottleneck.ranks import Windows, judged_rank
 from aaco.analytics.timeline.activity import NO_HOST, of_window
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.config import Analysis
-from aaco.core.dataclass import dataclass
 from aaco.core.inputs import Window
 from aaco.core.readings import Absent, Estimate
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from aaco.analytics.instructions.inside import KernelInstructions
 from aaco.core import documents
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 from aaco.tracelake.document_schemas.answers import ClassifiedKernel
 

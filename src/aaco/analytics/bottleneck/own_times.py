@@ -7,9 +7,9 @@ counted, else of the whole window.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle
 
 STRAGGLER = "straggler"  # the part of a budget in which a rank only waits for the late one

@@ -10,7 +10,7 @@ that part; per step where all ranks count steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aaco.analytics.bottleneck.budget import IDLE, Budget, Preempted, Unprofiled, budget
@@ -23,7 +23,6 @@ from aaco.analytics.timeline.timeline import DeviceTime
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.analytics.timeline.windows import MARKERS, REPETITION, WHOLE, CaptureWindow
 from aaco.core import documents
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 OF_ALL = (STRAGGLER, "communication")  # what no rank is late by: the ranks do it together

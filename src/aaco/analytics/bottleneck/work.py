@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -29,7 +29,6 @@ from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, grow, i
 from aaco.analytics.streaming.work import FARTHEST_NS
 from aaco.core import documents, tables
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.distinct import coded
 from aaco.core.inputs import refuse_dispatches
 from aaco.core.readings import Absent

@@ -13,9 +13,8 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from aaco.core.dataclass import dataclass
 
 EXPENSIVE = 0.1  # share of the passes' time from which one is expensive
 _TABLE = re.compile(r"^\s*(?:(-?\d+\.\d+) \(\s*-?[\d.]+%\)\s*)+(?P<name>\S.*?)\s*$")

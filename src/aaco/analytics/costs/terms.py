@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from aaco.core.dataclass import dataclass
 
 _WIDTH = re.compile(r"\d+")
 

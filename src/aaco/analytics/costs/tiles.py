@@ -9,7 +9,7 @@ which makes the same waves.
 
 from __future__ import annotations
 
-from aaco.core.dataclass import dataclass
+from dataclasses import dataclass
 
 STREAM_K = "stream_k"
 

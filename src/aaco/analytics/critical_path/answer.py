@@ -5,6 +5,7 @@ kernel would gain.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,6 @@ from aaco.analytics.streaming.work import COMMUNICATION, COMPUTE, COPY
 from aaco.analytics.timeline.collectives import matched
 from aaco.analytics.timeline.idle import KERNEL_WAIT_NS
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 # What each ns of the window was spent on.

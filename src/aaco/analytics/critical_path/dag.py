@@ -10,7 +10,7 @@ below 2**53 ns, 104 days.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
 from math import ceil
@@ -18,7 +18,6 @@ from math import ceil
 import numpy as np
 
 from aaco.core.arrays import Flags, Ints, Reals
-from aaco.core.dataclass import dataclass
 
 LONGEST_NS = 2**52
 NO_EDGE = -1

@@ -26,6 +26,7 @@ An edge that contradicts its times (a wait that returned before the work had end
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,7 +37,6 @@ from aaco.analytics.streaming.stream_ids import NONE, first_rows, last_before, l
 from aaco.analytics.streaming.work import COPY
 from aaco.analytics.timeline.idle import KERNEL_WAIT_NS
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.distinct import coded
 
 MOST_WAITERS = 64  # threads of a process whose waits for the whole device are followed

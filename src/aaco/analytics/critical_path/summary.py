@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,6 @@ from aaco.analytics.streaming.work import COPY
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core import documents
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.tables import CRITICAL_KERNELS, CRITICAL_PATH, KERNEL_SLACK
 from aaco.tracelake import layout

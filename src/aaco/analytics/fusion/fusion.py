@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,6 @@ import pyarrow as pa
 from aaco.analytics.costs import family
 from aaco.analytics.roofline.nodes import BANDWIDTH, time_per_inference
 from aaco.core import inputs
-from aaco.core.dataclass import dataclass
 from aaco.core.documents import encode
 from aaco.core.readings import Absent
 from aaco.tracelake.document_schemas.answers import Fusible, Fusion

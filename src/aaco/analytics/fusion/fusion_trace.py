@@ -9,6 +9,7 @@ kernels move their bytes now, which is never more than they take themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from aaco.analytics.costs.torch import call, model
 from aaco.analytics.costs.torch.priced import arguments
 from aaco.analytics.fusion.fusion import HEAVY, LIGHT
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.distinct import coded, numbers
 from aaco.core.documents import encode
 from aaco.tracelake.document_schemas.answers import Fusible, Fusion

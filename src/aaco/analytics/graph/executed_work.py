@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-
-from aaco.core.dataclass import dataclass
 
 SHARED = "which part of its source nodes it computes is not known"
 CONTROL = "control"  # reads and returns what its bodies do

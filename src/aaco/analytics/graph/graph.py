@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from aaco.analytics import costs
 from aaco.analytics.costs import TensorType, inference
 from aaco.analytics.costs.inference import UNKNOWN
 from aaco.analytics.graph import loop_counts
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import ModelError
 from aaco.core.tables import GRAPH_EDGES, GRAPH_NODES
 from aaco.runner.model_file import strip_weights

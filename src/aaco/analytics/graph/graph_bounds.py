@@ -10,11 +10,11 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from aaco.core.dataclass import dataclass
 from aaco.core.inputs import Window
 from aaco.core.readings import Absent
 

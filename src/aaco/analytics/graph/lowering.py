@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import onnx
 import pyarrow as pa
@@ -13,7 +14,6 @@ from aaco.analytics.costs.inference import bodies
 from aaco.analytics.graph import flow
 from aaco.analytics.graph.flow import IDENTITY, NOBODY, Flow
 from aaco.analytics.graph.graph import inline
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import EXECUTED_NODES
 
 # What a runtime puts in, moves or cancels, and what that changes: the numbers' order, their encoding or their place.

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from typing import Any
 
 import pyarrow as pa
 
 from aaco.analytics.graph.lowering import NAMELESS, Lowering
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import EXECUTED_NODES, replaced
 
 Assignment = Sequence[Mapping[str, Any]]

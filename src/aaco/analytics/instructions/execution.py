@@ -7,12 +7,13 @@ the next by some cycles; those cycles are the later one's.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

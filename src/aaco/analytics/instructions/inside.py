@@ -7,6 +7,7 @@ of the traced waves if these are all that the listing counts. Where neither hold
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from aaco.analytics.instructions.execution import Executed, Waits, executed, wai
 from aaco.analytics.instructions.presence import WaveOccupancy
 from aaco.core import documents
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 HOT = 10

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from aaco.core.dataclass import dataclass
 
 COURSE = 64  # parts of the time line
 

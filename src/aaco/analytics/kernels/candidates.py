@@ -8,11 +8,11 @@ no gate. The ceiling is Amdahl's: the wall time if the kernel reached its roof.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from aaco.analytics.kernels.priority import Priority, nearest_roof, priority
 from aaco.core.config import Optimize
-from aaco.core.dataclass import dataclass
 
 NO_WORK = "neither counters nor operators' shapes tell its work"
 ABOVE = "it is above its roof, so counters, time or modelled work are wrong"

@@ -15,7 +15,7 @@ says whether versions do.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from scipy.special import kolmogorov
 
 from aaco.analytics.kernels.fingerprints import BINS_PER_OCTAVE, quantile
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 
 ALPHA = 0.05
 FEWEST_CALLS = 8  # of either side, for the asymptotic test to hold

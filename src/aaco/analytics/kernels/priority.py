@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.core.config import Optimize
-from aaco.core.dataclass import dataclass
 
 COLUMNS = ("kernel_name", "dur_ns", "roof_share", "measured_roof_share")  # of kernel_roofline
 GATES = Optimize()  # the defaults

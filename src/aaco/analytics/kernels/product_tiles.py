@@ -8,11 +8,10 @@ and persistent kernels. Clusters of workgroups fill the grid up to a multiple.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from aaco.analytics.costs.tiles import STREAM_K, ProductShape, Tiling, grid, tiling
-from aaco.core.dataclass import dataclass
 from aaco.core.documents import encode
 from aaco.tracelake.document_schemas.answers import TiledProduct, TiledProducts
 

@@ -9,6 +9,7 @@ which makes the interval too wide, never too narrow (batch means of a process wi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from aaco.analytics.llm.points import UNKNOWN, Points
 from aaco.analytics.llm.window import NO_CLOCK
 from aaco.core import documents, statistics
 from aaco.core.arrays import Ints, Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent, Estimate
 from aaco.tracelake import layout
 

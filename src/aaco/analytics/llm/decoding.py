@@ -8,7 +8,7 @@ is a jackknife over blocks of time (Tukey 1958), with Student's t.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, Points
 from aaco.analytics.llm.window import NO_CLOCK
 from aaco.core import statistics
 from aaco.core.arrays import Flags, Ints, Reals
-from aaco.core.dataclass import dataclass
 
 BLOCKS = 32  # of the time in which tokens come
 LEAST_BLOCKS = 8  # with tokens: fewer leave an interval without meaning

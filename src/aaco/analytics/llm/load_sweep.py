@@ -7,12 +7,12 @@ no backlog: it is saturated where it answers less than 10 % more per doubling th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from aaco.analytics.llm.backlog import Backlog
 from aaco.analytics.what_if.sweep import SATURATED_PCT, Gain, gains_between, knee_of
 from aaco.core import documents
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Estimate, Reading
 from aaco.tracelake import layout
 

@@ -8,9 +8,8 @@ calculate_metrics; AIPerf, docs/metrics_reference; GuideLLM, schemas/base/reques
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from aaco.core.dataclass import dataclass
 
 VLLM, AIPERF, GUIDELLM = "vllm", "aiperf", "guidellm"
 DEGREES = {0.5: "p50", 0.9: "p90", 0.99: "p99"}

@@ -6,12 +6,13 @@ its last event with content over its tokens less one: a request with one token h
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.core.arrays import Flags, Ints, Reals
-from aaco.core.dataclass import dataclass
 
 UNKNOWN = -1
 NS_PER_MS = 1e6

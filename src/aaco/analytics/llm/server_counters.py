@@ -10,8 +10,8 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 HISTOGRAMS = {"vllm:request_queue_time_seconds": "queue", "sglang:queue_time_seconds": "queue",

@@ -14,6 +14,7 @@ Which request a step was of is not in a trace: parts are by time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,6 @@ import pyarrow.compute as pc
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.core import documents
 from aaco.core.arrays import Flags, Ints, Reals
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 NAME = "slow_tokens"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from aaco.analytics.llm.server_counters import PhaseMean, means
 from aaco.analytics.llm.window import NO_CLOCK, SteadyWindow, steady_window
 from aaco.core import documents, statistics
 from aaco.core.arrays import Flags, Ints, Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.documents import decode
 from aaco.core.readings import Absent, Estimate
 from aaco.tracelake import layout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from aaco.analytics.llm.points import UNKNOWN, Points
 from aaco.analytics.llm.summary import LatencyQuantiles, cache_states, quantiles_of
 from aaco.core import documents
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 NAME = "turns"

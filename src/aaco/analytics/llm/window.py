@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, Points
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.settling import settled_at
 

@@ -8,12 +8,12 @@ else those that the run sees.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.tables import replaced
 from aaco.core.tables.spec import rows_where

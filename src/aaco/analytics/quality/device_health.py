@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from aaco.analytics.quality.thermal import TEMPERATURE_LIMITS, throttling
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.words import plural
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from numpy.typing import NDArray
 
 from aaco.analytics.quality.co_tenants import RunDevices
 from aaco.core.arrays import Ints, Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent, Estimate
 

@@ -7,13 +7,13 @@ critical or contaminated. Under 60 % of the weight there is no index.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from aaco.analytics.quality import measurement_quality
 from aaco.analytics.quality.measurement_quality import NEEDED, MeasurementQuality, ScorePart
 from aaco.analytics.quality.thermal import WARM_C
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent, Estimate
 
 PARTS = {

@@ -7,8 +7,8 @@ wrong, to 0, where METHODS calls it unstable, contaminated or worthless.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent, Reading
 
 NEEDED = 0.6  # of the weight, as the compute health index asks

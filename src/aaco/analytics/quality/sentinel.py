@@ -15,6 +15,7 @@ An inference is clean if all of it together costs less than `LIMIT`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Flags, Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.statistics import mad_sigma
 from aaco.core.tables import replaced
 

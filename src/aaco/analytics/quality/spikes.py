@@ -9,7 +9,7 @@ it are named: who preempted it, which interrupt, what it blocked on, and for how
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from aaco.analytics.quality.features import COUNTS, DEVICE_LEVELS, LEVELS, TIMES
 from aaco.analytics.streaming import overlap
 from aaco.core.arrays import Ints, Reals
-from aaco.core.dataclass import dataclass
 
 EXCESS = 0.5  # of the median: the mission's limit
 FAR = 3.5  # robust standard deviations, as for outliers

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from aaco.analytics.roofline.formulas import Formula, Formulas, plain
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.tracelake.document_schemas.answers import Contradicted
 
 AGREE = 1e-9  # relative; what two passes counted of a deterministic kernel is the same number or it is not

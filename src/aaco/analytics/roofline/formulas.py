@@ -14,9 +14,7 @@ and a half-precision instruction has two lanes (ncu's own derived metrics weight
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-
-from aaco.core.dataclass import dataclass
+from dataclasses import dataclass, field
 
 LANES, MFMA = 64, 512
 NO_ARITHMETIC = "this architecture has no counters of arithmetic"

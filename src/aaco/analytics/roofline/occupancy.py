@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from aaco.analytics.roofline.devices.architectures import ARCHITECTURES, Architecture, Registers
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent, known
 
 VECTORS, SCALARS, LDS, WORKGROUPS, WAVES = "vector registers", "scalar registers", "local memory", "workgroups", "waves"

@@ -13,6 +13,7 @@ to what the cache delivers, that is its ceiling.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -22,7 +23,6 @@ from aaco.analytics.roofline import formulas
 from aaco.analytics.roofline.counted import Work
 from aaco.analytics.roofline.devices.ceilings import DRAM, L1, L2, LDS, SIDE, Ceilings
 from aaco.core.arrays import Flags, Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import KERNEL_ROOFLINE
 from aaco.tracelake.document_schemas.answers import Ceiling, ImpossibleWork
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.roofline.measured import NOT_MEASURED
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 NO_COUNTERS = "no hardware counters were recorded of its kernels"

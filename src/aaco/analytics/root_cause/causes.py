@@ -7,9 +7,8 @@ the hands of whoever runs the workload.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-
-from aaco.core.dataclass import dataclass
 
 SOUND, UNKNOWN = "no_fault", "unknown"
 

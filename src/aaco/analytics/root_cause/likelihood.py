@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -22,7 +22,6 @@ import numpy as np
 from aaco.analytics.root_cause.causes import FALLING, SIGNS, SOUND, UNKNOWN, of
 from aaco.analytics.root_cause.symptoms import Symptom
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle
 
 SCHEMA_VERSION = 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from aaco.analytics.root_cause.causes import SOUND, UNKNOWN, Cause, of
 from aaco.analytics.root_cause.likelihood import Likelihoods
 from aaco.analytics.root_cause.symptoms import BY_NAME, Evidence, distinct
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 
 PSEUDO_COUNT = 4.0  # confirmations that double an answer's prior odds (Dirichlet smoothing)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from aaco.analytics.root_cause.signals import Signals
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 LEAST_SLOWDOWN = 0.03  # of the baseline's time: parts of less are parts of noise

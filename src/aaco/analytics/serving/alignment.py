@@ -11,6 +11,7 @@ if their layers differ in number or too few kernels agree.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from aaco.analytics.kernels.families import UNKNOWN, decode
 from aaco.analytics.serving.layers import layer_blocks
 from aaco.analytics.serving.scores import GAP, prefix_scores, suffix_scores
 from aaco.core.arrays import Array, Flags, Ints, Reals
-from aaco.core.dataclass import dataclass
 
 LONGEST = 4096  # kernels a side: four tables of 128 MiB
 LEAST_MARGIN = 1.0  # of a match that is kept

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from aaco.analytics.kernels.families import decode
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 
 MIXERS = frozenset({"attention", "recurrent"})
 LEAST_GEMMS = 3  # between the attention of two layers: output, feed-forward and input projections

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
-
-from aaco.core.dataclass import dataclass
 
 LARGEST = 2**62  # a count above it is no count of tokens
 LONGEST = 4096  # characters; a longer name is no annotation of a step

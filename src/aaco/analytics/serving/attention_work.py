@@ -9,12 +9,12 @@ result is a bound from above, and exact only where no context can reach the wind
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from aaco.analytics.serving.annotations import StepAnnotation, TokenSums
 from aaco.analytics.serving.model_config import CHUNKED, FULL, ModelShape
 from aaco.analytics.serving.model_weights import DOT_PRODUCT, check_ranks, share
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 NO_SUMS = "the annotation of the step has no sums of tokens: record with the engine's detailed annotations"

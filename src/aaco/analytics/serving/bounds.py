@@ -8,6 +8,7 @@ left side as the end of the last layer, best at a norm that feeds a GEMM.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy as np
 from aaco.analytics.serving.anchors import LayerAnchors, LayerKernels
 from aaco.analytics.serving.scores import prefix_scores
 from aaco.core.arrays import Flags, Ints, Reals
-from aaco.core.dataclass import dataclass
 
 SAME, SIMILAR, OTHER = 2.0, 1.0, -2.0  # gain of matching kernels of the same name, the same role, other roles
 OTHER_GEMM = 0.5  # of the same role: the head of the model is a GEMM, too

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,6 @@ from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, Linker
 from aaco.analytics.streaming.work import COPY, COPY_COLUMNS, KERNEL_COLUMNS, WorkReader
 from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import API_CALLS, KERNELS
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {"kernels": KERNEL_COLUMNS, "copies": COPY_COLUMNS, "api_calls": CALL_COLUMNS}

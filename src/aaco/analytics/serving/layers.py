@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from rapidfuzz.distance import LCSseq
@@ -14,7 +15,6 @@ from rapidfuzz.distance import LCSseq
 from aaco.analytics.serving.anchors import MIXERS, LayerKernels, label_codes, layer_anchors, layer_kernels
 from aaco.analytics.serving.bounds import LONGEST_GAP, SURPLUS, layer_bounds
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 
 ROUTING = frozenset({"sort", "softmax"})  # after the attention only a mixture of experts has them
 MOVES = frozenset({"copy", "fill", "reduction", "transpose"})  # come and go with a GEMM's name: no kind of their own

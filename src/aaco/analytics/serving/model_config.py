@@ -7,13 +7,12 @@ out. A field that is missing and has no default is None, and `absent` says why; 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import Any
 
 from aaco.analytics.serving.config_fields import TRY, ConfigFields
 from aaco.analytics.serving.quantization import Quantization, read_quantization
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from aaco.analytics.serving.model_config import CHUNKED, FULL, SLIDING, ModelShape
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 

@@ -6,8 +6,9 @@ Sources: the quantization pages of huggingface.co/docs/transformers and of vLLM;
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aaco.analytics.serving.config_fields import ConfigFields, wrong
-from aaco.core.dataclass import dataclass
 
 WIDTHS = {"fp8": 8, "int8": 8, "fp4": 4, "mxfp4": 4, "nvfp4": 4, "int4": 4, "uint4": 4, "nf4": 4, "w4a16": 4, "w8a8": 8,
           "fbgemm_fp8": 8, "w8a8_fp8": 8, "w8a8_int8": 8, "ptpc_fp8": 8, "eetq": 8}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -23,7 +23,6 @@ from aaco.analytics.serving.launch_order import ThreadLaunches
 from aaco.analytics.serving.layers import layer_blocks
 from aaco.analytics.streaming.stream_ids import NONE
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 LEAST = 2  # whole steps, and layers of one

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from aaco.analytics.serving.model_config import ModelShape
 from aaco.core import documents
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,6 @@ from aaco.analytics.serving.annotations import StepAnnotation
 from aaco.analytics.serving.attention_work import NO_CONFIG
 from aaco.analytics.serving.served_model import ServedModel
 from aaco.analytics.serving.step_work import executed, step_bytes
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.tables import SERVING_STEPS, replaced
 

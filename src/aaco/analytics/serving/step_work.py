@@ -7,12 +7,13 @@ new keys and values.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aaco.analytics.serving import attention_work
 from aaco.analytics.serving.annotations import StepAnnotation
 from aaco.analytics.serving.attention_work import NO_CONFIG, NO_SUMS
 from aaco.analytics.serving.model_config import ModelShape
 from aaco.analytics.serving.model_weights import WeightProduct, products
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -13,7 +14,6 @@ import pyarrow.compute as pc
 
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core import documents
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 ANNOTATION, REPETITION = "annotation", "repetition"  # sources of steps

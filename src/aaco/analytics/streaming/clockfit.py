@@ -6,11 +6,12 @@ is the model; what it leaves over is reported, because it bounds every compariso
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 SKEW_NS = 100_000  # a disagreement above this is worth a warning (the mission's limit)

@@ -6,10 +6,11 @@ octave by 0.4 % of itself, and not at all below 128 ns. Count, sum, smallest and
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.statistics import interval_ranks, smallest_sample
 

@@ -10,7 +10,7 @@ than that lose no link, and the answer does not depend on where the trace is sli
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +32,6 @@ from aaco.analytics.streaming.stream_ids import (
 from aaco.analytics.streaming.work import WorkRows, join
 from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 
 CALL_COLUMNS = ("call_id", "name", "domain", "process_id", "thread_id", "correlation_id", "t_start_ns", "t_end_ns",
                 "capture")

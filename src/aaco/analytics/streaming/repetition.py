@@ -15,12 +15,13 @@ Contents are compared by polynomial hashes modulo 2**64 of random values; a coll
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from aaco.core import distinct
 from aaco.core.arrays import Ints, UInts64
-from aaco.core.dataclass import dataclass
 
 WIDTHS = (1, 4, 16)
 CANDIDATES = 24

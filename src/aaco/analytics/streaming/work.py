@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,6 @@ import pyarrow as pa
 from aaco.analytics.streaming import communication
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, is_name
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 
 COMPUTE, COMMUNICATION, COPY, FILL = 0, 1, 2, 3  # kinds of work; what is below COPY is a kernel
 MEMSET = "memset"  # the kind of a row of the copies table that fills

@@ -7,11 +7,11 @@ the runs that hold them; of a trace it is each device's span, first start to las
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.config import Analysis
-from aaco.core.dataclass import dataclass
 from aaco.core.inputs import Window, union_ns
 from aaco.core.readings import Absent
 

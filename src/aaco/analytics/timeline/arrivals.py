@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,6 @@ import pyarrow as pa
 from aaco.analytics.streaming.stream_ids import integers
 from aaco.analytics.timeline.collectives import BETWEEN_TWO, COLUMNS, CollectiveKernels, last_of
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

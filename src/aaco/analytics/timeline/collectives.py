@@ -22,7 +22,7 @@ construction after that, so the end skew is absent.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -36,7 +36,6 @@ from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers, or_none
 from aaco.analytics.streaming.work import COPY, WorkRows
 from aaco.core import documents
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 COLUMNS = ("kernel_id", "operation", "group", "group_size", "sequence", "bytes_in", "bytes_out")

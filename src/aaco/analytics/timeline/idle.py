@@ -51,7 +51,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -77,7 +77,6 @@ from aaco.analytics.streaming.work import COPY
 from aaco.analytics.timeline.timeline import covered_until
 from aaco.core import distinct, documents
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 KERNEL_WAIT_NS = 5_000

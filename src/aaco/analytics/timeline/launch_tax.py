@@ -7,6 +7,7 @@ dispatches may be short.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from aaco.analytics.timeline.idle import IdlePart
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core import documents
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 COLUMNS = ("kernel_name", "device_id", "dur_ns")

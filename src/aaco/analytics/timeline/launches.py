@@ -8,6 +8,7 @@ piece. Durations go into bins (see distribution.py), so memory does not grow wit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from aaco.analytics.streaming.stream_ids import NONE, largest, or_none
 from aaco.analytics.streaming.work import COPY
 from aaco.core import distinct, documents
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 MOST_FUNCTIONS = 64  # the others are summed under OTHERS; a hostile capture may name each call differently

@@ -9,12 +9,12 @@ with the longest that follows. Steady waits do not show here: captures of all ra
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from aaco.core import distinct
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 
 # Of 14 recordings of ranks on H100 the first took 383 and 3894 times as long in two, up to 4 times in the others.
 FAR = 10

@@ -10,10 +10,11 @@ executions in as many steps may be anything.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from aaco.core.arrays import Flags, Ints
-from aaco.core.dataclass import dataclass
 
 LONGER_NS = 1_000_000  # longer than usual; the slices of one co-tenant take 1.8 to 2.6 ms
 LONGER = 1.5  # times the median of the same launch

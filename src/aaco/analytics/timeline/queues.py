@@ -13,6 +13,7 @@ is exact: by Little's law the time integral of the length is the sum of all laun
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +21,6 @@ import numpy as np
 from aaco.analytics.streaming.link_launches import Linked
 from aaco.analytics.streaming.stream_ids import NONE, first_rows, rows_by_stream
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 
 MOST = 4096
 CAP = 1024  # launches that the CUDA runtime lets wait on a stream before a launch call blocks; HIP's is set likewise

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,6 @@ from aaco.analytics.streaming.stream_ids import NONE, NameIds, grow, integers
 from aaco.analytics.streaming.work import COPY, WorkRows
 from aaco.core import distinct, documents
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.settling import SMALLEST, settled_at
 from aaco.tracelake import layout

@@ -13,13 +13,13 @@ recording with nothing planted one rank is last in 23 of 35 operations, and in 5
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aaco.analytics.timeline.arrivals import Arrivals
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 
 BLOCKS = 8
 LEAST_PCT = 15.0

@@ -12,14 +12,13 @@ carried from slice to slice. A zero-length execution counts, occupies nothing an
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from aaco.analytics.streaming.stream_ids import NONE, first_rows, grow, latest_end_before, rows_by_stream
 from aaco.analytics.streaming.work import COMMUNICATION, COMPUTE, COPY, FILL, WorkRows
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 
 SETS = (COMPUTE, COMMUNICATION, COPY, FILL)  # the nested sets: each holds the kinds up to its own
 BINS = 480

@@ -8,6 +8,7 @@ the documents of the bundle and come back from them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +29,6 @@ from aaco.analytics.timeline.timeline import DeviceTime, Timeline
 from aaco.core import documents as declared
 from aaco.core import tables
 from aaco.core.config import Analysis
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle
 from aaco.core.inputs import refuse_dispatches
 from aaco.core.readings import Absent, known

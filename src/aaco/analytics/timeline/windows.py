@@ -17,7 +17,7 @@ first to the last copy to the device before any kernel), the rest before it `sta
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -29,7 +29,6 @@ from aaco.analytics.streaming.stream_ids import integers, number_of
 from aaco.analytics.streaming.work import FARTHEST_NS
 from aaco.analytics.timeline.steady_state import GIVEN, Block, Steps
 from aaco.analytics.timeline.trace import DeviceTrace
-from aaco.core.dataclass import dataclass
 
 MARKERS, INFERENCES, REPETITION, WHOLE = "markers", "measured inferences", "repetition", "whole trace"
 SLOWER = 1.5  # times the median of the steps behind it: a step still warming up

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from aaco.analytics.truth.queues import QueueCheck, StreamCheck
 from aaco.analytics.truth.record_accounting import Account, AccountCheck
 from aaco.analytics.truth.sequences import SequenceCheck
 from aaco.analytics.truth.steps import StepCheck
-from aaco.core.dataclass import dataclass
 from aaco.tracelake.document_schemas.answers import CheckedCapture
 
 ORDER = ("lost", "wrong", "doubt", "note")

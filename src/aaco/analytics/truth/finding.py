@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.tracelake.document_schemas.answers import CheckedFinding
 
 Weight = Literal["lost", "wrong", "doubt", "note"]

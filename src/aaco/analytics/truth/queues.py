@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from aaco.analytics.streaming.stream_ids import NameIds
 from aaco.analytics.truth.finding import RARE, Finding, Slice, weigh
 from aaco.core import distinct
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 
 # Consecutive kernels of one stream may overlap a little: time stamps are rounded (0.13 us on H200), and a kernel may
 # begin while the one before it drains (programmatic dependent launch: up to 3.7 us on B200).

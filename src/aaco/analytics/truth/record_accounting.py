@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from aaco.analytics.truth.finding import Finding, Slice, weigh
-from aaco.core.dataclass import dataclass
 from aaco.core.untimed import NOT_READ, UNTIMED
 from aaco.core.words import plural
 from aaco.tracelake.document_schemas.answers import CheckedAccount

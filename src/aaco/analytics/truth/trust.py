@@ -7,12 +7,12 @@ make every share false; missing or mistimed calls hide why the device waited. Wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from aaco.analytics.bottleneck import calibration
 from aaco.analytics.truth.finding import RARE
 from aaco.analytics.truth.record_accounting import IMPOSSIBLE_DURATION, NO_ROWS
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Reading
 from aaco.core.words import plural
 from aaco.tracelake.document_schemas.answers import Trusted

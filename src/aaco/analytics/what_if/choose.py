@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from aaco.analytics.what_if.model import Prediction
-from aaco.core.dataclass import dataclass
 
 AIMS = ("throughput", "latency")
 

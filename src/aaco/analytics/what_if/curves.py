@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 
 ROUNDS = 25  # reweightings of a fit: it moves by less than 1e-9 after about ten
 FLAT = 0.1  # a device that is idle for less of the time than this is what bounds it (METHODS: >= 0.9 device-bound)

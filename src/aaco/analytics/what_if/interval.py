@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.statistics import Sample, t_quantile
 

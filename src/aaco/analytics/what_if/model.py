@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -22,7 +23,6 @@ from aaco.analytics.what_if.interval import ResidualSpread, doublings
 from aaco.analytics.what_if.nodes import Nodes, timed
 from aaco.analytics.what_if.roofs import FLOATS, WIDTHS, MachineRoofs
 from aaco.analytics.what_if.work import ModelNode
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent, Estimate
 
 Region = Literal["optimal", "compute_bound", "memory_bound", "latency_bound"]

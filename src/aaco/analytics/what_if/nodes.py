@@ -8,7 +8,7 @@ known where it was profiled, is interpolated in log2(batch) between, and kept be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +18,6 @@ from aaco.analytics.what_if.interval import conformal
 from aaco.analytics.what_if.roofs import MachineRoofs
 from aaco.analytics.what_if.work import Amount, Floor, ModelNode, floor
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 FEWEST = 4  # measured times from which a family has a curve of its own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from aaco.analytics.roofline.devices.boards import board_of
@@ -11,7 +11,6 @@ from aaco.analytics.roofline.devices.ceilings import DRAM, Identity, theoretical
 from aaco.analytics.roofline.nodes import BANDWIDTH, PEAKS
 from aaco.analytics.roofline.operators import rate_of
 from aaco.analytics.roofline.units import KINDS
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 Source = Literal["measured", "data sheet"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Estimate, Reading
 
 SCHEMA_VERSION = 1

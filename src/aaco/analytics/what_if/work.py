@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from aaco.analytics.what_if.roofs import FLOATS, WIDTHS, MachineRoofs
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 
 
 class Amount(NamedTuple):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from aaco.core import documents
 from aaco.core.advice import FactValues
-from aaco.core.dataclass import dataclass
 from aaco.tracelake import layout
 
 NAME = "workload_facts"

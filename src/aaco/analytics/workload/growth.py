@@ -8,9 +8,8 @@ of all its layers, come back in the next step and a graph can hold them; so it c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-
-from aaco.core.dataclass import dataclass
 
 CONCATENATIONS = ("aten::cat", "aten::concat", "aten::concatenate")
 Shapes = tuple[tuple[int, ...], ...]  # of the operands of one concatenation

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,6 @@ from aaco.analytics.streaming.calls import CallKind, call_kind
 from aaco.analytics.streaming.stream_ids import integers
 from aaco.analytics.workload.growth import NO_GROWTH, Growth
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.distinct import combinations
 
 # The waits that end what a device graph could hold, beside CallKind.SYNC and WAIT: copies that return when they are

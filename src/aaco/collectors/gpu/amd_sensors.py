@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from aaco.collectors.gpu import gpu_metrics
 from aaco.collectors.inventory import machine
-from aaco.core.dataclass import dataclass
 from aaco.core.host import Host, number, text
 from aaco.core.readings import Absent, known
 

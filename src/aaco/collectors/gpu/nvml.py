@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from ctypes import byref, c_char_p, c_uint, c_ulonglong, c_void_p
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -29,7 +30,6 @@ from aaco.collectors.gpu.nvml_users import NvmlUsers
 from aaco.collectors.gpu.own_processes import OwnProcesses, own_mark
 from aaco.collectors.gpu.visible import Seen, visible
 from aaco.collectors.recording import RecordFormat
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.core.host import Host
 from aaco.core.readings import Absent

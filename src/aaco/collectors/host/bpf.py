@@ -16,12 +16,12 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Missing
 from aaco.core.host import Host, text
 from aaco.core.readings import Absent, known

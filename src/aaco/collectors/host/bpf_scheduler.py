@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -26,7 +27,6 @@ from aaco.collectors.host.bpf_ring import HEADER_BYTES, PERIOD_S, RECORD, BpfRin
 from aaco.collectors.recording import RecordFormat, append
 from aaco.core import files
 from aaco.core.arrays import Structs
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.core.host import Host
 from aaco.core.readings import or_why

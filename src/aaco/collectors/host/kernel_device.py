@@ -8,9 +8,9 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Missing, UsageError
 from aaco.core.host import Host
 from aaco.core.readings import Absent, or_why

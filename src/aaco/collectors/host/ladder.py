@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +18,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from aaco.collectors.host import bpf_gpu, bpf_scheduler, perf_switches, process_sampler, user_markers
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Missing
 from aaco.core.host import Host
 from aaco.core.readings import Absent

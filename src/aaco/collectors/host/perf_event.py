@@ -8,8 +8,8 @@ import os
 import platform
 import struct
 import time
+from dataclasses import dataclass
 
-from aaco.core.dataclass import dataclass
 from aaco.core.host import Host, number
 from aaco.core.readings import Absent, known
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from aaco.core.dataclass import dataclass
 from aaco.core.host import Host
 from aaco.core.readings import Absent
 

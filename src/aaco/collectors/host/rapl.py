@@ -7,9 +7,9 @@ A counter counts all that its hardware does, for any program. Documentation/powe
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 POWERCAP = Path("/sys/class/powercap")

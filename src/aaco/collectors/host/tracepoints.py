@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.core.host import Host
 from aaco.core.readings import Absent

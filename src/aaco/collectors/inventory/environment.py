@@ -14,7 +14,7 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -24,7 +24,6 @@ from typing import Any
 
 from aaco.collectors.inventory import gpu_settings, machine, scheduler
 from aaco.core.cgroup import cgroup
-from aaco.core.dataclass import dataclass
 from aaco.core.host import Host, number, text
 from aaco.core.machine import GIB
 from aaco.core.readings import Absent, known

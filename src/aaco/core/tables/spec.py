@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle, first_line
 
 INT = pa.int64()

@@ -7,12 +7,12 @@ moves the mean that everything is compared with.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent, Estimate, or_why
 from aaco.governance.changepoints import changes, filters, forecast, hints, noise
 from aaco.governance.changepoints.changes import Change, Course

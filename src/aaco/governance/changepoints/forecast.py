@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from aaco.core import statistics
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent, Estimate
 from aaco.governance.changepoints import changes, noise
 

@@ -7,9 +7,8 @@ followed the new values would accept any change that comes slowly enough.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Literal
-
-from aaco.core.dataclass import dataclass
 
 SLACK, DECISION = 0.5, 5.0  # CUSUM: half the shift looked for; 465 values between false hints (Montgomery, table 9.4)
 WEIGHT, LIMIT = 0.1, 3.0  # EWMA: 842 values between false hints (Lucas & Saccucci 1990)

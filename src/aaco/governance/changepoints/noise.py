@@ -8,13 +8,13 @@ deviations (Rousseeuw & Croux 1993), memory is read from the variogram, which a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 MEAN_TO_SIGMA = float(np.sqrt(np.pi / 2))  # of the mean absolute deviation of a normal sample

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from aaco.core import statistics
 from aaco.core.arrays import Ints, Reals
-from aaco.core.dataclass import dataclass
 from aaco.governance.changepoints import noise
 from aaco.governance.changepoints.segmentation import LEAST
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from aaco.core import statistics
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 from aaco.core.tables import replaced

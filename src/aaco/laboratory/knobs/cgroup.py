@@ -12,11 +12,11 @@ import mmap
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from aaco.core.cgroup import cgroup
-from aaco.core.dataclass import dataclass
 from aaco.core.host import Host, text
 from aaco.core.readings import Absent, known
 from aaco.laboratory.knobs.knob import FileKnob, Knob, NotHere, Want, listed, refusal, write_text

@@ -6,10 +6,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from aaco.core.dataclass import dataclass
 from aaco.core.host import Host, text
 from aaco.core.readings import Absent
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
-from aaco.core.dataclass import dataclass
 from aaco.core.statistics import mean_interval
 from aaco.governance.multiplicity import shared_level
 from aaco.optimize.kernels.equivalence import Pair

@@ -10,12 +10,12 @@ import dataclasses
 import struct
 from collections.abc import Sequence
 from ctypes import byref, c_double, c_float, c_uint, c_uint64, c_void_p
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, BadCapture
 from aaco.optimize.kernels import inputs, widening
 from aaco.optimize.kernels.inputs import NumberRange

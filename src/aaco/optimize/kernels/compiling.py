@@ -11,7 +11,7 @@ import shlex
 import tempfile
 from collections.abc import Sequence
 from ctypes import byref, c_int
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from aaco.calibration import compiler as calibration_sources
 from aaco.calibration import device_compilers as compilers
 from aaco.calibration.device_compilers import CompileError, DeviceCode, by_command, by_library_apart, in_steps
 from aaco.core import extras, files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture, Missing, UsageError
 from aaco.core.readings import Absent
 from aaco.optimize.kernels.variants import Proposal, Refused, Resources, Variant

@@ -7,12 +7,12 @@ two may differ by the distance of adjacent numbers, at most.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco.core.dataclass import dataclass
 from aaco.optimize.kernels.inputs import decode
 
 MOST_TIMES = 2.0  # the baseline's own error

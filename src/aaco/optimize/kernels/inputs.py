@@ -10,11 +10,11 @@ import math
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aaco.core.dataclass import dataclass
 from aaco.replay.documents import ArgumentPlace, CapturedRegion, KernelLaunch
 
 # What a parameter of a kernel points to, by its C++ type without qualifiers, and its name in tolerance.py.

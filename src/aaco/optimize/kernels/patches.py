@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from aaco.core.dataclass import dataclass
 from aaco.optimize.kernels import lexing
 from aaco.optimize.kernels.source import KernelSource, find_kernel
 from aaco.optimize.kernels.variants import Refused

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from aaco.core.dataclass import dataclass
 from aaco.core.redaction import redact, redact_json
 from aaco.optimize.kernels.lexing import WORD
 from aaco.optimize.kernels.situation import KernelSituation

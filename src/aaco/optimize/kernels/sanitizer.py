@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from aaco.core import host
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 
 PROGRAM = "compute-sanitizer"

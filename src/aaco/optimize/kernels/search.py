@@ -9,10 +9,10 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aaco.core.dataclass import dataclass
 from aaco.optimize.kernels import acceptance
 from aaco.optimize.kernels.equivalence import Pair, Trials
 from aaco.optimize.kernels.log import SearchFiles, key_of

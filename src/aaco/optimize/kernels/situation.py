@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.optimize.kernels.source import KernelParameter, KernelSource
 from aaco.optimize.kernels.variants import Dimensions

@@ -11,11 +11,11 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError
 from aaco.optimize.kernels import grammar, lexing
 from aaco.optimize.kernels.grammar import KERNEL

@@ -10,7 +10,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.calibration.child import answer
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError
 from aaco.optimize.kernels import exactness
 from aaco.optimize.kernels.bench import Bench, BenchFacts, Difference, NotRepeatable, Program

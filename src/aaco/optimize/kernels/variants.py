@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from aaco.core.dataclass import dataclass
+from dataclasses import dataclass
+
 from aaco.core.errors import AacoError
 
 Dimensions = tuple[int, int, int]

@@ -11,7 +11,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from io import BufferedReader, StringIO
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.core.tables import NAME, REAL, TEXT
 

@@ -5,14 +5,13 @@ without floats.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from aaco.core.dataclass import dataclass
 
 LARGEST = 1 << 61  # a start, an epoch and a duration still add up within int64
 _NUMBER = np.zeros(256, bool)

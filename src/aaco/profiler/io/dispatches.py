@@ -5,11 +5,11 @@ unit of its grid.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 
 NONE = -1
 # These calls take the grid in work-items, all others in workgroups (HIP runtime API, module Execution).

@@ -20,6 +20,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ import adbc_driver_sqlite as driver
 import numpy as np
 import pyarrow as pa
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 
 MAGIC = b"SQLite format 3\0"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Missing, UsageError
 
 COUNTERS = "counters"  # questions that begin so list them, which is slow

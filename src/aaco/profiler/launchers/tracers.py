@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Missing
 from aaco.profiler.capture import gathered, members
 from aaco.profiler.formats import registry

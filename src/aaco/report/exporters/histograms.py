@@ -8,6 +8,7 @@ of itself those of servers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +20,6 @@ from numpy.typing import NDArray
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.llm.load import PROCESS
 from aaco.core.arrays import Flags, Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import LLM_EVENTS, REQUESTS
 from aaco.core.tables.spec import whole
 from aaco.report.exporters.points import ended_ns

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from aaco.analytics.explanation import Explanation
 from aaco.core import labels, registry
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Reading
 from aaco.report.sections import content, kernels
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from aaco.analytics.roofline.nodes import BANDWIDTH, PEAK
 from aaco.calibration import card
 from aaco.core import inputs
 from aaco.core.arrays import Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.report import format
 from aaco.report.extremes import extremes

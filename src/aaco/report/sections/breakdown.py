@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from aaco.analytics.explanation import Explanation
-from aaco.core.dataclass import dataclass
 from aaco.report import format
 from aaco.report.sections import kernels
 from aaco.report.sections.trace import CAUSES

@@ -7,9 +7,9 @@ lays a section out in its own way keeps that layout under the section's slot.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from aaco.analytics.explanation import Explanation
-from aaco.core.dataclass import dataclass
 from aaco.report.rows import Row
 from aaco.report.sections import (
     content,

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.llm.summary import NAME, Endpoint
 from aaco.core import registry
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Verdict
 from aaco.report import format
 from aaco.report.rows import Row

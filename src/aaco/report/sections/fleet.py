@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from aaco.core.dataclass import dataclass
 from aaco.report import format
 from aaco.report.rows import Row
 

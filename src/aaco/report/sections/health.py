@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.quality import health
 from aaco.analytics.quality.health import HealthTrend
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent, Reading, or_why
 from aaco.report import format
 from aaco.report.sections import content

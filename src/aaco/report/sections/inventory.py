@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aaco.analytics.explanation import Explanation
 from aaco.core import tables
-from aaco.core.dataclass import dataclass
 from aaco.report import format
 from aaco.report.rows import Row
 from aaco.report.sections import finding_views, trace

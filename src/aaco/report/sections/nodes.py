@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,6 @@ from aaco.analytics.explanation import Explanation, once
 from aaco.analytics.graph.executed_work import executed_work
 from aaco.analytics.roofline.nodes import node_work, roofline
 from aaco.core import inputs
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent, or_why
 from aaco.report import format
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.quality.spikes import spikes as find_spikes
-from aaco.core.dataclass import dataclass
 from aaco.report import format
 from aaco.report.sections import spikes
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.kernels.priority import nearest_roof
-from aaco.core.dataclass import dataclass
 from aaco.report.sections import nodes
 
 UNKNOWN = "neither counters nor operators' shapes tell its work"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from aaco.analytics.what_if.sweep import BatchCurve, BatchPoint
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Estimate
 from aaco.report import format
 from aaco.report.svg import Drawing, Scale, tick

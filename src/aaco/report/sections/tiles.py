@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aaco.analytics.explanation import Explanation
 from aaco.core import registry
-from aaco.core.dataclass import dataclass
 from aaco.report import format
 from aaco.report.sections import content
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from aaco.analytics.explanation import Explanation
 from aaco.core import inputs
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.report import format
 from aaco.report.sections import content, kernels, quality, start_skew

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
-
-from aaco.core.dataclass import dataclass
 
 OPSET = 17
 IR_VERSION = 8  # the IR of ONNX 1.12, which introduced opset 17

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from aaco.core.dataclass import dataclass
+from dataclasses import dataclass
+
 from aaco.runner.zoo.attention import attend, cached, decoder_inputs, heads, merge
 from aaco.runner.zoo.builder import GraphBuilder
 

@@ -6,9 +6,10 @@ arXiv:2305.13245), SwiGLU (Shazeer 2020, arXiv:2002.05202), and a key-value cach
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from aaco.core.dataclass import dataclass
 from aaco.runner.zoo.attention import attend, cached, decoder_inputs, heads, merge
 from aaco.runner.zoo.builder import FLOAT, GraphBuilder
 

@@ -6,13 +6,12 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aaco.analytics.roofline import formulas, groups
 from aaco.collectors.inventory import machine
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import Missing, UsageError
 from aaco.core.host import Host
 from aaco.core.plan import Command

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from aaco.analytics.quality.thermal import WARM_C, throttling
 from aaco.collectors.gpu import nvml
-from aaco.core.dataclass import dataclass
 from aaco.core.host import Host
 from aaco.core.show import Show
 from aaco.steps.device import telemetry_now

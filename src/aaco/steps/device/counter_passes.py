@@ -9,7 +9,7 @@ inferences.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, BadCapture, Missing, StorageError, UsageError
 from aaco.core.plan import Plan
 from aaco.core.readings import Absent

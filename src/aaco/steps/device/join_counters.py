@@ -10,7 +10,7 @@ counted must be as many in the trace, of the same functions and, where both know
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 
 import numpy as np
@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from aaco.analytics.kernels.families import symbols
 from aaco.core import distinct
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.core.tables import COUNTERS, KERNELS
 from aaco.profiler.capture import CaptureFacts

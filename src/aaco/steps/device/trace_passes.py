@@ -6,7 +6,7 @@ The worker is traced like any program is (profiler/launchers/tracers.py): nothin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from aaco.analytics.streaming.stream_ids import integers
 from aaco.core import files
 from aaco.core.arrays import Ints
 from aaco.core.clocks import ClockOffsets
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError, BadCapture, StorageError
 from aaco.core.plan import Plan
 from aaco.core.readings import Absent

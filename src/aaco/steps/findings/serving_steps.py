@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,6 @@ from aaco.analytics.workload.facts import NAME as WORKLOAD_FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core.arrays import Ints
 from aaco.core.config import Analysis
-from aaco.core.dataclass import dataclass
 from aaco.core.distinct import coded
 from aaco.core.documents import encode
 from aaco.core.finding import Results, finding

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,6 @@ from aaco.analytics.timeline.trace import COLUMNS, DeviceTrace
 from aaco.core import distinct
 from aaco.core.arrays import Ints
 from aaco.core.config import Analysis
-from aaco.core.dataclass import dataclass
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import COLLECTIVES, KERNEL_GROUPS, KERNELS

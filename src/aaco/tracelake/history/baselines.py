@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from aaco.core import documents, files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError, first_problem
 from aaco.tracelake.history.history import NAME as HISTORY
 from aaco.tracelake.history.history import History, Key, Pinned, Sample

@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +26,6 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from aaco.core import files, transactions
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError
 from aaco.tracelake.history import history_tables
 from aaco.tracelake.history.history_tables import APPLICATION, FORMAT, SCHEMA

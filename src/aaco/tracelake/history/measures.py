@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
-
-from aaco.core.dataclass import dataclass
 
 if TYPE_CHECKING:
     from aaco.tracelake.history.replicates import Replicate

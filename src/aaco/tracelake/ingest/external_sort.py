@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -12,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.tracelake.ingest.temporary_files import Scratch, Stored
 from aaco.tracelake.memory import give_back
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -17,7 +18,6 @@ import pyarrow as pa
 
 from aaco.core import files
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 
 IN_MEMORY = 1 << 17  # cells; a smaller array needs no file
 

@@ -8,13 +8,13 @@ and a class of packets is a byte matrix; the matrices are copied into one buffer
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Ints, UInts8
-from aaco.core.dataclass import dataclass
 
 SEQUENCE = 1  # all packets are of one trusted sequence, whose interned names they share
 _CLEARED, _NEEDS = 1, 2  # sequence_flags: incremental state begins here; this packet needs it

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +20,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aaco.core import files
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import AacoError
 from aaco.core.redaction import redact
 from aaco.core.redaction.columns import is_text, redact_table

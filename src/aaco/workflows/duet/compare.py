@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ from aaco import __version__
 from aaco.collectors.inventory import environment, machine
 from aaco.core import clocks
 from aaco.core.config import Settings
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture, UsageError
 from aaco.core.machine import Machine
 from aaco.core.session import Session

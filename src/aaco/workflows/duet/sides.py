@@ -7,14 +7,13 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from aaco.collectors.inventory import environment
 from aaco.core.config import Settings
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import UsageError, first_problem
 from aaco.core.near import near
 from aaco.core.plan import HOST, Command, Plan

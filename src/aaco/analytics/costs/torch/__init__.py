@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from aaco.analytics.costs import linear
@@ -17,7 +18,6 @@ from aaco.analytics.costs.torch.arguments import OperatorArguments, recorded
 from aaco.analytics.costs.torch.model import Model
 from aaco.analytics.costs.torch.serving_rows import ATTENTION_WORDS, CACHED_ATTENTION
 from aaco.analytics.costs.torch.table import COMPILED, TABLE
-from aaco.core.dataclass import dataclass
 
 __all__ = ["TABLE", "Model", "OperatorArguments", "Price", "call", "model", "price", "product", "recorded"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
-from aaco.core.dataclass import dataclass
 
 PACKED_FOUR_BITS = "c10::Float4_e2m1fn_x2"  # two numbers in a byte
 # Element types as C++ spells them, without their spaces, by the names used here.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from aaco.analytics.costs.terms import Formula, OperatorCall
 from aaco.analytics.costs.torch.arguments import OperatorArguments
-from aaco.core.dataclass import dataclass
 
 Form = Callable[[OperatorArguments], OperatorCall]
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
-
-from aaco.core.dataclass import dataclass
 
 UNKNOWN = "unknown"
 Rules = tuple[tuple[str, str], ...]  # (family, regular expression), the first that is found decides

@@ -8,9 +8,7 @@ listed is not known here; it is never 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-
-from aaco.core.dataclass import dataclass
+from dataclasses import dataclass, field
 
 SPEED_OF_LIGHT = ("rocm-systems 1b1610fc, projects/rocprofiler-compute/src/rocprof_compute_soc/analysis_configs/"
                   "{}/0200_system_speed_of_light.yaml")

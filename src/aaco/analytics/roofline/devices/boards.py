@@ -8,8 +8,8 @@ that is another (NVIDIA quotes dense tensor rates at a lower boost clock). xcds:
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from aaco.core.dataclass import dataclass
 from aaco.core.near import meant
 from aaco.core.readings import Absent
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from aaco.analytics.roofline.devices.architectures import ARCHITECTURES, Architecture
 from aaco.analytics.roofline.devices.boards import BOARDS, Board
-from aaco.core.dataclass import dataclass
 
 DRAM, SIDE, L2, L1, LDS = "dram", "memory_side_cache", "l2", "l1", "lds"
 ALIKE = 0.02  # a figure of the capture within this of the board's is the same, rounded

@@ -7,8 +7,7 @@ cache. `bytes_per_s` is an upper bound; None where a cache before it may have th
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from aaco.core.dataclass import dataclass
+from dataclasses import dataclass
 
 A100 = "NVIDIA A100 architecture white paper: 40 MB of L2, 5120 bytes a clock"
 # NVIDIA publishes no width of Hopper's L2. It has a fourth more bytes than the A100's, and so at most a fourth more

@@ -7,10 +7,10 @@ that again and else runs the loop as it was, so no other launch reads beyond the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from aaco.core.candidate import Inapplicable
-from aaco.core.dataclass import dataclass
 from aaco.core.readings import Absent
 from aaco.optimize.kernels import guards
 from aaco.optimize.kernels.lexing import NUMBER, WORD, CodeToken

@@ -11,13 +11,13 @@ Source: rocm-systems, att-tool/code.cpp and rocprofiler/plugin/att/att.py; the s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.core.tables import WAVE_INSTRUCTIONS
 from aaco.profiler.formats.code_object import isa

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import WAVE_STATES, WAVE_TRACE, WAVE_WAITS, WAVES
 from aaco.profiler.capture import Subtotal
 from aaco.profiler.io import jsonfile, jsonints

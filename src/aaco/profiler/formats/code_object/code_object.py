@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.profiler.formats.code_object import elf
 from aaco.profiler.io import jsonfile

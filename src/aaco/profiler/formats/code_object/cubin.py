@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.profiler.formats.code_object import elf
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, KERNELS
 from aaco.profiler.capture import CaptureFacts, Subtotal

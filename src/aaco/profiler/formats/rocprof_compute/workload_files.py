@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import INT, REAL, TEXT
 from aaco.profiler.io import csvstream
 from aaco.profiler.io.csvstream import GREATEST, Header, Layout

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 
 import pyarrow as pa
 
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import DEVICE_FACTS
 from aaco.profiler.capture import CapturedDevice
 from aaco.profiler.io import jsonfile

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.core.tables import COUNTERS, INT, KERNELS, NAME, REAL, TEXT
 from aaco.profiler.capture import COUNTED, TIMED, CaptureFacts

@@ -8,11 +8,11 @@ sqlitedb.py, flow_json).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from aaco.core.arrays import Ints
-from aaco.core.dataclass import dataclass
 
 NONE = -1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.profiler.formats import ranks
 from aaco.profiler.formats.rocprofv3 import rocpd_schema

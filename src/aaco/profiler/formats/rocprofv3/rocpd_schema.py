@@ -10,12 +10,11 @@ and version 4, in which rows name a track and two timestamps instead of their pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.profiler.capture import CapturedDevice
 from aaco.profiler.formats.rocprofv3 import rocm_agent

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import INT, NAME, REAL
 from aaco.profiler.formats.rocprof_compute import workload_machine
 from aaco.profiler.io import csvstream

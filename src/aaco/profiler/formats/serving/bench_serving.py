@@ -14,6 +14,7 @@ import codecs
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.core.arrays import Flags, Ints, Reals
-from aaco.core.dataclass import dataclass
 from aaco.core.errors import BadCapture
 from aaco.core.tables import LLM_EVENTS, REQUESTS
 from aaco.profiler.capture import CaptureFacts

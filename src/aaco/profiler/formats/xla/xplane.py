@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from aaco.core.dataclass import dataclass
 from aaco.core.tables import API_CALLS, COPIES, KERNELS
 from aaco.profiler.capture import CapturedDevice, CaptureFacts
 from aaco.profiler.formats.rocprofv3.rocm_labels import direction
