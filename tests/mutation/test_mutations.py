@@ -1188,7 +1188,7 @@ MUTATIONS = [
      "tests/unit/test_floor.py::test_what_was_chosen_in_a_turn_may_be_looked_up_in_the_next"),
     ("analytics/advice/loops.py", "loop.turns >= TURNS and loop.phase", "loop.phase",
      "tests/unit/test_floor.py::test_turns_that_read_nothing_that_one_made_are_parts_of_a_loop"),
-    ("analytics/advice/loops.py", "loop.phase not in (BACKWARD, OPTIMIZER) and _may_be", "_may_be",
+    ("analytics/advice/loops.py", " and loop.phase not in (BACKWARD, OPTIMIZER):", ":",
      "tests/unit/test_floor.py::test_turns_that_read_nothing_that_one_made_are_parts_of_a_loop"),
     ("analytics/advice/loops.py", "None if read.any() else _given", "_given",
      "tests/unit/test_floor.py::test_turns_that_read_nothing_that_one_made_are_parts_of_a_loop"),
