@@ -29,9 +29,9 @@ Find = Callable[[Session, Analysis], Results]
 class Finding:
     """A question to the tables of a session; its meaning is the docstring of the function that answers it.
 
-    reads: the tables, and files of the bundle, without which there is no answer. after: findings whose results it reads
-    where they exist. whole: about every row, including a run's set-up and warm-up. on_host: made of a run whose kernels
-    all ran on the host, too. report: the slot that shows it.
+    reads: the tables, and files of the bundle, without which there is no answer. after: findings with results that it
+    reads where they exist. whole: about every row, including a run's set-up and warm-up. on_host: made of a run with
+    all kernels on the host, too. report: the slot that shows it.
     """
 
     name: str
