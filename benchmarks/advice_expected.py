@@ -333,7 +333,7 @@ def line(change: JudgedChange) -> str:
 def document(record: TrackRecord) -> dict[str, Any]:
     """Return the track record as it ships."""
     return {"source": "python -m benchmarks.advice_expected --write",
-            "what": "log(measured / predicted) of the time after recorded changes on an H100 and an H200, times without a profiler",
+            "what": "log(measured / predicted) of the time after recorded changes, an H100 and an H200, no profiler",
             "habits": {name: round(value, 4) for name, value in asdict(record.habits).items()},
             "residuals": [asdict(residual) | {"log_residual": round(residual.log_residual, 4)}
                           for residual in record.residuals]}
