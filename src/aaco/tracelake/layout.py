@@ -48,7 +48,6 @@ HTML_REPORT = "report/report.html"
 PLOTS = "report/plots"
 
 
-
 def finding(name: str) -> str:
     """Return the file of a finding's document."""
     return f"metrics/{name}.json"
