@@ -1281,6 +1281,8 @@ MUTATIONS = [
      "tests/unit/test_expected.py::test_four_processes_make_inputs_in_a_fourth_of_the_hosts_time_for_them"),
     ("analytics/advice/track_record.py", "ALIKE.get(mechanism, mechanism)", "mechanism",
      "tests/unit/test_expected.py::test_products_in_tf32_and_in_16_bits_err_alike"),
+    ("analytics/advice/mechanisms/narrower_types.py", ", fact_is_not(\"phase\", \"inference\")", "",
+     "tests/unit/test_workload_facts.py::test_an_inference_is_narrowed_with_its_weights_and_a_training_by_autocast"),
     ("analytics/advice/mechanisms/inputs_on_device.py", "only_less=True", "only_less=False",
      "tests/unit/test_expected.py::test_a_change_that_only_takes_work_away_makes_no_step_longer"),
     ("analytics/advice/mechanisms/product_before_gather.py", "only_less=True", "only_less=False",

@@ -241,6 +241,16 @@ def test_a_data_loader_is_advised_only_where_one_loads():
     assert "num_workers" in attempts["single_process"] and "num_workers" not in attempts["workers"]
 
 
+def test_an_inference_is_narrowed_with_its_weights_and_a_training_by_autocast():
+    """Autocast converts the weights in each step, which an inference does not need."""
+    given = readings(compute_limited_pct=80.0)
+    facts = {**TORCH, "product_type": frozenset({"fp32"})}
+    attempts = {phase: next(one.attempt for one in recommend.gaining(given, {**facts, "phase": frozenset({phase})})
+                            if one.name == "narrower_types") for phase in ("inference", "training")}
+    assert "model.to(torch.bfloat16)" in attempts["inference"] and "autocast(" not in attempts["inference"]
+    assert "autocast(" in attempts["training"] and "model.to" not in attempts["training"]
+
+
 @pytest.mark.parametrize(("vendor", "own", "others"), [("amd", "amd-smi", "nvidia-smi"),
                                                        ("nvidia", "nvidia-smi", "amd-smi")])
 def test_rules_name_the_tools_of_the_device_at_hand(vendor, own, others):

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from aaco.analytics.advice.action import ENGINE, NO_FRAMEWORK, ORT, OWN_CODE, PYTORCH, Action, of_targets
+from aaco.analytics.advice.action import ENGINE, INFERENCE, NO_FRAMEWORK, ORT, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.action import NARROW as IS_NARROW
 from aaco.analytics.advice.least import (
     PRODUCTS,
@@ -26,7 +26,7 @@ from aaco.analytics.advice.least import (
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
 from aaco.analytics.advice.responses import HALF, retyped
 from aaco.analytics.advice.work import BACKWARD, FORWARD, StepOperator, StepWork, WorkName
-from aaco.core.advice import Step, fact_is
+from aaco.core.advice import Step, fact_is, fact_is_not
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
@@ -96,7 +96,9 @@ NARROWER_TYPES = Mechanism("narrower_types", "Compute in a narrower type",
 ACTIONS = (Action(
     "narrower_types", "Compute in a narrower type", of_targets("narrower_types", "compute_limited_pct"),
     "kernels compute or move 32 bits and more", "medium", (
-        Step("torch.autocast(dtype=torch.bfloat16) for fp32", (PYTORCH, OWN_CODE)),
+        Step("model.to(torch.bfloat16), and inputs of that type: torch.autocast would convert the weights in each step",
+             (PYTORCH, OWN_CODE, INFERENCE)),
+        Step("torch.autocast(dtype=torch.bfloat16) for fp32", (PYTORCH, OWN_CODE, fact_is_not("phase", "inference"))),
         Step("--dtype bfloat16", (ENGINE,)),
         Step("ONNX Runtime: onnxconverter_common.float16.convert_float_to_float16", (ORT,)),
         Step("fp16 or bf16 operands for the matrix units", (NO_FRAMEWORK,))),
