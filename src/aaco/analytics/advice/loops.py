@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aaco.analytics.advice.least import PRODUCTS
-from aaco.analytics.advice.work import BACKWARD, ONE_NUMBER, OPTIMIZER, StepOperator, StepWork
+from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.analytics.costs.terms import UnknownShape
 from aaco.analytics.costs.torch import call
 from aaco.core.arrays import Flags, Ints, Reals
@@ -146,7 +146,7 @@ def rows_in_turn(work: StepWork) -> Reals:
     one and read a number of each; 1 of all other rows.
     """
     turns = np.ones(len(work.ns))
-    read = work.copies("d2h") & (work.copied > 0) & (work.copied <= ONE_NUMBER)
+    read = work.number_reads
     if np.count_nonzero(read) < TURNS * max(1, work.steps):
         return turns
     rows = np.flatnonzero((work.operator >= 0) | read)
@@ -241,7 +241,7 @@ def _runs(flags: Flags, least: int) -> list[tuple[int, int]]:
 
 def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
     """Return whether a loop multiplies, and it is evident that no turn of it needs the one before."""
-    read = work.copies("d2h")[loop.rows] & (work.copied[loop.rows] <= ONE_NUMBER)
+    read = (work.copies("d2h") & ~work.result_reads)[loop.rows]
     given = None if read.any() else _given(work, loop)
     return given is not None and bool(work.of_families(*PRODUCTS)[loop.ends[0]].any()) and any(
         not _may_carry(work, turn, given) for turn in loop.ends)

@@ -175,6 +175,16 @@ class StepWork:
             self._copies[kinds].setflags(write=False)
         return self._copies[kinds]
 
+    @property
+    def number_reads(self) -> Flags:
+        """Which rows are single numbers that the host reads."""
+        return self.copies("d2h") & (self.copied > 0) & (self.copied <= ONE_NUMBER)
+
+    @property
+    def result_reads(self) -> Flags:
+        """Which rows are reads of the host of more than a single number."""
+        return self.copies("d2h") & (self.copied > ONE_NUMBER)
+
     def lane_ns(self, times: Reals, lane: Ints) -> Reals:
         """Return how long each lane takes in all steps, with these times of the rows.
 

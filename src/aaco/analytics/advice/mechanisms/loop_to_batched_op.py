@@ -30,7 +30,7 @@ from aaco.analytics.advice.least import (
 from aaco.analytics.advice.loops import Repeat, parts_in_turn, repeats, rows_in_turn, stacked_turns
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
-from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, ONE_NUMBER, StepWork
+from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
 from aaco.core.advice import Step
@@ -80,7 +80,7 @@ def _least_ns(work: StepWork) -> Reals:
 
 def _read_in_turns(work: StepWork) -> Flags:
     """Return the copies of single numbers to the host, where a step has as many of them as a loop has turns."""
-    read = work.copies("d2h") & (work.copied > 0) & (work.copied <= ONE_NUMBER)
+    read = work.number_reads
     return read & (np.count_nonzero(read) >= LOOP * work.steps)
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, fusible, without
+from aaco.analytics.advice.loops import WRITES
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import WHOLE, without_rows
 from aaco.analytics.advice.work import StepOperator, StepWork
@@ -21,7 +22,6 @@ from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
 COUNTED = ("aten::arange", "aten::linspace")
-WRITES = ("aten::copy_", "aten::fill_", "aten::zero_")  # into their first operand, whatever is in it
 REPEATS = ("aten::repeat", "aten::tile")
 CHANCE = ("rand", "normal_", "uniform_", "bernoulli", "dropout", "multinomial", "exponential_")
 Sizes = tuple[int, ...]

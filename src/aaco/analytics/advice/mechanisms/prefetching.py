@@ -15,7 +15,7 @@ from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, ORT, OWN_CODE, PY
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import unchanged
-from aaco.analytics.advice.work import ONE_NUMBER, StepWork
+from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
@@ -38,8 +38,7 @@ def _ahead(work: StepWork, least: Reals) -> Response:
     """Return the step without its copies from the host, which run during it, and without its work on inputs."""
     copied = _from_host(work)
     stays = unchanged(work, float(work.ns[copied].sum()) / work.steps)
-    results = work.copies("d2h") & (work.copied > ONE_NUMBER)
-    hands_over = not results.any()
+    hands_over = not work.result_reads.any()
     return replace(stays, device_ns=np.where(copied, 0.0, stays.device_ns), hands_over=hands_over,
                    loaders=LOADERS * hands_over)
 

@@ -17,23 +17,18 @@ from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.graph import GRAPH, replayed
 from aaco.analytics.advice.mechanisms.inputs_on_device import INPUTS_ON_DEVICE
 from aaco.analytics.advice.mechanisms.remove_syncs import REMOVE_SYNCS
-from aaco.analytics.advice.work import HOST_COPIES, ONE_NUMBER, StepWork
+from aaco.analytics.advice.work import HOST_COPIES, StepWork
 from aaco.core.advice import Step, fact_is
-from aaco.core.arrays import Flags, Reals
+from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
 LEAST_WAITS = 2  # in a step: a graph can end where the host waits once
 PARTS = (GRAPH.name, REMOVE_SYNCS.name, INPUTS_ON_DEVICE.name)
 
 
-def _results(work: StepWork) -> Flags:
-    """Return which rows are reads of more than a single number."""
-    return work.copies("d2h") & (work.copied > ONE_NUMBER)
-
-
 def _waits(work: StepWork) -> float:
     """Return how often the host waits for the device in a step, each read at least once."""
-    if np.count_nonzero(_results(work)) > work.steps:
+    if np.count_nonzero(work.result_reads) > work.steps:
         raise Absent("the host reads more than single numbers within a step, and may need them for what it launches "
                      "next")
     return max(work.syncs or 0, int(np.count_nonzero(work.copies("d2h")))) / work.steps
@@ -42,7 +37,7 @@ def _waits(work: StepWork) -> float:
 def _least_ns(work: StepWork) -> Reals:
     if _waits(work) < LEAST_WAITS:
         raise Absent("the host does not wait within the steps")
-    return np.where(work.copies(*HOST_COPIES) & ~_results(work), 0.0, own_time(work))
+    return np.where(work.copies(*HOST_COPIES) & ~work.result_reads, 0.0, own_time(work))
 
 
 def _replayed(work: StepWork, least: Reals) -> Response:
