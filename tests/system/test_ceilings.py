@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aaco.analytics.advice.work import LAUNCH_NS
 from aaco.core.session import Session
 from aaco.steps.findings import step_work
 from tests.third_party import captures
@@ -60,6 +61,13 @@ def test_waits_of_the_host_are_counted_in_the_judged_steps(aaco):
     aaco.inside("import", CHANGES / "expert_masks/before.trace.json.gz", "--quiet")
     work, _ = step_work.find(Session(aaco.latest))
     assert (work.steps, work.syncs) == (3, 48)
+
+
+def test_how_long_the_host_launches_is_read_from_its_calls(aaco):
+    """A device that works all the time: the host launches 60 operators in less than half of each step, traced."""
+    aaco.inside("import", CHANGES / "encoder_fp32/before.trace.json.gz", "--quiet")
+    work, step = step_work.find(Session(aaco.latest))
+    assert 60 * LAUNCH_NS < work.launching_ns < step.ns / 2
 
 
 def test_on_amd_nothing_is_expected_yet_and_the_reason_is_told(aaco):

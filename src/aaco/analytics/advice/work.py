@@ -109,6 +109,7 @@ class StepWork:
     clock of the device in these steps, in its highest; None if no clocks were recorded. paused: the part of the
     device's idle time in which the host did something else than launch. syncs: calls in which the host waits for the
     device, None if its calls were not recorded. on_host_ns: of all these steps in operators that computed on the host.
+    launching_ns: in which the host launches a step, without its waits, traced; 0 if its calls are not known.
     """
 
     ns: Ints
@@ -129,6 +130,7 @@ class StepWork:
     paused: float = 0.0
     syncs: int | None = None
     on_host_ns: float = 0.0
+    launching_ns: float = 0.0
 
     @cached_property
     def sure_ns(self) -> Reals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aaco.analytics.bottleneck.work import TRANSFERS
 from aaco.analytics.streaming.calls import CallKind, call_kind
 from aaco.analytics.workload.facts import WorkloadFact, absent
-from aaco.analytics.workload.signs import WORTH_A_GRAPH, WorkloadSigns
+from aaco.analytics.workload.signs import LEAST_GRAPH, WORTH_A_GRAPH, WorkloadSigns
 from aaco.core.words import plural
 
 NO_CALLS = "no call that launches was recorded"
@@ -46,8 +46,9 @@ def device_graph(signs: WorkloadSigns) -> WorkloadFact:
 
 
 def graph_capture(signs: WorkloadSigns) -> WorkloadFact:
-    """Return whether graphs could hold most launches: possible, or too_short between the host's waits. The sizes in a
-    graph are fixed: sized_by_data where most waits are for sizes that data decide, growing where a cache grows.
+    """Return whether graphs could hold most launches: possible, or too_short between the host's waits, or nowhere, as
+    hardly any launch has another beside it. The sizes in a graph are fixed: sized_by_data where most waits are for
+    sizes that data decide, growing where a cache grows.
     """
     stretches = signs.stretches
     if not stretches.launches:
@@ -56,6 +57,8 @@ def graph_capture(signs: WorkloadSigns) -> WorkloadFact:
     parts = {"launches": stretches.launches, f"in stretches of {WORTH_A_GRAPH} and more": stretches.in_long,
              "waits": stretches.waits}
     value, why = "possible" if share >= MOST else "too_short", ""
+    if not stretches.in_long and stretches.launches < LEAST_GRAPH * stretches.waits:
+        value = "nowhere"
     sized = {name: signs.calls[name] for name in SIZED_BY_DATA if signs.calls.get(name)}
     if sum(sized.values()) > MOST * stretches.waits:
         value, why = "sized_by_data", f"; sizes that data decide: {', '.join(sized)}"

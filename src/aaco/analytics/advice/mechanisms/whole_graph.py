@@ -67,6 +67,6 @@ ACTIONS = (Action(
         Step("torch.cuda.CUDAGraph of the step: inputs copied to fixed tensors, no .item() in it, conditions by "
              "torch.where, results read at its end", (PYTORCH, OWN_CODE)),),
     "launch_tax_pct", applies_if=(NVIDIA, PYTORCH, fact_is("host_waits", "waits"),
-                                  fact_is("graph_capture", "possible", "too_short")),
+                                  fact_is("graph_capture", "possible", "too_short", "nowhere")),
     already_done_if=(fact_is("device_graph", "replayed", "captured"),),
     memory="a graph keeps its own buffers, for each shape", mechanism="whole_graph", at_most=_at_most),)
