@@ -205,7 +205,8 @@ def unprofiled(session: Session) -> Unprofiled | None:
     latency = documents.read(session, layout.GIVEN_LATENCY)
     if not latency:
         return None
-    return Unprofiled(latency["count"], latency["median_ms"], latency["source"], latency.get("steps"))
+    return Unprofiled(latency["count"], latency["median_ms"], latency["source"], latency.get("steps"),
+                      latency.get("fastest_ms"))
 
 
 def _of_cheaper_passes(analyzed: Analyzed) -> dict[str, Any]:
@@ -219,7 +220,7 @@ def _of_cheaper_passes(analyzed: Analyzed) -> dict[str, Any]:
         latencies = inputs.latencies_ms(analyzed.tables["inference_iters"])
     except (Absent, KeyError):
         return views
-    return views | {"unprofiled": Unprofiled(len(latencies), float(np.median(latencies)), "the plain pass")}
+    return views | {"unprofiled": Unprofiled.of(latencies.tolist(), "the plain pass")}
 
 
 def _cpu_run(runtime: Mapping[str, Any]) -> CpuRun | None:

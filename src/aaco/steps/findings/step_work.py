@@ -51,8 +51,12 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
     work = replace(work, preempted_ns=rank.preempted_ns, others_ns=_others_ns(session, windows, work.names),
                    clock=_clock(session, rank, window), paused=windows.paused)
     work = _with_host(work, session, rank, window)
-    timed = StepTime(1e6 * unprofiled.median_ms, True) if unprofiled else StepTime(window.window_ns / steps, False)
-    return work, timed
+    return work, _timed(unprofiled) if unprofiled else StepTime(window.window_ns / steps, False)
+
+
+def _timed(unprofiled: Unprofiled) -> StepTime:
+    fastest_ms = unprofiled.fastest_ms
+    return StepTime(1e6 * unprofiled.median_ms, True, None if fastest_ms is None else 1e6 * fastest_ms)
 
 
 def _work(session: Session, rank: RankTime, window: CaptureWindow, steps: int) -> StepWork:
