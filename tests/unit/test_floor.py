@@ -432,6 +432,9 @@ def test_what_was_chosen_in_a_turn_may_be_looked_up_in_the_next():
     chosen = StepOperator("aten::argmax", arguments=taken)
     assert _rows((looks_up(16), _product_of(32, 50), chosen)) == {8}
     assert _rows((looks_up(8), _product_of(32, 50), chosen)) == {1}
+    weighed = StepOperator("aten::_softmax", arguments=OperatorArguments(
+        [[8, 50], [], []], ["float", "Scalar", "Scalar"], ["", "1", "False"]))
+    assert _rows((looks_up(400), _product_of(32, 50), weighed)) == {8}
 
 
 def _called(name, *shapes, outermost="", phase="", kinds=None, calls=0):

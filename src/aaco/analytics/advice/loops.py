@@ -132,12 +132,7 @@ def _result(operator: StepOperator) -> Shape | None:
 
 def _shapes_read(operator: StepOperator) -> set[Shape | None]:
     """Return the shapes of the tensors that an operator reads, those of lists too; of truth values after TRUTH."""
-    taken = operator.arguments
-    shapes = [(shape, kind) for shape, kind in zip(taken.shapes, taken.types, strict=False)
-              if isinstance(shape, list)] if taken else []
-    each = [(part, kind) for shape, kind in shapes
-            for part in (shape if any(isinstance(size, list) for size in shape) else [shape])]
-    return {(TRUTH, *shape) if kind == "bool" else tuple(shape) for shape, kind in each
+    return {(TRUTH, *shape) if kind == "bool" else tuple(shape) for shape, kind in operator.each_tensor
             if isinstance(shape, list) and shape}
 
 
@@ -400,7 +395,7 @@ def _made(operator: StepOperator) -> set[Size]:
     if shape is None:
         return set()
     sizes = {_size(shape, floating)}
-    return sizes | {_size(shape, False)} if any(word in operator.name for word in CHOOSING) else sizes
+    return sizes | {_size(shape, False)} if _chooses(operator) else sizes
 
 
 def _tensors(operator: StepOperator) -> list[Tensor]:

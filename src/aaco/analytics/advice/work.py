@@ -96,6 +96,15 @@ class StepOperator:
         return [tuple(shape) if isinstance(shape, list | tuple) and all(isinstance(size, int) for size in shape)
                 else None for shape in taken]
 
+    @property
+    def each_tensor(self) -> list[tuple[list[Any], str]]:
+        """The sizes and the type of each tensor, those of lists one by one. Empty if they are not known."""
+        taken = self.arguments
+        listed = [(shape, kind) for shape, kind in zip(taken.shapes, taken.types, strict=False)
+                  if isinstance(shape, list)] if taken else []
+        return [(part, kind) for shape, kind in listed
+                for part in (shape if any(isinstance(size, list) for size in shape) else [shape])]
+
 
 @dataclass(frozen=True)
 class StepWork:
