@@ -6640,8 +6640,8 @@ class ChannelsLastNorm(nn.LayerNorm):
 
 @before("convnext_training", training=True)
 def convnext_defaults(at: Place) -> list[Side]:
-    """A ConvNeXt of 12 blocks trains on 32 pictures of 192 x 192 with the defaults: TF32 convolutions, AdamW lists."""
-    full, width, side = at.pick(32, 2), at.pick(96, 8), at.pick(192, 64)
+    """A ConvNeXt of 12 blocks trains on 32 pictures of 160 x 160 with the defaults: TF32 convolutions, AdamW lists."""
+    full, width, side = at.pick(32, 2), at.pick(96, 8), at.pick(160, 64)
 
     def make(batch: int = full, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
              layout: torch.memory_format = torch.contiguous_format) -> Step:
@@ -7001,7 +7001,8 @@ def citation_epochs(at: Place) -> list[Side]:
 @before("autocast_decode")
 def words_under_autocast(at: Place) -> list[Side]:
     """A language model of 0.8 billion weights writes a word after 512 others; autocast narrows its fp32 weights."""
-    layers, width, heads, words, past = at.pick(12, 2), at.pick(2048, 32), at.pick(32, 2), at.pick(50_257, 50), at.pick(512, 8)
+    layers, width, heads = at.pick(12, 2), at.pick(2048, 32), at.pick(32, 2)
+    words, past = at.pick(50_257, 50), at.pick(512, 8)
 
     def make(texts: int = 1, dtype: torch.dtype = FP32, autocast: bool = True, read: bool = True,
              wrap: Wrap = as_is) -> Step:
@@ -7446,7 +7447,7 @@ def cells_in_turn(at: Place) -> list[Side]:
 
 @before("offloaded_inference")
 def layers_from_host(at: Place) -> list[Side]:
-    """A bf16 language model reads 512 words; the host keeps the weights of its 8 layers and copies them in each call."""
+    """A bf16 language model reads 512 words; the weights of its 8 layers lie on the host, copied for each call."""
     width, heads, layers, length = at.pick(1280, 32), at.pick(20, 2), at.pick(8, 3), at.pick(512, 8)
 
     def make(batch: int = 1, weights: str = "pageable") -> Step:
@@ -7509,7 +7510,7 @@ class SignalBlock(nn.Module):
 
 @before("heartbeat_training", training=True)
 def anomalies_sought(at: Place) -> list[Side]:
-    """A network of 1-D convolutions learns 64 heartbeats of 12 x 2,048 values, TF32; anomaly detection stayed on."""
+    """A network of 1-D convolutions learns 64 heartbeats of 12 x 2,048 values, TF32 convs; anomaly detection stayed on."""
     full, length, width = at.pick(64, 4), at.pick(2048, 64), at.pick(64, 4)
 
     def make(batch: int = full, sought: bool = True, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
