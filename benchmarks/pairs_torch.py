@@ -7510,7 +7510,7 @@ class SignalBlock(nn.Module):
 
 @before("heartbeat_training", training=True)
 def anomalies_sought(at: Place) -> list[Side]:
-    """A network of 1-D convolutions learns 64 heartbeats of 12 x 2,048 values, TF32 convs; anomaly detection stayed on."""
+    """A network of 1-D convolutions learns 64 heartbeats of 12 x 2,048 values, TF32; anomaly detection stayed on."""
     full, length, width = at.pick(64, 4), at.pick(2048, 64), at.pick(64, 4)
 
     def make(batch: int = full, sought: bool = True, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
