@@ -683,6 +683,13 @@ def test_habits_are_medians_of_steps_that_wait_for_the_host():
     assert record.residuals[1].log_residual == pytest.approx(math.log(0.8 / 0.7))
 
 
+def test_results_on_the_device_leave_neither_their_copies_nor_the_hosts_operators_on_them():
+    """500 us and 20 ms in two steps."""
+    work = step(kernel(100, "gemm"), copy(500, "d2h", 10_000_000), steps=2, on_host_ns=20_000_000.0)
+    after = changed(work, "results_on_device")
+    assert (after.device_ns, after.waits_ns, after.calls_left) == (50_000, 10_250_000, 1.0)
+
+
 def test_a_prediction_is_never_below_the_floor():
     record = learn([recorded(1, 700_000, left=0.5), recorded(2, 60_000, replayed=True, device_ns=10_000)])
     assert record.residuals[1].log_residual == pytest.approx(math.log(60 / 50))

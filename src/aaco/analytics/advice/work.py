@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.advice.limits import DeviceLimits
+from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
 from aaco.analytics.costs.torch.arguments import TYPES, OperatorArguments
 from aaco.analytics.costs.torch.priced import arguments
 from aaco.analytics.kernels import families
@@ -195,6 +196,12 @@ class StepWork:
     def result_reads(self) -> Flags:
         """Which rows are reads of the host of more than a single number."""
         return self.copies("d2h") & (self.copied > ONE_NUMBER)
+
+    @property
+    def pageable_copies(self) -> Flags:
+        """Which rows are copies of more than a few bytes whose buffers the host itself may fill or empty."""
+        between = self.copies(*HOST_COPIES) & self.named(WorkName.may_wait_for_the_host)
+        return between & (self.copied > SMALL_COPY_BYTES)
 
     def lane_ns(self, times: Reals, lane: Ints) -> Reals:
         """Return how long each lane takes in all steps, with these times of the rows.
