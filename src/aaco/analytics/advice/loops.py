@@ -29,6 +29,7 @@ from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.analytics.costs.terms import UnknownShape
 from aaco.analytics.costs.torch import call
+from aaco.analytics.workload.signs import COMPARISONS
 from aaco.core.arrays import Flags, Ints, Reals
 
 TURNS = 8  # fewer are no loop
@@ -36,7 +37,6 @@ LONGEST_TURN = 32  # operators; a longer turn is a model's
 STACKS = ("aten::stack", "aten::cat")
 LOOKUPS = ("embedding", "index", "gather")  # what they read next may be what was chosen last
 MASKED = "aten::nonzero"  # what a mask of a turn looks up is not what was looked up last
-COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge")
 TRUTH = -1  # before the sizes of truth values, which nothing reads in place of numbers
 GATES = ("tanh", "sigmoid")  # of recurrent layers
 MOST_STACKS = 1000  # of a step that are looked at

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.action import ACTS_ON, AMD, NO_FRAMEWORK, NVIDIA, ORT, PYTORCH, Action, Values, of_metric
+from aaco.analytics.advice.action import (
+    ACTS_ON,
+    AMD,
+    NO_FRAMEWORK,
+    NVIDIA,
+    ORT,
+    OWN_CODE,
+    PYTORCH,
+    Action,
+    Values,
+    of_metric,
+)
 from aaco.analytics.advice.floor import device_chain_ns
 from aaco.analytics.advice.least import fusible, own_time
 from aaco.analytics.advice.loops import MASKED
@@ -87,10 +98,13 @@ def _removable(values: Values) -> float:
 REMOVE_SYNCS = Mechanism("remove_syncs", "Take the host's waits out of the step", "D - passes before reads of numbers, "
                          "and of the rest what is no wait", own_time, gone_ns=_gone_ns, respond=_unwatched,
                          waits_ns=_waits_ns, shown=_reads_results)
+INDICES_FOR_MASKS = Step("indices in place of masks that do not change, made once before the steps: mask.nonzero()",
+                         (PYTORCH, OWN_CODE, fact_is("graph_capture", "given_masks")))
 ACTIONS = (Action(
     "remove_waits", "Take the host's waits out of the loop", _removable,
     "the device is idle because the host waited for it", "medium", (
         Step("no .item(), .cpu(), print or boolean indexing per operation", (PYTORCH,)),
+        INDICES_FOR_MASKS,
         Step("outputs bound to the device: session.io_binding()", (ORT,)),
         Step("no hipDeviceSynchronize or hipStreamSynchronize per operation", (AMD, NO_FRAMEWORK)),
         Step("no cudaDeviceSynchronize or cudaStreamSynchronize per operation", (NVIDIA, NO_FRAMEWORK)),
