@@ -873,10 +873,11 @@ def test_copies_of_a_product_shrink_with_it():
     assert response.device_ns.tolist() == pytest.approx([3000, 3000, 3000, 3000, 4000, 5000])
 
 
-def converted(to="c10::BFloat16", phase="forward"):
+def converted(to="c10::BFloat16", phase="forward", of="float", weight=(64, 32)):
     """A weight is converted in 50 us and scaled in 40; another pass, 7 us, and the product, 20 us."""
-    cast = taking("aten::copy_", (64, 32), (64, 32), types=(to, "float"), phase=phase)
-    return step(kernel(50, "copy", cast), kernel(40, operator=taking("aten::mul", (64, 32), (64, 1), phase=phase)),
+    cast = taking("aten::copy_", weight, weight, types=(to, of), phase=phase)
+    scale = taking("aten::mul", weight, (*weight[:-1], 1), phase=phase)
+    return step(kernel(50, "copy", cast), kernel(40, operator=scale),
                 multiplied(20, 8, 32, 64, phase=phase), kernel(7, operator=taking("aten::mul", (8, 64), phase=phase)))
 
 
@@ -911,6 +912,9 @@ def test_weights_are_converted_and_scaled_once():
     assert floor_us(converted(), "cast_once") == 27
     assert "converts" in why(converted(to="float"), "cast_once")
     assert "training" in why(converted(phase="backward"), "cast_once")
+    assert floor_us(converted(phase="backward", of="signedchar"), "cast_once") == 27  # frozen: no gradient changes it
+    assert floor_us(converted(of="signedchar", weight=(16, 4, 32)), "cast_once") == 27  # in groups of one scale each
+    assert "converts" in why(converted(weight=(16, 4, 32)), "cast_once")
     cast = taking("aten::copy_", (32, 32), (32, 32), types=("c10::BFloat16", "float"))
     assert "converts" in why(step(kernel(50, "copy", cast), multiplied(20, 32, 32, 32)), "cast_once")  # maybe its input
 
