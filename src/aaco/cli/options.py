@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -20,6 +21,8 @@ from aaco.core.presets import PRESETS
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from aaco.core.config import Settings as Settings  # verbs name the types of what they are handed by these
+    from aaco.core.session import Session as Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -178,13 +181,6 @@ def measuring(function: F) -> F:
     return function
 
 
-def one_session(session: str | None, named: str | None) -> str:
-    """Return the session that was named, as argument or option; by default the latest. Raise UsageError for two."""
-    if session and named:
-        raise UsageError("name one session, as SESSION or --session SESSION", "aaco ls  # lists them")
-    return session or named or "latest"
-
-
 def session_reference(required: bool = False) -> Callable[[F], F]:
     """A session given by position or as --session; `latest` when neither is."""
 
@@ -194,6 +190,52 @@ def session_reference(required: bool = False) -> Callable[[F], F]:
         return click.argument("session", required=required, shell_complete=of_kind("session"))(function)
 
     return add
+
+
+def one_session(session: str | None, named: str | None) -> str:
+    """Return the session that was named, as argument or option; by default the latest. Raise UsageError for two."""
+    if session and named:
+        raise UsageError("name one session, as SESSION or --session SESSION", "aaco ls  # lists them")
+    return session or named or "latest"
+
+
+def with_settings(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb --config and --sessions-dir, and hand it the settings that they, and --baselines-dir where it has
+    that option, lead to."""
+
+    @wraps(verb)
+    def call(*, config_file: Path | None, sessions_dir: Path | None, baselines_dir: Path | None = None,
+             **arguments: Any) -> Any:
+        resolved = settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
+        return verb(settings=resolved, **arguments)
+
+    return config_file(sessions_dir(call))
+
+
+def with_session_and_settings(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """As with_settings, and hand it the session that `session_reference` names. Raise UsageError where there is none.
+    """
+
+    @with_settings
+    @wraps(verb)
+    def call(*, session: str | None, named: str | None, settings: Settings, **arguments: Any) -> Any:
+        from aaco.core.session import find
+
+        found = find(one_session(session, named), settings.config.storage.sessions_dir)
+        return verb(session=found, settings=settings, **arguments)
+
+    return call
+
+
+def with_session(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """As with_session_and_settings, for a verb that asks no settings."""
+
+    @with_session_and_settings
+    @wraps(verb)
+    def call(*, settings: Settings, **arguments: Any) -> Any:
+        return verb(**arguments)
+
+    return call
 
 
 def words(option: str, text: str) -> tuple[str, ...]:
