@@ -54,6 +54,7 @@ def critical_path(session: Session, scales: tuple[tuple[str, float], ...], as_js
     The critical path is the chain of kernels, copies, launches, host code and waits that the end of the trace depends
     on. Its parts sum to the wall time. A faster kernel saves nothing unless it is on this path.
     """
+    from aaco.core.documents import encode
     from aaco.report.format import pad
     from aaco.report.sections.findings.critical_path import rows
 
@@ -64,7 +65,7 @@ def critical_path(session: Session, scales: tuple[tuple[str, float], ...], as_js
     answers = [_answer(number, path, factors) for number, path in enumerate(paths)] if factors else []
     ceiling = _ceiling(session, changes, answers) if scales else None
     if as_json:
-        say.document(critical.document() | {"session_id": session.id, "what_if": answers, "ceiling": ceiling})
+        say.document(encode(critical) | {"session_id": session.id, "what_if": answers, "ceiling": ceiling})
         return
     for row in rows(critical):
         say.line(f"{pad(row.label, 41)} {row.text}".rstrip())
@@ -77,6 +78,7 @@ def critical_path(session: Session, scales: tuple[tuple[str, float], ...], as_js
 def _paths(session: Session, recompute: bool) -> tuple[list[Way], CriticalPaths]:
     """Return the paths; recompute them on request or if the session does not keep them."""
     from aaco.analytics.critical_path.summary import CriticalPaths, summarise
+    from aaco.core.documents import decode
     from aaco.core.errors import UsageError
     from aaco.core.readings import Absent
     from aaco.steps import measured_part
@@ -84,7 +86,7 @@ def _paths(session: Session, recompute: bool) -> tuple[list[Way], CriticalPaths]
     from aaco.tracelake import documents, layout
 
     kept = documents.read(session, layout.finding("critical_path"))
-    stored = CriticalPaths.of(kept) if kept else None
+    stored = decode(kept, CriticalPaths) if kept else None
     if stored and stored.paths and not recompute:
         return [], stored
     try:

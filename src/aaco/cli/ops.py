@@ -92,8 +92,9 @@ def _examined(session: Session, shown: str, top: int, as_json: bool) -> None:
     if as_json:
         say.document({"session_id": session.id} | document)
         return
-    for title, rows in {"fusion": fusion, "products": products}[shown].sections(document, top):
-        say.line(title)
+    view = {"fusion": fusion, "products": products}[shown]
+    if rows := list(view.rows(document, top)):
+        say.line(view.TITLE)
         for row in rows:
             first, *more = wrap(row.text, WIDTH - LABEL)
             say.line(f"  {pad(cut(row.label, LABEL - 3), LABEL - 2)}{first}".rstrip())

@@ -221,8 +221,8 @@ def with_session_and_settings(verb: Callable[..., Any]) -> Callable[..., Any]:
     def call(*, session: str | None, named: str | None, settings: Settings, **arguments: Any) -> Any:
         from aaco.core.session import find
 
-        found = find(one_session(session, named), settings.config.storage.sessions_dir)
-        return verb(session=found, settings=settings, **arguments)
+        stored = find(one_session(session, named), settings.config.storage.sessions_dir)
+        return verb(session=stored, settings=settings, **arguments)
 
     return call
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aaco.analytics.bottleneck.kernel_limits import budget_parts
 from aaco.analytics.bottleneck.work import COLUMNS, DeviceWork, Working
 from aaco.core.config import Analysis
+from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import COPIES, KERNEL_GROUPS, KERNELS
@@ -17,7 +18,7 @@ _LIMITS = ("kernel_name", "budget_part", "limit_by")
 def device_work(session: Session, settings: Analysis) -> Results:
     """What the time of the devices went to, by what limits it."""
     if work := find(session):
-        yield "device_work", work.document()
+        yield "device_work", encode(work)
 
 
 def find(session: Session) -> DeviceWork | None:

@@ -25,6 +25,7 @@ from aaco.analytics.streaming.calls import waits_for_the_device
 from aaco.analytics.streaming.stream_ids import integers
 from aaco.analytics.timeline.windows import MARKERS, REPETITION, CaptureWindow
 from aaco.core.arrays import Reals
+from aaco.core.documents import decode
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, COPIES, GPU_EVENTS, KERNELS, OPERATORS, TableSpec
@@ -42,7 +43,7 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
     document = documents.read(session, layout.finding("windows"))
     if not document:
         raise Absent("no work of a device was recorded")
-    windows = Windows.of(document)
+    windows = decode(document, Windows)
     rank = windows.ranks[windows.slowest]
     window = windows.window_of(rank)
     steps = _steps(window, unprofiled)

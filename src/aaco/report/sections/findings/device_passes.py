@@ -10,21 +10,14 @@ from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
 
 TRACERS = {"cupti": "CUPTI", "rocprofv3": "rocprofv3"}
-TITLE = "Kernels of the device"
 
 
 @finding_view("device_passes", "how kernels were timed in passes of their own and named by another: what was joined, "
-              "what has no node", place=11)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section."""
-    yield TITLE, list(_absent(document) if "why_absent" in document else _rows(document))
-
-
-def _absent(document: Mapping[str, Any]) -> Iterator[Row]:
-    yield Row("Not traced", str(document["why_absent"]))
-
-
+              "what has no node", place=11, title="Kernels of the device")
 def _rows(document: Mapping[str, Any]) -> Iterator[Row]:
+    if "why_absent" in document:
+        yield Row("Not traced", str(document["why_absent"]))
+        return
     timed, profiled = document["timed"], document["profiled"]
     of, same = timed["inferences"], document["identical"]
     checked = document.get("checked")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from aaco.analytics.timeline.launch_tax import Bucket, LaunchTax
 from aaco.report import format
@@ -12,16 +11,11 @@ from aaco.report.names import shorten
 from aaco.report.rows import Row
 from aaco.report.sections.trace import CAUSES
 
-TITLE = "Launch tax"
 MOST = 3
 
 
-@finding_view("launch_tax", "dispatches by duration, the kernels with most short ones, gaps by cause", place=9)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section."""
-    yield TITLE, list(_rows(LaunchTax.of(document)))
-
-
+@finding_view("launch_tax", "dispatches by duration, the kernels with most short ones, gaps by cause", place=9,
+              title="Launch tax", form=LaunchTax)
 def _rows(found: LaunchTax) -> Iterator[Row]:
     if not found.kernels:
         return
