@@ -9,7 +9,7 @@ from aaco.core.errors import UsageError
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @options.with_session_and_settings
 @options.as_json
 @options.full

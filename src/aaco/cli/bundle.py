@@ -22,7 +22,7 @@ def bundle() -> None:
 
 
 @bundle.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--output", "-o", type=FILE, help="Where to; its ending says the form: .tar.zst, .aaco (the same), "
               ".tar.gz, .json, .json.gz, or .html for the report alone.  [default: SESSION.tar.zst]")
 @options.with_session_and_settings

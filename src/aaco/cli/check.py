@@ -11,7 +11,7 @@ from aaco.core.errors import Exit
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--strict", is_flag=True, help="Exit with 4 when the trace is not to be trusted.")
 @options.with_session
 @options.as_json

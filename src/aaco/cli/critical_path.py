@@ -41,7 +41,7 @@ def _scale(context: click.Context, parameter: click.Parameter, value: Sequence[s
 
 
 @manual.command("critical-path")
-@options.session_reference()
+@options.session_reference
 @click.option("--what-if", "scales", metavar="KERNEL=FACTOR|CHANGE", multiple=True, callback=_scale,
               help="Predict the time if the kernels that match KERNEL, a glob or a part of a name, took FACTOR times "
                    "as long, and how much faster a step can become at most, by that or by a kind of change, such as "

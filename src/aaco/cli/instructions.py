@@ -8,7 +8,7 @@ from aaco.cli import manual, options, say
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--by", "parts", type=click.Choice(["line", "instruction", "category"]), default="line",
               show_default=True, help="What the hottest are listed by.")
 @options.with_session

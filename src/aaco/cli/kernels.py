@@ -26,7 +26,7 @@ UNLIMITED = 51  # the same with p99, where no limit is known
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many.")
 @click.option("--by", type=click.Choice(["name", "family", *PLACES]), default="name", show_default=True,
               help="What the times are summed by. Layers and their parts are those of a serving engine's steps.")

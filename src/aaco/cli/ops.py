@@ -21,7 +21,7 @@ BY = ("call", "operator", "module", "family", "annotation", "partition", "phase"
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many.")
 @click.option("--by", type=click.Choice(BY), default="call", show_default=True,
               help="What is summed; a call is an operator with its shapes and types.")

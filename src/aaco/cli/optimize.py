@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--list", "only_list", is_flag=True, help="Show which kernels are worth optimising, and which gate "
                                                         "refuses each of the rest; change nothing.")
 @click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many kernels.")

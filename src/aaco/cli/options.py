@@ -181,15 +181,11 @@ def measuring(function: F) -> F:
     return function
 
 
-def session_reference(required: bool = False) -> Callable[[F], F]:
+def session_reference(function: F) -> F:
     """A session given by position or as --session; `latest` when neither is."""
-
-    def add(function: F) -> F:
-        function = click.option("--session", "named", metavar="SESSION", help="The same, as an option.",
-                                shell_complete=of_kind("session"))(function)
-        return click.argument("session", required=required, shell_complete=of_kind("session"))(function)
-
-    return add
+    function = click.option("--session", "named", metavar="SESSION", help="The same, as an option.",
+                            shell_complete=of_kind("session"))(function)
+    return click.argument("session", required=False, shell_complete=of_kind("session"))(function)
 
 
 def one_session(session: str | None, named: str | None) -> str:

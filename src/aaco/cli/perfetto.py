@@ -14,7 +14,7 @@ LISTED = 8
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--format", "form", type=click.Choice(list(SUFFIX)), default="perfetto", show_default=True,
               help="Perfetto's protobuf, or Chrome's JSON for older viewers.")
 @click.option("--output", "-o", type=options.NewFile(),

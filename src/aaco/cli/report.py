@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown", "html", "pdf"]),
               default="terminal", show_default=True, help="Form of the report; pdf needs the extra aaco[pdf].")
 @click.option("--output", "-o", type=click.Path(path_type=Path),

@@ -19,7 +19,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @manual.command("profile")
-@options.session_reference()
+@options.session_reference
 @click.option("--kernel", required=True, metavar="NAME", help="Its name, or a part that no other kernel has.")
 @options.with_session
 def rocm_perf_profile(session: options.Session, kernel: str) -> None:

@@ -18,7 +18,7 @@ STEP = ("aaco run --pmc compute,memory on a GPU, or import a capture with counte
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--top", type=options.COUNT, default=20, show_default=True, help="How many kernels, by name.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture to this file.")
 @options.with_session

@@ -19,7 +19,7 @@ LEVELS = ("executive", "engineer", "deep-dive", "debug")
 
 
 @manual.command("root-cause")
-@options.session_reference()
+@options.session_reference
 @click.option("--baseline", help="A baseline's name, or another session: what it was when it was fast.",
               shell_complete=options.of_kind("reference"))
 @click.option("--level", type=click.Choice(LEVELS), default="engineer", show_default=True, help="Level of detail.")

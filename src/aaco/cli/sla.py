@@ -21,7 +21,7 @@ def sla() -> None:
 
 
 @sla.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--policy", "policy_file", type=click.Path(path_type=Path), metavar="FILE",
               help="A YAML policy.  [default: that of `aaco sla policy`]")
 @click.option("--webhook", metavar="URL", help="Send an alert here. Better: name the variable in the policy.")

@@ -20,7 +20,7 @@ HEAD = (f"{'step':>6}  {'phase':<8}{'batch':>6}{'tokens':>8}{'KV':>10}{'kernels'
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--top", type=options.COUNT, default=20, show_default=True, help="How many.")
 @click.option("--phase", type=click.Choice(["prefill", "decode", "mixed"]), help="Only steps of this phase.")
 @options.with_session

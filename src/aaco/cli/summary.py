@@ -7,7 +7,7 @@ from aaco.cli.report import print_report
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @options.with_session_and_settings
 @options.as_json
 def summary(session: options.Session, settings: options.Settings, as_json: bool) -> None:
@@ -23,7 +23,7 @@ def summary(session: options.Session, settings: options.Settings, as_json: bool)
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @options.with_session_and_settings
 @options.as_json
 def chi(session: options.Session, settings: options.Settings, as_json: bool) -> None:

@@ -115,7 +115,7 @@ class Comparison:
     and there is no probability.
     sigma_session is the relative standard deviation of one unit. p_value is two-sided, for no change at all;
     p_tolerance one-sided, for a slowdown of the tolerance or less; p_regression and p_improvement the probabilities
-    that the true change lies beyond the tolerance (calibrate.probability). mde80_pct is exact at `level` for these
+    that the true change is beyond the tolerance (calibrate.probability). mde80_pct is exact at `level` for these
     degrees of freedom, mde80_normal_pct METHODS' approximation. history: sessions besides the sides that the spread
     is known from.
     """
@@ -233,7 +233,7 @@ def judge(spread: Spread, tolerance_pct: float, level: float) -> Comparison:
 def decide(low: float, high: float, margin: float, mde_pct: float, tolerance_pct: float) -> tuple[Decision, str]:
     """Return the three-way decision on the interval (low, high), log scale.
 
-    A change whose whole interval lies beyond the tolerance has been seen, however coarse the instrument, so the
+    A change with its whole interval beyond the tolerance has been seen, however coarse the instrument, so the
     smallest detectable change does not veto it. It does veto `equivalent`: to see nothing with an instrument that could
     not have seen a change of the tolerance says nothing. The tolerance for a speed-up is the inverse ratio, 1 / (1 +
     tolerance), so that swapping the sides swaps the answer.

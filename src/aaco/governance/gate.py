@@ -28,7 +28,6 @@ WORST_FIRST: tuple[Outcome, ...] = (
 RED: tuple[Outcome, ...] = ("regressed", "missed")
 UNKNOWN: tuple[Outcome, ...] = ("suspect", "no_baseline", "inconclusive")
 OF_OBJECTIVE: Mapping[sla.Status, Outcome] = {"fail": "missed", "warn": "near", "pass": "kept", "skip": "skipped"}
-Key = tuple[str, str]
 
 
 class _Document(BaseModel):
