@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,3 +16,8 @@ UInts8 = NDArray[np.uint8]
 UInts64 = NDArray[np.uint64]  # words of ring buffers, hashes
 Structs = NDArray[np.void]  # rows of a structured type
 Array = NDArray[Any]
+
+
+def joined(parts: Iterable[Ints | Ints32]) -> Ints:
+    """Return the parts one behind the other; empty without any."""
+    return np.concatenate([np.zeros(0, np.int64), *parts])
