@@ -14,7 +14,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -31,7 +31,7 @@ from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, Launch
 from aaco.analytics.streaming.stream_ids import NONE, integers, is_name, latest_end_before
 from aaco.analytics.streaming.work import COPY, WorkReader
 from aaco.core import distinct
-from aaco.core.arrays import Flags, Ints, joined
+from aaco.core.arrays import ArrayRows, Flags, Ints, joined
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, SERVING_STEPS
 
 ON_DEVICE = "gpu_marker"  # domain of what a profiler copies from the host's ranges onto the device's streams
@@ -79,7 +79,7 @@ class _Spans:
 
 
 @dataclass(frozen=True)
-class StepKernels:
+class StepKernels(ArrayRows):
     """Kernels that steps launched, as columns; name: its number (NONE: unnamed)."""
 
     kernel_id: Ints
@@ -88,10 +88,6 @@ class StepKernels:
     start: Ints
     end: Ints
     capture: Ints
-
-    def take(self, rows: Ints) -> StepKernels:
-        """Return these rows."""
-        return StepKernels(*(getattr(self, column.name)[rows] for column in fields(self)))
 
 
 class ServingSteps:

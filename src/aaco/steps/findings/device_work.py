@@ -32,5 +32,5 @@ def find(session: Session) -> DeviceWork | None:
 
 
 def limits_of(session: Session) -> dict[str, tuple[str, str]]:
-    """Return by kernel name its part of the budget and what told it, as Working takes them. Raise BadBundle."""
+    """Return by kernel name its part of the budget and what says so, as Working takes them. Raise BadBundle."""
     return budget_parts(row for batch in queries.batches(session, KERNEL_GROUPS, _LIMITS) for row in batch.to_pylist())
