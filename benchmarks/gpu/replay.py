@@ -24,12 +24,12 @@ import numpy as np
 from aaco.core.errors import AacoError
 from aaco.core.readings import Estimate
 from aaco.core.statistics import quantile
+from aaco.replay import cache
 from aaco.replay import capture as captures
 from aaco.replay.engine import ReplayRequest
 from aaco.replay.run import replay
 from aaco.replay.tolerance import NumberTolerance
 from benchmarks.claims import Claim
-from benchmarks.gpu import _cache as cache
 from benchmarks.gpu._kernels import SOURCE, compiled
 from benchmarks.gpu._plants import STATEFUL, Plant, copied, plants
 from benchmarks.gpu._replays import LAST, PROGRAM, Case, capture, replay_us, say, traced, tried

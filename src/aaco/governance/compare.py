@@ -16,11 +16,12 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from aaco.analytics.quality import sentinel
 from aaco.core import inputs, statistics
 from aaco.core.arrays import Reals
+from aaco.core.documents import FrozenModel
 from aaco.core.errors import UsageError, first_problem
 from aaco.core.readings import Absent, or_why
 from aaco.governance import change
@@ -95,10 +96,8 @@ class Side:
         return change.combine([replicate.profile for replicate in self.replicates if replicate.profile])
 
 
-class EnvironmentDifference(BaseModel):
+class EnvironmentDifference(FrozenModel):
     """A fact that differs between the sides; null = not recorded."""
-
-    model_config = ConfigDict(frozen=True)
 
     fact: str
     baseline: str | None
