@@ -166,7 +166,7 @@ def _devices_of_endpoint(session: Session) -> dict[str, Any]:
 
 def _endpoint(session: Session) -> dict[str, Any]:
     document = documents.read(session, layout.finding(NAME))
-    return {NAME: Endpoint.of(document)} if document else {}
+    return {NAME: decode(document, Endpoint)} if document else {}
 
 
 def why_missing(analyzed: Analyzed, paths: CriticalPaths | None) -> dict[str, str]:
@@ -259,7 +259,7 @@ def _why_no_work(analyzed: Analyzed) -> str:
 
 def _device_work(session: Session) -> DeviceWork | None:
     document = documents.read(session, layout.finding("device_work"))
-    return DeviceWork.of(document) if document else None
+    return decode(document, DeviceWork) if document else None
 
 
 def _kernel_evidence(session: Session) -> KernelEvidence | None:
@@ -269,7 +269,7 @@ def _kernel_evidence(session: Session) -> KernelEvidence | None:
 
 def _windows(session: Session) -> Windows | None:
     document = documents.read(session, layout.finding("windows"))
-    return Windows.of(document) if document else None
+    return decode(document, Windows) if document else None
 
 
 def _at_work(captures: Mapping[str, Any]) -> MeasuredSpans | None:

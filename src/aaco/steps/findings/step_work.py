@@ -24,6 +24,7 @@ from aaco.analytics.roofline.devices.ceilings import Identity
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.analytics.timeline.windows import MARKERS, REPETITION, CaptureWindow
 from aaco.core.arrays import Reals
+from aaco.core.documents import decode
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, COPIES, GPU_EVENTS, KERNELS, OPERATORS, TableSpec
@@ -43,7 +44,7 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
     document = documents.read(session, layout.finding("windows"))
     if not document:
         raise Absent("no work of a device was recorded")
-    windows = Windows.of(document)
+    windows = decode(document, Windows)
     rank = windows.ranks[windows.slowest]
     window = windows.window_of(rank)
     steps = _steps(window, unprofiled)
