@@ -109,9 +109,9 @@ def retyped(work: StepWork, least: Reals) -> Response:
     """Return the step in another type: products keep their share of the roof, up to REACH.
 
     Of other work the time that its bytes need is halved; what takes longer for another reason, still does. Conversions
-    between orders of a product's operands move half of the bytes, which does not halve their time. Fused attention is another kernel then, at REACH.
-    Reads by index take as long: lines of memory, not widths. Each kernel of a recurrent layer waits for the one before:
-    only the time that its arithmetic needs is another then.
+    between orders of a product's operands move half of the bytes, which does not halve their time. Fused attention is
+    another kernel then, at REACH. Reads by index take as long: lines of memory, not widths. Each kernel of a recurrent
+    layer waits for the one before: only the time that its arithmetic needs is another then.
     """
     own, now = own_time(work), roofs_now(work)
     is_product, reaches = np.zeros(len(work.operators) + 1, bool), np.full(len(work.operators) + 1, REACH)
