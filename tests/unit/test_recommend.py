@@ -1,11 +1,14 @@
 """What to do next: never a gain beyond the time attributed, and only from what was measured."""
 
 import math
+import re
 from dataclasses import replace
+from functools import reduce
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaco.analytics import rules
 from aaco.analytics.advice import recommend
 from aaco.analytics.advice.expected import Expected
 from aaco.analytics.advice.floor import FloorTarget, MechanismFloor
@@ -277,3 +280,21 @@ def test_a_graph_of_a_training_step_needs_an_adam_that_can_be_captured():
     training = {**NO_BATCH, "optimizer": frozenset({"loop"})}
     assert "capturable=True" in recommend.gaining(LAUNCHING, training)[0].attempt
     assert "capturable=True" not in recommend.gaining(LAUNCHING, NO_BATCH)[0].attempt
+
+
+VENDOR_WORDS = {"nvidia": re.compile(r"nvidia-|(?<!torch\.)\b(?:cuda[A-Z]|CUDA)|NCCL|MPS|\bMIG\b|(?i:cudnn)|TF32"),
+                "amd": re.compile(r"amd-|rocm-|HIP|\bhip[A-Z]|RCCL|AITER")}
+BOTH = ("torch.cuda.CUDAGraph",)  # names of PyTorch that its build for AMD has, too
+
+
+def test_words_of_one_vendor_are_only_said_on_its_devices():
+    """Of actions and of rules. Mutation: the rule shared_device_bound names nvidia-smi whatever the vendor is."""
+    registry.load(rules, "aaco.rules")
+    steps = [(step, action.applies_if) for action in ACTIONS for step in action.attempts]
+    steps += [(step, ()) for rule in registry.RULES.values() for step in rule.steps]
+    for step, of_action in steps:
+        text = reduce(lambda text, word: text.replace(word, ""), BOTH, step.text)
+        vendors = {value for condition in (*step.applies_if, *of_action) if condition.fact == "vendor"
+                   for value in condition.values}
+        for whose, words in VENDOR_WORDS.items():
+            assert not words.search(text) or vendors == {whose}, step.text

@@ -49,7 +49,7 @@ def launch_bound(host_limited_pct: Reading, launch_tax_pct: Reading, host_pause_
     Step("find it with a profiler of the host: torch.profiler.profile(with_stack=True)",
          (fact_is("framework", "pytorch"),)),
     "find it with a profiler of the host: py-spy record, perf record, aaco run --telemetry",
-    "keep other processes off its CPUs (aaco run --lab)"))
+    "keep other processes off its CPUs (aaco run --lab standard)"))
 def cpu_bound(host_limited_pct: Reading, host_pause_pct: Reading, launch_tax_pct: Reading, sync_limited_pct:
               Reading, queue_length_mean: Reading, dispatch_overhead_pct: Reading, shared_device_limited_pct: Reading
               ) -> Iterator[Evidence]:
