@@ -16,6 +16,7 @@ from aaco.analytics.advice.floors import NO_FLOORS, Floors, without_floors
 from aaco.analytics.advice.mechanisms import ACTIONS, MECHANISMS
 from aaco.analytics.diagnosis import diagnose
 from aaco.core import registry
+from aaco.core.advice import fact_is, fact_is_not, why_not
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Reading
 from aaco.tracelake.document_schemas.answers import Together
@@ -298,3 +299,18 @@ def test_words_of_one_vendor_are_only_said_on_its_devices():
                    for value in condition.values}
         for whose, words in VENDOR_WORDS.items():
             assert not words.search(text) or vendors == {whose}, step.text
+
+
+def test_why_not_names_the_value_that_the_fact_has():
+    """Not those that the condition would take. Mutation: `self.values & values or values` -> `self.values`."""
+    narrow = (fact_is("product_type", "fp16", "bf16", "fp8"),)
+    assert why_not({"product_type": frozenset({"bf16"})}, (), narrow) == "already so: product type is bf16"
+    for facts, condition, reason in (
+            ({"copies": frozenset({"pinned"})}, fact_is("copies", "pageable"), "not here: copies are pinned"),
+            ({"eight_bit_units": frozenset({"no"})}, fact_is("eight_bit_units", "yes"), "not here: no eight bit units"),
+            ({"framework": frozenset({"pytorch", "vllm"})}, fact_is_not("framework", "sglang", "vllm"),
+             "not here: framework is vllm"),
+            ({}, fact_is("optimizer", "loop"), "not here: optimizer is not known"),
+            ({"graph_capture": frozenset({"sized_by_data"})}, fact_is("graph_capture", "possible"),
+             "not here: data decide sizes, which are fixed in a graph")):
+        assert why_not(facts, (condition,), ()) == reason and why_not(facts, (), ()) == ""
