@@ -214,6 +214,7 @@ def test_floors_of_several_mechanisms_are_of_the_union_of_their_targets():
     assert floor(work, [MECHANISMS["graph"], MECHANISMS["pointwise_fusion"]]).mechanism == "graph + pointwise_fusion"
     absent = floor(work, [MECHANISMS["graph"], MECHANISMS["fused_optimizer"]])
     assert absent.floor_ns is None and absent.why_absent.startswith("fused_optimizer: ")
+    assert absent.why_absent == f"fused_optimizer: {why(work, 'fused_optimizer')}"  # alone it needs no name
 
 
 # What a device can do at most

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from functools import reduce
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -288,17 +289,34 @@ VENDOR_WORDS = {"nvidia": re.compile(r"nvidia-|(?<!torch\.)\b(?:cuda[A-Z]|CUDA)|
 BOTH = ("torch.cuda.CUDAGraph",)  # names of PyTorch that its build for AMD has, too
 
 
-def test_words_of_one_vendor_are_only_said_on_its_devices():
-    """Of actions and of rules. Mutation: the rule shared_device_bound names nvidia-smi whatever the vendor is."""
+def all_steps():
+    """Everything that actions and rules can say to try, with the conditions of its action."""
     registry.load(rules, "aaco.rules")
-    steps = [(step, action.applies_if) for action in ACTIONS for step in action.attempts]
-    steps += [(step, ()) for rule in registry.RULES.values() for step in rule.steps]
-    for step, of_action in steps:
+    yield from ((step, action.applies_if) for action in ACTIONS for step in action.attempts)
+    yield from ((step, ()) for rule in registry.RULES.values() for step in rule.steps)
+
+
+def test_words_of_one_vendor_are_only_said_on_its_devices():
+    """Mutation: the rule shared_device_bound names amd-smi whatever the vendor is."""
+    for step, of_action in all_steps():
         text = reduce(lambda text, word: text.replace(word, ""), BOTH, step.text)
         vendors = {value for condition in (*step.applies_if, *of_action) if condition.fact == "vendor"
                    for value in condition.values}
         for whose, words in VENDOR_WORDS.items():
             assert not words.search(text) or vendors == {whose}, step.text
+
+
+CODE = re.compile(r"torch\.|\.item\(|\.pin_memory\(|non_blocking|async_op|io_binding|\bhip[A-Z]|cuda[A-Z]"
+                  r"|of its own, the|per operation|per step|elementwise and copy")
+
+
+@pytest.mark.parametrize("engine", [{"pytorch", "vllm"}, {"pytorch", "sglang"}, {"tensorrt_llm"}, {"llama.cpp"}])
+def test_users_of_an_engine_are_not_told_to_change_its_code(engine):
+    """They start it with options. Mutation: `remove_waits` says "read results once per step" to all."""
+    facts = {"framework": frozenset(engine), "phase": frozenset({"serving"})}
+    for step, of_action in all_steps():
+        conditions = [condition for condition in (*step.applies_if, *of_action) if condition.fact in facts]
+        assert not CODE.search(step.text) or not all(condition.holds(facts) for condition in conditions), step.text
 
 
 def test_why_not_names_the_value_that_the_fact_has():

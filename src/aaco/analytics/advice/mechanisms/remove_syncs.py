@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.action import ACTS_ON, AMD, NO_FRAMEWORK, NVIDIA, ORT, PYTORCH, Action, Values, of_metric
+from aaco.analytics.advice.action import (
+    ACTS_ON,
+    AMD,
+    NO_FRAMEWORK,
+    NVIDIA,
+    ORT,
+    OWN_CODE,
+    PYTORCH,
+    Action,
+    Values,
+    of_metric,
+)
 from aaco.analytics.advice.floor import device_chain_ns
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.loops import MASKED
@@ -71,10 +82,10 @@ REMOVE_SYNCS = Mechanism("remove_syncs", "Take the host's waits out of the step"
 ACTIONS = (Action(
     "remove_waits", "Take the host's waits out of the loop", _removable,
     "the device is idle because the host waited for it", "medium", (
-        Step("no .item(), .cpu(), print or boolean indexing per operation", (PYTORCH,)),
+        Step("no .item(), .cpu(), print or boolean indexing per operation", (PYTORCH, OWN_CODE)),
         Step("outputs bound to the device: session.io_binding()", (ORT,)),
         Step("no hipDeviceSynchronize or hipStreamSynchronize per operation", (AMD, NO_FRAMEWORK)),
         Step("no cudaDeviceSynchronize or cudaStreamSynchronize per operation", (NVIDIA, NO_FRAMEWORK)),
-        Step("read results once per step")),
+        Step("read results once per step", (OWN_CODE,))),
     "sync_limited_pct", already_done_if=(fact_is("host_waits", "none"),), mechanism="remove_syncs",
     at_most=of_metric("sync_limited_pct")),)
