@@ -58,6 +58,16 @@ def test_the_first_advice_keeps_its_last_line_longest():
     assert len(lines) == 25 and "Try: one." in shown and "Try: three." not in shown
 
 
+def test_the_first_advice_is_whole_where_others_are_shorter():
+    """What to try is at its end. Mutation: it loses a line as the longest text."""
+    advice = (f"{'does ' * 36}it. Try: one.", "It is short. " * 8, "It is short. " * 8)
+    lines = first_lines.lines(screen(advice=advice, trust=LONG[:150], basis=LONG[:150], limit=LONG[:150],
+                                     facts=LONG[:150], notes=(LONG[:150],), what=LONG[:150],
+                                     parts=tuple(BarPart(f"a part with a name as long as this {part}", .2)
+                                                 for part in range(5)), commands=(("all", "aaco report"),) * 2))
+    assert len(lines) == 25 and "Try: one." in " ".join(lines)
+
+
 def test_up_to_three_notes_are_shown_and_the_rest_counted():
     """Mutations: one note only; the others not counted; a note more than there is room for; the report cuts them."""
     notes = tuple(f"Thing {number} is so." for number in range(1, 6))
