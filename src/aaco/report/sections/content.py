@@ -10,9 +10,10 @@ from typing import Any
 from aaco.analytics.advice.expected import Expected
 from aaco.analytics.advice.floor import UNPROFILED
 from aaco.analytics.advice.recommend import Recommendation
-from aaco.analytics.diagnosis import Diagnosis
+from aaco.analytics.diagnosis import ONLY_CAPTURED, Diagnosis
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.truth import trust
+from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core import inputs
 from aaco.core.readings import Absent, Evidence, Verdict
 from aaco.report import format
@@ -40,6 +41,13 @@ ENERGY = (("Devices busy", "device_util_pct"), ("Devices' power", "device_power_
           ("Processor's power", "package_power_mean_w"),
           ("Energy per output token (processor)", "package_energy_per_output_token_j"))
 NOTHING = "nothing_to_do"
+# Conditions whose advice is that of an action, which says more where it is offered.
+ACTION_OF = {"straggler": "help_the_late_rank", "over_subscribed": "fit_threads", "contended_cpus": "quiet_cpus",
+             "allocator_churn": "keep_memory", "pageable_copies": "pin_memory", "throttled_clock": "raise_the_clock"}
+# What a trace does not tell of a part of the time.
+UNTOLD = {"other_idle_pct": "the device is idle {} of the time, and this trace does not tell why",
+          "unplaced_kernel_pct": "{} of the time goes to kernels of which nothing tells what limits them"}
+CALLS_BY = {"amd": "rocprofv3 --runtime-trace", "nvidia": "nsys profile --trace=cuda"}
 NEAR_ROOF = 0.9
 MOST_NAMED = 3  # nodes or kernels that an action acts on
 TELLING_CEILING = 20.0  # times faster; a higher one only says that little must stay
@@ -283,7 +291,9 @@ def next_steps(explanation: Explanation, brief: bool = False) -> list[tuple[str,
     """What to try, and which finding asks for it. brief: of an action only its gain, and what to try."""
     found = explanation.diagnosis
     disturbances = [verdict for verdict in found.conditions if verdict.label in DISTURBANCES]
-    others = [verdict for verdict in found.conditions if verdict.label not in DISTURBANCES]
+    offered = {one.name for one in found.recommendations}
+    others = [verdict for verdict in found.conditions
+              if verdict.label not in DISTURBANCES and ACTION_OF.get(verdict.label) not in offered]
     distrust = [("trace_check", step) for step in explanation.trust.steps]
     advised = [(one.name, _brief(one) if brief else _step(one)) for one in found.recommendations]
     by_rule = [(found.label, step) for step in found.rule_advice if not distrust]
@@ -305,16 +315,30 @@ def _advice_of(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
 def _nothing_to_do(explanation: Explanation) -> Iterator[str]:
     """Yield that nothing is left to advise and why, where the time of the devices is known."""
     busy, roof = (explanation.readings.get(name) for name in ("device_limited_pct", "hardware_envelope_utilization"))
-    if busy is None or busy.value is None:
+    if busy is None or busy.value is None or explanation.diagnosis.abstained_because == ONLY_CAPTURED:
         return
+    largest = next((part for wall in budget.budgets(explanation) for part in wall.shares), ("", "", 0.0))
     if roof is not None and roof.value is not None and NEAR_ROOF <= roof.value <= 1 and busy.value >= 100 * NEAR_ROOF:
         yield (f"Nothing to do: the kernels reach {format.percent(roof.value)} of the roof, and the device works "
                f"{busy.value:.0f} % of the time.")
+    elif largest[0] in UNTOLD:
+        would_tell = _what_would_tell(explanation) if largest[0] == "other_idle_pct" else ""
+        yield f"Nothing can be advised: {UNTOLD[largest[0]].format(format.percent(largest[2]))}{would_tell}."
     elif withheld := explanation.diagnosis.withheld:
-        reasons = "; ".join(f"{action.title.lower()}: {action.why}" for action in withheld)
-        yield f"Nothing left to advise: {reasons}."
+        yield f"Nothing left to advise. {'; '.join(f'{action.title} ({action.why})' for action in withheld)}."
     else:
-        yield "Nothing left to advise: no limit that an action is known for takes 1 % of the time."
+        yield (f"Nothing left to advise: no action is known against what takes most of the time, {largest[1]} "
+               f"({format.percent(largest[2])}).")
+
+
+def _what_would_tell(explanation: Explanation) -> str:
+    """Return which recording would tell why a device is idle, where it lacks the calls of the runtime; else nothing."""
+    facts = WorkloadFacts.of(explanation.examined["workload_facts"]).values if \
+        "workload_facts" in explanation.examined else {}
+    if facts.get("runtime"):
+        return ""
+    tool = next((f" ({CALLS_BY[vendor]})" for vendor in facts.get("vendor", ()) if vendor in CALLS_BY), "")
+    return f": record the calls of the runtime, too{tool}"
 
 
 def commands(explanation: Explanation) -> list[tuple[str, str]]:

@@ -1,0 +1,61 @@
+"""What a report says to do next: once for each limit, and where nothing can be advised, what would tell more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aaco.analytics.advice import recommend
+from aaco.analytics.diagnosis import ONLY_CAPTURED, Diagnosis, diagnose
+from aaco.analytics.measure import measure
+from aaco.analytics.workload.facts import WorkloadFact, WorkloadFacts
+from aaco.core.config import Analysis
+from aaco.core.readings import Reading, Verdict
+from aaco.report.sections import content
+from tests.explained import Sample
+
+
+def explained(diagnosis=None, facts=None, **shares):
+    """An explanation of a trace whose time went to these parts, per cent, with this diagnosis and these facts."""
+    readings = measure({}, None, Analysis()) | {name: Reading(name, "pct", share) for name, share in shares.items()}
+    facts = WorkloadFacts(tuple(WorkloadFact(name, value) for name, value in (facts or {}).items()))
+    examined = {"workload_facts": facts.document()}
+    return replace(Sample().explain(), readings=readings, examined=examined, diagnosis=diagnosis or diagnose(readings))
+
+
+def said(explanation):
+    return [text for _, text in content.next_steps(explanation)]
+
+
+def test_a_condition_is_not_told_beside_the_action_that_says_more():
+    """Mutation: every condition's advice is told."""
+    late = Verdict("straggler", (), ("give the ranks equal work",))
+    readings = {"straggler_wait_pct": Reading("straggler_wait_pct", "pct", 40.0)}
+    advised = recommend.gaining(readings)
+    assert [advice.name for advice in advised] == ["help_the_late_rank"]
+    assert "give the ranks equal work" in said(explained(Diagnosis(None, "", (), (late,))))
+    (text,) = said(explained(Diagnosis(None, "", (), (late,), advised)))
+    assert text.startswith("Make the late rank as fast as the others")
+
+
+def test_where_the_trace_does_not_tell_why_the_device_idles_it_says_what_would():
+    """Mutation: facts that speak against other actions are told as the reason that nothing is left."""
+    idle = {"device_limited_pct": 5.0, "memory_limited_pct": 5.0, "other_idle_pct": 95.0}
+    (text,) = said(explained(Diagnosis(None, "", (), ()), {"vendor": "amd"}, **idle))
+    assert text == ("Nothing can be advised: the device is idle 95.0 % of the time, and this trace does not tell why: "
+                    "record the calls of the runtime, too (rocprofv3 --runtime-trace).")
+    (text,) = said(explained(Diagnosis(None, "", (), ()), {"vendor": "amd", "runtime": "hip"}, **idle))
+    assert text.endswith("this trace does not tell why.")
+
+
+def test_what_takes_most_of_the_time_is_named_where_no_action_is_known():
+    """Mutation: it is said that no limit takes 1 % of the time."""
+    (text,) = said(explained(Diagnosis(None, "", (), ()), device_limited_pct=90.0, memory_limited_pct=90.0,
+                             launch_tax_pct=10.0))
+    assert text == ("Nothing left to advise: no action is known against what takes most of the time, memory (90.0 %).")
+    (text,) = said(explained(Diagnosis(None, "", (), ()), device_limited_pct=90.0, unplaced_kernel_pct=90.0))
+    assert text == "Nothing can be advised: 90.0 % of the time goes to kernels of which nothing tells what limits them."
+
+
+def test_the_capture_of_a_graph_has_no_time_against_which_something_could_be_advised():
+    """Mutation: nothing is left to advise of it."""
+    assert said(explained(Diagnosis(None, ONLY_CAPTURED, (), ()), device_limited_pct=90.0)) == []
