@@ -53,8 +53,8 @@ class Unprofiled:
 
     def refuse_others(self, steps: int, devices: int, span_ns: float, busy_ns: float) -> None:
         """Raise Absent if the latency cannot be of the steps of a trace: the device alone works longer in each, or they
-        are far shorter with the profiler, which shortens no step. All are sums over devices. busy_ns: of kernels; copies and
-        collectives may take longer in a trace. The host's part of the first step is not in the span.
+        are far shorter with the profiler, which shortens no step. All are sums over devices. busy_ns: of kernels;
+        copies and collectives may take longer in a trace. The host's part of the first step is not in the span.
         """
         latency_ns = 1e6 * self.median_ms
         if busy_ns > MOST_BUSY * steps * latency_ns:
