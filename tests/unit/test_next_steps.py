@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aaco.analytics.advice import recommend
+from aaco.analytics.advice.expected import Expected
 from aaco.analytics.diagnosis import ONLY_CAPTURED, Diagnosis, diagnose
 from aaco.analytics.measure import measure
 from aaco.analytics.workload.facts import WorkloadFact, WorkloadFacts
@@ -35,6 +36,17 @@ def test_a_condition_is_not_told_beside_the_action_that_says_more():
     assert "give the ranks equal work" in said(explained(Diagnosis(None, "", (), (late,))))
     (text,) = said(explained(Diagnosis(None, "", (), (late,), advised)))
     assert text.startswith("Make the late rank as fast as the others")
+
+
+def test_an_interval_without_width_is_a_bound_and_no_certainty():
+    """Mutation: "2.43 to 2.43 in 9 of 10"."""
+    (late,) = recommend.gaining({"straggler_wait_pct": Reading("straggler_wait_pct", "pct", 40.0)})
+    for low, high, interval in ((2.431, 2.429, "without all that it acts on"), (2.0, 2.5, "2.00 to 2.50 in 9 of 10")):
+        advised = replace(late, expected=Expected(2.43, low, high, 9, 3, own=True))
+        (text,) = said(explained(Diagnosis(None, "", (), (), (advised,))))
+        assert f"2.43 x faster expected ({interval}, by 9 recorded changes of this kind)" in text
+        assert f"({interval.removesuffix(' in 9 of 10')})" in content.next_steps(
+            explained(Diagnosis(None, "", (), (), (advised,))), brief=True)[0][1]
 
 
 def test_where_the_trace_does_not_tell_why_the_device_idles_it_says_what_would():

@@ -378,7 +378,7 @@ def _brief_gain(one: Recommendation) -> str:
         return _gain(one)
     likely, figures = one.expected, list[str]()
     if likely:
-        figures.append(f"{_expected_factor(likely)} ({likely.low:.2f} to {likely.high:.2f})")
+        figures.append(f"{_expected_factor(likely)} ({_interval(likely)})")
     if one.ceiling is not None and one.ceiling <= TELLING_CEILING:
         of = f" of {one.ceiling_of}" * (one.ceiling_of != UNPROFILED)
         figures.append(f"at most {one.ceiling:.2f} x{' faster' * (not likely)}{of}")
@@ -421,15 +421,21 @@ def _expected_factor(likely: Expected) -> str:
     return f"{likely.factor:.2f} x faster expected{more}"
 
 
+def _interval(likely: Expected, share: str = "") -> str:
+    """The interval of a gain; where all of it lies at the most that the change can take away, that it does."""
+    low, high = f"{likely.low:.2f}", f"{likely.high:.2f}"
+    return "without all that it acts on" if low == high else f"{low} to {high}{share}"
+
+
 def _likely(one: Recommendation) -> str:
     """What recorded changes of its kind make likely; empty without any."""
     if not (likely := one.expected):
         return ""
     if likely.here:
-        return (f"{_expected_factor(likely)} ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
+        return (f"{_expected_factor(likely)} ({_interval(likely, ' in 9 of 10')}, by "
                 f"{format.plural(likely.pairs, 'model')} tried on this machine); ")
     kind = "this kind" if likely.own else "several kinds"
-    return (f"{_expected_factor(likely)} ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
+    return (f"{_expected_factor(likely)} ({_interval(likely, ' in 9 of 10')}, by "
             f"{format.plural(likely.pairs, 'recorded change')} of {kind}); ")
 
 
