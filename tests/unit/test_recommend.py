@@ -319,6 +319,16 @@ def test_users_of_an_engine_are_not_told_to_change_its_code(engine):
         assert not CODE.search(step.text) or not all(condition.holds(facts) for condition in conditions), step.text
 
 
+@pytest.mark.parametrize(("kind", "attempt"), [
+    ("gemm", 'torch.set_float32_matmul_precision("high")'), ("conv", "torch.backends.cudnn.allow_tf32 = True")])
+def test_tf32_is_allowed_where_the_products_are_computed(kind, attempt):
+    """Mutation: the precision of products of matrices is raised for convolutions."""
+    facts = {"framework": {"pytorch"}, "vendor": {"nvidia"}, "product_type": {"fp32"}, "product_kind": {kind}}
+    advised = recommend.gaining(readings({**dict.fromkeys(USED), "compute_limited_pct": 80.0}),
+                                {name: frozenset(values) for name, values in facts.items()})
+    assert [advice.attempt for advice in advised if advice.name == "allow_tf32"] == [attempt]
+
+
 def test_why_not_names_the_value_that_the_fact_has():
     """Not those that the condition would take. Mutation: `self.values & values or values` -> `self.values`."""
     narrow = (fact_is("product_type", "fp16", "bf16", "fp8"),)
