@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from aaco.analytics.advice import recommend
 from aaco.analytics.advice.expected import Expected
 from aaco.analytics.diagnosis import ONLY_CAPTURED, Diagnosis, diagnose
@@ -12,6 +14,7 @@ from aaco.analytics.workload.facts import WorkloadFact, WorkloadFacts
 from aaco.core.config import Analysis
 from aaco.core.readings import Reading, Verdict
 from aaco.report.sections import content
+from aaco.tracelake.document_schemas.answers import Together
 from tests.explained import Sample
 
 
@@ -47,6 +50,14 @@ def test_an_interval_without_width_is_a_bound_and_no_certainty():
         assert f"2.43 x faster expected ({interval}, by 9 recorded changes of this kind)" in text
         assert f"({interval.removesuffix(' in 9 of 10')})" in content.next_steps(
             explained(Diagnosis(None, "", (), (), (advised,))), brief=True)[0][1]
+
+
+@pytest.mark.parametrize(("ceiling", "told"), [(19.9, True), (81.2, False)])
+def test_a_ceiling_that_tells_nothing_is_not_told_of_several_changes_either(ceiling, told):
+    """Mutation: what the first ones gain together is told whatever it is."""
+    both = Together(actions=["a", "b"], ceiling=ceiling, floor_ms=0.5)
+    texts = said(explained(Diagnosis(None, "", (), (), together=both), device_limited_pct=5.0))
+    assert any(text.startswith("The first 2 together") for text in texts) is told
 
 
 def test_where_the_trace_does_not_tell_why_the_device_idles_it_says_what_would():

@@ -297,7 +297,7 @@ def next_steps(explanation: Explanation, brief: bool = False) -> list[tuple[str,
     distrust = [("trace_check", step) for step in explanation.trust.steps]
     advised = [(one.name, _brief(one) if brief else _step(one)) for one in found.recommendations]
     by_rule = [(found.label, step) for step in found.rule_advice if not distrust]
-    if both := found.together:
+    if (both := found.together) and both.ceiling <= TELLING_CEILING:
         advised.append(("together", f"The first {len(both.actions)} together: at most {both.ceiling:.2f} x faster: "
                                     f"{format.duration(1e6 * both.floor_ms)} must stay."))
     steps = [*distrust, *_advice_of(disturbances), *advised, *by_rule, *_advice_of(others)]
