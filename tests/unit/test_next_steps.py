@@ -61,13 +61,18 @@ def test_a_ceiling_that_tells_nothing_is_not_told_of_several_changes_either(ceil
 
 
 def test_where_the_trace_does_not_tell_why_the_device_idles_it_says_what_would():
-    """Mutation: facts that speak against other actions are told as the reason that nothing is left."""
-    idle = {"device_limited_pct": 5.0, "memory_limited_pct": 5.0, "other_idle_pct": 95.0}
-    (text,) = said(explained(Diagnosis(None, "", (), ()), {"vendor": "amd"}, **idle))
-    assert text == ("Nothing can be advised: the device is idle 95.0 % of the time, and this trace does not tell why: "
-                    "record the calls of the runtime, too (rocprofv3 --runtime-trace).")
+    """Before what can be advised of the rest. Mutation: it is told only where there is no advice."""
+    idle, late = {"device_limited_pct": 5.0, "memory_limited_pct": 5.0, "other_idle_pct": 95.0}, "straggler_wait_pct"
+    advised = recommend.gaining({late: Reading(late, "pct", 4.0)})
+    record = ("Record the calls of the runtime, too (rocprofv3 --runtime-trace): the device is idle 95.0 % of the "
+              "time, and without them nothing tells why.")
+    first, second = said(explained(Diagnosis(None, "", (), (), advised), {"vendor": "amd"}, **idle))
+    assert first == record and second.startswith("Make the late rank as fast")
+    traced = replace(explained(Diagnosis(None, "", (), ()), {"vendor": "amd"}, **idle),
+                     captures={"captures": [{"format": "kineto"}]})
+    assert "too (ProfilerActivity.CPU): the device" in said(traced)[0]
     (text,) = said(explained(Diagnosis(None, "", (), ()), {"vendor": "amd", "runtime": "hip"}, **idle))
-    assert text.endswith("this trace does not tell why.")
+    assert text == "Nothing can be advised: the device is idle 95.0 % of the time, and this trace does not tell why."
 
 
 def test_what_takes_most_of_the_time_is_named_where_no_action_is_known():

@@ -47,6 +47,8 @@ ACTION_OF = {"straggler": "help_the_late_rank", "over_subscribed": "fit_threads"
 # What a trace does not tell of a part of the time.
 UNTOLD = {"other_idle_pct": "the device is idle {} of the time, and this trace does not tell why",
           "unplaced_kernel_pct": "{} of the time goes to kernels of which nothing tells what limits them"}
+MOSTLY_PCT = 50.0
+KINETO = "kineto"
 CALLS_BY = {"amd": "rocprofv3 --runtime-trace", "nvidia": "nsys profile --trace=cuda"}
 NEAR_ROOF = 0.9
 MOST_NAMED = 3  # nodes or kernels that an action acts on
@@ -300,7 +302,8 @@ def next_steps(explanation: Explanation, brief: bool = False) -> list[tuple[str,
     if (both := found.together) and both.ceiling <= TELLING_CEILING:
         advised.append(("together", f"The first {len(both.actions)} together: at most {both.ceiling:.2f} x faster: "
                                     f"{format.duration(1e6 * both.floor_ms)} must stay."))
-    steps = [*distrust, *_advice_of(disturbances), *advised, *by_rule, *_advice_of(others)]
+    unseen = [] if distrust else [(NOTHING, text) for text in _host_unseen(explanation)]
+    steps = [*distrust, *_advice_of(disturbances), *unseen, *advised, *by_rule, *_advice_of(others)]
     if not steps:
         steps = [(NOTHING, text) for text in _nothing_to_do(explanation)]
     if explanation.verdict:
@@ -322,8 +325,7 @@ def _nothing_to_do(explanation: Explanation) -> Iterator[str]:
         yield (f"Nothing to do: the kernels reach {format.percent(roof.value)} of the roof, and the device works "
                f"{busy.value:.0f} % of the time.")
     elif largest[0] in UNTOLD:
-        would_tell = _what_would_tell(explanation) if largest[0] == "other_idle_pct" else ""
-        yield f"Nothing can be advised: {UNTOLD[largest[0]].format(format.percent(largest[2]))}{would_tell}."
+        yield f"Nothing can be advised: {UNTOLD[largest[0]].format(format.percent(largest[2]))}."
     elif withheld := explanation.diagnosis.withheld:
         yield f"Nothing left to advise. {'; '.join(f'{action.title} ({action.why})' for action in withheld)}."
     else:
@@ -331,14 +333,17 @@ def _nothing_to_do(explanation: Explanation) -> Iterator[str]:
                f"({format.percent(largest[2])}).")
 
 
-def _what_would_tell(explanation: Explanation) -> str:
-    """Return which recording would tell why a device is idle, where it lacks the calls of the runtime; else nothing."""
-    facts = WorkloadFacts.of(explanation.examined["workload_facts"]).values if \
-        "workload_facts" in explanation.examined else {}
-    if facts.get("runtime"):
-        return ""
+def _host_unseen(explanation: Explanation) -> Iterator[str]:
+    """Yield which recording would tell why a device is idle most of the time, where calls of its runtime lack."""
+    idle, document = explanation.readings.get("other_idle_pct"), explanation.examined.get("workload_facts")
+    facts = WorkloadFacts.of(document).values if document else {}
+    if idle is None or idle.value is None or idle.value < MOSTLY_PCT or facts.get("runtime"):
+        return
     tool = next((f" ({CALLS_BY[vendor]})" for vendor in facts.get("vendor", ()) if vendor in CALLS_BY), "")
-    return f": record the calls of the runtime, too{tool}"
+    if any(capture["format"] == KINETO for capture in explanation.captures.get("captures", ())):
+        tool = " (ProfilerActivity.CPU)"
+    yield (f"Record the calls of the runtime, too{tool}: the device is idle {format.percent(idle.value / 100)} of the "
+           "time, and without them nothing tells why.")
 
 
 def commands(explanation: Explanation) -> list[tuple[str, str]]:
