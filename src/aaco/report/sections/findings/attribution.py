@@ -13,7 +13,7 @@ from aaco.report.rows import Row
 
 TITLE = "Kernel time by module"
 SHOWN = 6
-PHASES = {"recompute": "forward again on the way back"}
+PHASES = {"recompute": "forward again in the backward pass"}
 NAME = 60  # columns of a name in the listing
 
 
