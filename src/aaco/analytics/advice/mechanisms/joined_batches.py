@@ -61,8 +61,8 @@ def _joined(work: StepWork, least: Reals) -> Response:
     return Response(np.where(turns, at_once, took), np.where(turns, 1 / parts, 1.0), whole_calls=True)
 
 
-JOINED_BATCHES = Mechanism("joined_batches", "Put micro batches into one batch", "D with what goes forward and backward "
-                           "as of a larger batch, without what adds gradients up", _least_ns, respond=_joined)
+JOINED_BATCHES = Mechanism("joined_batches", "Put micro batches into one batch", "D with what goes forward and "
+                           "backward as of a larger batch, without what adds gradients up", _least_ns, respond=_joined)
 ACTIONS = (Action(
     "join_micro_batches", "Put micro batches into one batch", of_targets("joined_batches"),
     "the same kernels run forward and backward several times before one update", "low",
