@@ -154,10 +154,19 @@ def test_the_share_of_a_mechanism_in_streams_that_run_at_once_is_of_their_sum():
 
 def test_what_the_workload_does_not_have_is_not_even_withheld():
     """Mutation: the fact that is none is listed."""
-    found = readings({**dict.fromkeys(USED), "memory_limited_pct": 90.0})
-    facts = {"framework": frozenset({"pytorch"}), "attention": frozenset({"none"}), "optimizer": frozenset({"fused"})}
+    found = readings({**dict.fromkeys(USED), "memory_limited_pct": 90.0, "compute_limited_pct": 10.0})
+    facts = {"framework": frozenset({"pytorch"}), "attention": frozenset({"none"}), "product_type": frozenset({"bf16"})}
     reasons = {action.name: action.why for action in recommend.withheld(found, facts)}
-    assert "fuse_attention" not in reasons and reasons["fuse_optimizer"] == "already so: optimizer is fused"
+    assert "fuse_attention" not in reasons and reasons["narrower_types"] == "already so: product type is bf16"
+
+
+def test_what_memory_limits_is_no_share_of_the_optimizer():
+    """Where no steps show what its kernels take. Mutation: `of_targets("fused_optimizer", "memory_limited_pct")`."""
+    found = readings({**dict.fromkeys(USED), "memory_limited_pct": 90.0})
+    for optimizer in ("loop", "fused"):
+        facts = {"framework": frozenset({"pytorch"}), "optimizer": frozenset({optimizer})}
+        told = [*recommend.gaining(found, facts), *recommend.withheld(found, facts)]
+        assert "fuse_optimizer" not in [one.name for one in told]
 
 
 def test_without_a_floor_there_is_no_ceiling_and_the_reason_is_told():
