@@ -73,11 +73,11 @@ def test_up_to_three_notes_are_shown_and_the_rest_counted():
     notes = tuple(f"Thing {number} is so." for number in range(1, 6))
     shown = first_lines.lines(screen(notes=notes))
     assert shown[1:7] == ["Note: Thing 1 is so.", "", "Compute-bound: it computes.", "Note: Thing 2 is so.",
-                          "Note: Thing 3 is so.", "      and 2 more: --full"]
+                          "Note: Thing 3 is so.", "      and 2 more: aaco report"]
     assert first_lines.lines(screen(notes=notes[:1]))[1:3] == ["Note: Thing 1 is so.", ""]
     tight = first_lines.lines(screen(notes=notes, trust=LONG, disturbed=LONG, limit=LONG, basis=LONG,
                                      advice=("short. " * 20,) * 3, commands=(("all", "aaco report"),) * 2))
-    assert tight[1] == "Note: Thing 1 is so." and "      and 4 more: --full" in tight and len(tight) <= 25
+    assert tight[1] == "Note: Thing 1 is so." and "      and 4 more: aaco report" in tight and len(tight) <= 25
     whole = first_lines.whole(screen(notes=notes, basis=LONG), 80)
     assert [line for line in whole if line.startswith("Note: ")] == [f"Note: {note}" for note in notes]
     assert len(whole) > 10 and not any("…" in line or "more" in line for line in whole)

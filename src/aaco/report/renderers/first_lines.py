@@ -90,7 +90,7 @@ def _paragraphs(screen: FirstScreen, columns: int, notes: int) -> Iterator[Parag
     yield _text("  ", screen.trust * (not screen.alarmed), columns, 3)
     yield _text("  ", screen.facts, columns, 2)
     yield from shown[1:]
-    yield _text("      ", f"and {left} more: --full" if left else "", columns, 1)
+    yield _text("      ", f"and {left} more: aaco report" if left else "", columns, 1)
     yield Paragraph(_bar(screen.parts, columns), 1, gap=True)
     legend = _legend(screen, columns)
     yield Paragraph(legend, len(legend), gap=not screen.parts, whole=True)
