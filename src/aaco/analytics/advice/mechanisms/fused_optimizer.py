@@ -68,5 +68,5 @@ FUSED_OPTIMIZER = Mechanism("fused_optimizer", "Update all parameters in one ker
 ACTIONS = (Action(
     "fuse_optimizer", "Update all weights in one kernel", of_targets("fused_optimizer"),
     "kernels of the optimizer run", "low", (Step("fused=True for the optimizer", (PYTORCH, OWN_CODE)),),
-    "memory_limited_pct", applies_if=(PYTORCH, fact_is("optimizer", "loop", "foreach")),
+    "kernels_per_step", applies_if=(PYTORCH, fact_is("optimizer", "loop", "foreach")),
     already_done_if=(fact_is("optimizer", "fused"),), mechanism="fused_optimizer"),)
