@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import re
 import shlex
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import click
 import pytest
 
 from aaco import cli
+from aaco.analytics import rules
+from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.cli.examples import EXAMPLES
+from aaco.core import registry
 
 # Verbs whose standard output is not theirs to write JSON on, and why.
 NO_JSON = {"lab run": "standard output is that of the command it runs",
@@ -116,6 +121,57 @@ def test_every_line_of_the_examples_parses(name):
 
 def test_every_verb_has_an_example():
     assert set(EXAMPLES) == set(LEAVES)
+
+
+PACKAGE = Path(cli.__file__).parents[1]
+NAMED = re.compile(rf"\baaco ({'|'.join(sorted(LEAVES, key=len, reverse=True))})(?![\w.-])([^,;:()`\n|]*)")
+
+
+def commands(text: str):
+    """Yield the verbs that a text names as commands, each with the words after it."""
+    for match in NAMED.finditer(text):
+        yield match[1], match[2].partition(" -- ")[0].split()
+
+
+def texts():
+    """Yield the strings of the package with their places. What an f-string fills in is a word."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        filled = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+        pieces = {id(piece) for node in filled for piece in node.values}
+        whole = [(node.lineno, node.value) for node in nodes if isinstance(node, ast.Constant)
+                 and isinstance(node.value, str) and id(node) not in pieces]
+        whole += [(node.lineno, "".join(str(piece.value) if isinstance(piece, ast.Constant) else "X"
+                                        for piece in node.values)) for node in filled]
+        yield from ((f"{path.relative_to(PACKAGE)}:{line}", text) for line, text in whole)
+
+
+COMMANDS = sorted({(place, verb, word.partition("=")[0]) for place, text in texts() for verb, words in commands(text)
+                   for word in words if word.startswith("--") and len(word) > 2})
+
+
+@pytest.mark.parametrize(("place", "verb", "option"), COMMANDS)
+def test_options_that_texts_name_are_there(place, verb, option):
+    """Whatever says `aaco VERB --option` says an option of the verb. Mutation: `--full` after `aaco report`."""
+    assert option in {*flags(LEAVES[verb]), "--help"}, f"{place}: aaco {verb} {option}"
+
+
+def declared_rules():
+    registry.load(rules, "aaco.rules")
+    return registry.RULES.values()
+
+
+ADVISED = [(action.name, step.text) for action in ACTIONS for step in action.attempts]
+ADVISED += [(rule.label, text) for rule in declared_rules() for text in rule.advice]
+ADVISED = [(name, verb, words) for name, text in ADVISED for verb, words in commands(text)]
+
+
+@pytest.mark.parametrize(("name", "verb", "words"), ADVISED, ids=[name for name, _, _ in ADVISED])
+def test_commands_that_advice_names_have_the_values_of_their_options(name, verb, words):
+    """Mutation: `aaco run --lab` without a level."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("--") and not flags(LEAVES[verb])[word].is_flag:
+            assert after and not after.startswith("-"), f"aaco {verb} {word} needs a value"
 
 
 @pytest.mark.parametrize(("words", "meant"), [

@@ -1943,7 +1943,7 @@ MUTATIONS = [
      "tests/contract/test_one_value.py::test_of_our_recordings"),
     ("analytics/bottleneck/confidence.py", '"budget" in reading.source or ', '"budget" in reading.source and ',
      "tests/system/test_diagnosis.py::test_a_planted_bottleneck_is_named_with_what_to_do"
-     "[launch_tiny_mlp-launch_bound-device_graph]"),
+     "[launch_tiny_mlp-launch_bound-larger_device_batch]"),
     ("steps/findings/floors.py", "None if AMD in facts.get(\"vendor\", ()) else", "",
      "tests/system/test_ceilings.py::test_on_amd_nothing_is_expected_yet_and_the_reason_is_told"),
     ("steps/readings.py", "name: document[earlier] for", "name: document[name] for",

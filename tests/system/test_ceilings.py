@@ -46,6 +46,25 @@ def test_a_ceiling_is_above_what_was_measured_and_the_same_everywhere(aaco, pair
     assert asked["speedup_at_most"] == pytest.approx(ceiling) and asked["floor_ms"] == pytest.approx(action["floor_ms"])
 
 
+@pytest.mark.parametrize("pair", PAIRS)
+def test_what_confirms_a_change_moved_as_said_where_it_gained(aaco, pair):
+    """Mutations: `compute_limited_pct` of activations that are kept, whose share of a shorter step is larger;
+    `memory_limited_pct` of a fused optimizer.
+    """
+    recorded = next(entry for entry in json.loads((captures() / "pairs/pairs.json").read_text())["pairs"]
+                    if entry["pair"] == pair)
+    answers, readings = dict[str, dict](), dict[str, dict]()
+    for side in ("before", "after"):
+        trace = captures() / "pairs" / pair / f"{side}.trace.json.gz"
+        aaco.inside("import", trace, "--latency", str(recorded[side]["step_ms"]), "--quiet")
+        answers[side] = json.loads((aaco.latest / "metrics/bottleneck.json").read_text())
+        readings[side] = json.loads((aaco.latest / "metrics/derived_metrics.json").read_text())
+    (confirm,) = [entry["confirm"] for entry in answers["before"]["optimization_priority"]
+                  if entry["action"] == PAIRS[pair]]
+    before, after = (readings[side][confirm["metric"]]["value"] for side in ("before", "after"))
+    assert (after < before) if confirm["direction"] == "down" else (after > before)
+
+
 def test_the_ceiling_of_a_larger_batch_is_of_as_many_samples_everywhere(aaco):
     """Mutation: a what-if takes the most samples that advice looks at."""
     capture = captures() / "pairs/diffusion__b1_eager_to_graph/before.trace.json.gz"

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from aaco.core.documents import decode
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 from aaco.report.sections import budget as budget_words
+from aaco.tracelake import documents, layout
 from benchmarks.diagnosis.agreement import disagreements
 
 OWN = Path(__file__).parents[1] / "captures"
@@ -138,3 +140,29 @@ def test_the_recordings_are_what_their_page_says():
     kernels = [event for event in events if event.get("cat") == "kernel"]
     assert len(kernels) == 6 * 6 * 3
     assert not any("ProfilerStep" in event.get("name", "") for event in events)
+
+
+@pytest.mark.parametrize(("latency_ms", "why"), [
+    (0.99, "the device's work alone takes 1.1 ms of a traced step, and 0.99 ms were given"), (1.1, ""), (7.4, ""),
+    (7.6, "a traced step takes 2 ms, a profiler makes none shorter, and 7.6 ms were given")])
+def test_a_latency_of_other_steps_is_refused(latency_ms, why):
+    """Such as one in seconds, or of another batch. Of 5 steps of 2 ms. Mutation: every latency is taken."""
+    given = Unprofiled(1, latency_ms, "")
+    with pytest.raises(Absent, match=why) if why else nullcontext():
+        given.refuse_others(5, 1, 10e6, 5.5e6)
+    Unprofiled(1, 90.0, "").refuse_others(1, 1, 2e6, 1e6)  # of one step the host's part is not in the trace
+
+
+def test_no_share_is_of_a_latency_of_other_steps(imported):
+    """Mutation: the budget takes a latency of a hundred times the traced steps."""
+    path = SHARED / "alone_item_mlp_1.trace.json.gz"
+    found = imported(path, latency="470", steps=6).metrics["host_limited_pct"]
+    assert found.method.startswith("profiled trace") and "a profiler makes none shorter" in found.method
+
+
+@pytest.mark.parametrize(("latency", "unprofiled"), [("1000", False), ("0.0001", False), ("1.5", True)])
+def test_no_ceiling_is_of_a_latency_of_other_steps(imported, latency, unprofiled):
+    """Mutation: the floors take every latency, and a graph gains a thousand times."""
+    run = imported(SHARED.parent / "torch_scenarios/launch_tiny_mlp.trace.json.gz", latency=latency)
+    document = documents.read(run.session, layout.finding("floors"))
+    assert document["unprofiled"] is unprofiled and ("graph" in document["expected"]) is unprofiled

@@ -58,16 +58,26 @@ def test_the_first_advice_keeps_its_last_line_longest():
     assert len(lines) == 25 and "Try: one." in shown and "Try: three." not in shown
 
 
+def test_the_first_advice_is_whole_where_others_are_shorter():
+    """What to try is at its end. Mutation: it loses a line as the longest text."""
+    advice = (f"{'does ' * 36}it. Try: one.", "It is short. " * 8, "It is short. " * 8)
+    lines = first_lines.lines(screen(advice=advice, trust=LONG[:150], basis=LONG[:150], limit=LONG[:150],
+                                     facts=LONG[:150], notes=(LONG[:150],), what=LONG[:150],
+                                     parts=tuple(BarPart(f"a part with a name as long as this {part}", .2)
+                                                 for part in range(5)), commands=(("all", "aaco report"),) * 2))
+    assert len(lines) == 25 and "Try: one." in " ".join(lines)
+
+
 def test_up_to_three_notes_are_shown_and_the_rest_counted():
     """Mutations: one note only; the others not counted; a note more than there is room for; the report cuts them."""
     notes = tuple(f"Thing {number} is so." for number in range(1, 6))
     shown = first_lines.lines(screen(notes=notes))
     assert shown[1:7] == ["Note: Thing 1 is so.", "", "Compute-bound: it computes.", "Note: Thing 2 is so.",
-                          "Note: Thing 3 is so.", "      and 2 more: --full"]
+                          "Note: Thing 3 is so.", "      and 2 more: aaco report"]
     assert first_lines.lines(screen(notes=notes[:1]))[1:3] == ["Note: Thing 1 is so.", ""]
     tight = first_lines.lines(screen(notes=notes, trust=LONG, disturbed=LONG, limit=LONG, basis=LONG,
                                      advice=("short. " * 20,) * 3, commands=(("all", "aaco report"),) * 2))
-    assert tight[1] == "Note: Thing 1 is so." and "      and 4 more: --full" in tight and len(tight) <= 25
+    assert tight[1] == "Note: Thing 1 is so." and "      and 4 more: aaco report" in tight and len(tight) <= 25
     whole = first_lines.whole(screen(notes=notes, basis=LONG), 80)
     assert [line for line in whole if line.startswith("Note: ")] == [f"Note: {note}" for note in notes]
     assert len(whole) > 10 and not any("…" in line or "more" in line for line in whole)

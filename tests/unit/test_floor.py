@@ -244,12 +244,20 @@ def test_a_pinned_copy_takes_as_long_as_the_shortest_of_as_many_bytes():
     assert floor_us(step(copy(9, "d2d", 500), copy(7, "d2d", 500)), "graph") == 16
 
 
+def test_of_a_compiler_the_passes_that_it_fuses_are_named():
+    """Not the products, which its floor has at their roof. Mutation: `named=fusible` is left out."""
+    work = step(product(100, 1e10), kernel(30), kernel(8, "norm"))
+    found = floor(work, [MECHANISMS["compile"]])
+    assert found.floor_ns < 100_000 and {target.own_ns for target in found.targets} == {30_000, 8_000}
+
+
 def test_floors_of_several_mechanisms_are_of_the_union_of_their_targets():
     work = step(product(100, 1e10), kernel(30), copy(20, "h2d", 1000, True))
     assert floor_us(work, "pointwise_fusion", "inputs_on_device") == 100
     assert floor(work, [MECHANISMS["graph"], MECHANISMS["pointwise_fusion"]]).mechanism == "graph + pointwise_fusion"
     absent = floor(work, [MECHANISMS["graph"], MECHANISMS["fused_optimizer"]])
     assert absent.floor_ns is None and absent.why_absent.startswith("fused_optimizer: ")
+    assert absent.why_absent == f"fused_optimizer: {why(work, 'fused_optimizer')}"  # alone it needs no name
 
 
 # What a device can do at most

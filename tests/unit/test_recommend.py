@@ -1,11 +1,15 @@
 """What to do next: never a gain beyond the time attributed, and only from what was measured."""
 
 import math
+import re
 from dataclasses import replace
+from functools import reduce
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaco.analytics import rules
 from aaco.analytics.advice import recommend
 from aaco.analytics.advice.expected import Expected
 from aaco.analytics.advice.floor import FloorTarget, MechanismFloor
@@ -13,6 +17,7 @@ from aaco.analytics.advice.floors import NO_FLOORS, Floors, without_floors
 from aaco.analytics.advice.mechanisms import ACTIONS, MECHANISMS
 from aaco.analytics.diagnosis import diagnose
 from aaco.core import registry
+from aaco.core.advice import fact_is, fact_is_not, why_not
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Reading
 from aaco.tracelake.document_schemas.answers import Together
@@ -149,10 +154,19 @@ def test_the_share_of_a_mechanism_in_streams_that_run_at_once_is_of_their_sum():
 
 def test_what_the_workload_does_not_have_is_not_even_withheld():
     """Mutation: the fact that is none is listed."""
-    found = readings({**dict.fromkeys(USED), "memory_limited_pct": 90.0})
-    facts = {"framework": frozenset({"pytorch"}), "attention": frozenset({"none"}), "optimizer": frozenset({"fused"})}
+    found = readings({**dict.fromkeys(USED), "memory_limited_pct": 90.0, "compute_limited_pct": 10.0})
+    facts = {"framework": frozenset({"pytorch"}), "attention": frozenset({"none"}), "product_type": frozenset({"bf16"})}
     reasons = {action.name: action.why for action in recommend.withheld(found, facts)}
-    assert "fuse_attention" not in reasons and reasons["fuse_optimizer"] == "already so: optimizer is fused"
+    assert "fuse_attention" not in reasons and reasons["narrower_types"] == "already so: product type is bf16"
+
+
+def test_what_memory_limits_is_no_share_of_the_optimizer():
+    """Where no steps show what its kernels take. Mutation: `of_targets("fused_optimizer", "memory_limited_pct")`."""
+    found = readings({**dict.fromkeys(USED), "memory_limited_pct": 90.0})
+    for optimizer in ("loop", "fused"):
+        facts = {"framework": frozenset({"pytorch"}), "optimizer": frozenset({optimizer})}
+        told = [*recommend.gaining(found, facts), *recommend.withheld(found, facts)]
+        assert "fuse_optimizer" not in [one.name for one in told]
 
 
 def test_without_a_floor_there_is_no_ceiling_and_the_reason_is_told():
@@ -277,3 +291,69 @@ def test_a_graph_of_a_training_step_needs_an_adam_that_can_be_captured():
     training = {**NO_BATCH, "optimizer": frozenset({"loop"})}
     assert "capturable=True" in recommend.gaining(LAUNCHING, training)[0].attempt
     assert "capturable=True" not in recommend.gaining(LAUNCHING, NO_BATCH)[0].attempt
+
+
+def test_evidence_is_a_sentence_after_its_share():
+    """"12 % of the time of the highest clock is missing" is none. Mutation: that evidence of raise_the_clock."""
+    for action in ACTIONS:
+        assert action.evidence.split()[0] not in ("of", "for", "in", "by", "with"), action.evidence
+
+
+VENDOR_WORDS = {"nvidia": re.compile(r"nvidia-|(?<!torch\.)\b(?:cuda[A-Z]|CUDA)|NCCL|MPS|\bMIG\b|(?i:cudnn)|TF32"),
+                "amd": re.compile(r"amd-|rocm-|HIP|\bhip[A-Z]|RCCL|AITER")}
+BOTH = ("torch.cuda.CUDAGraph",)  # names of PyTorch that its build for AMD has, too
+
+
+def all_steps():
+    """Everything that actions and rules can say to try, with the conditions of its action."""
+    registry.load(rules, "aaco.rules")
+    yield from ((step, action.applies_if) for action in ACTIONS for step in action.attempts)
+    yield from ((step, ()) for rule in registry.RULES.values() for step in rule.steps)
+
+
+def test_words_of_one_vendor_are_only_said_on_its_devices():
+    """Mutation: the rule shared_device_bound names amd-smi whatever the vendor is."""
+    for step, of_action in all_steps():
+        text = reduce(lambda text, word: text.replace(word, ""), BOTH, step.text)
+        vendors = {value for condition in (*step.applies_if, *of_action) if condition.fact == "vendor"
+                   for value in condition.values}
+        for whose, words in VENDOR_WORDS.items():
+            assert not words.search(text) or vendors == {whose}, step.text
+
+
+CODE = re.compile(r"torch\.|\.item\(|\.pin_memory\(|non_blocking|async_op|io_binding|\bhip[A-Z]|cuda[A-Z]"
+                  r"|of its own, the|per operation|per step|elementwise and copy")
+
+
+@pytest.mark.parametrize("engine", [{"pytorch", "vllm"}, {"pytorch", "sglang"}, {"tensorrt_llm"}, {"llama.cpp"}])
+def test_users_of_an_engine_are_not_told_to_change_its_code(engine):
+    """They start it with options. Mutation: `remove_waits` says "read results once per step" to all."""
+    facts = {"framework": frozenset(engine), "phase": frozenset({"serving"})}
+    for step, of_action in all_steps():
+        conditions = [condition for condition in (*step.applies_if, *of_action) if condition.fact in facts]
+        assert not CODE.search(step.text) or not all(condition.holds(facts) for condition in conditions), step.text
+
+
+@pytest.mark.parametrize(("kind", "attempt"), [
+    ("gemm", 'torch.set_float32_matmul_precision("high")'), ("conv", "torch.backends.cudnn.allow_tf32 = True")])
+def test_tf32_is_allowed_where_the_products_are_computed(kind, attempt):
+    """Mutation: the precision of products of matrices is raised for convolutions."""
+    facts = {"framework": {"pytorch"}, "vendor": {"nvidia"}, "product_type": {"fp32"}, "product_kind": {kind}}
+    advised = recommend.gaining(readings({**dict.fromkeys(USED), "compute_limited_pct": 80.0}),
+                                {name: frozenset(values) for name, values in facts.items()})
+    assert [advice.attempt for advice in advised if advice.name == "allow_tf32"] == [attempt]
+
+
+def test_why_not_names_the_value_that_the_fact_has():
+    """Not those that the condition would take. Mutation: `self.values & values or values` -> `self.values`."""
+    narrow = (fact_is("product_type", "fp16", "bf16", "fp8"),)
+    assert why_not({"product_type": frozenset({"bf16"})}, (), narrow) == "already so: product type is bf16"
+    for facts, condition, reason in (
+            ({"copies": frozenset({"pinned"})}, fact_is("copies", "pageable"), "not here: copies are pinned"),
+            ({"eight_bit_units": frozenset({"no"})}, fact_is("eight_bit_units", "yes"), "not here: no eight bit units"),
+            ({"framework": frozenset({"pytorch", "vllm"})}, fact_is_not("framework", "sglang", "vllm"),
+             "not here: framework is vllm"),
+            ({}, fact_is("optimizer", "loop"), "not here: optimizer is not known"),
+            ({"graph_capture": frozenset({"sized_by_data"})}, fact_is("graph_capture", "possible"),
+             "not here: data decide sizes, which are fixed in a graph")):
+        assert why_not(facts, (condition,), ()) == reason and why_not(facts, (), ()) == ""

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 # By the name of a fact its values; a fact that is not known is not in it.
 FactValues = Mapping[str, frozenset[str]]
+NOTHING = frozenset(("none", "no"))  # values of a fact that say that there is nothing of it
+WORDS = {("graph_capture", "sized_by_data"): "data decide sizes, which are fixed in a graph",
+         ("graph_capture", "growing"): "a tensor grows, and sizes are fixed in a graph",
+         ("graph_capture", "too_short"): "few launches lie between two waits of the host"}
 
 
 @dataclass(frozen=True)
@@ -21,9 +25,10 @@ class FactCondition:
         """Return whether the condition holds in a workload with these facts."""
         return bool(self.values & facts.get(self.fact, frozenset())) is not self.negated
 
-    def __str__(self) -> str:
-        listed = " or ".join(sorted(self.values)).replace("_", " ")
-        return f"{self.fact.replace('_', ' ')} {'is not' if self.negated else 'is'} {listed}"
+    def known(self, facts: FactValues) -> frozenset[str]:
+        """Return the values that the fact has, and of them those of the condition where it has some."""
+        values = facts.get(self.fact, frozenset())
+        return self.values & values or values
 
 
 def fact_is(fact: str, *values: str) -> FactCondition:
@@ -57,12 +62,19 @@ def why_not(facts: FactValues | None, applies_if: Iterable[FactCondition],
     if facts is None:
         return ""
     if done := next((condition for condition in already_done_if if condition.holds(facts)), None):
-        return f"already so: {done}"
+        return f"already so: {fact_in_words(done.fact, done.known(facts))}"
     missing = next((condition for condition in applies_if if not condition.holds(facts)), None)
-    if missing is None:
-        return ""
-    known = " and ".join(sorted(facts.get(missing.fact, ()))).replace("_", " ")
-    return f"not here: {missing.fact.replace('_', ' ')} is {known or 'not known'}"
+    return f"not here: {fact_in_words(missing.fact, missing.known(facts))}" if missing else ""
+
+
+def fact_in_words(fact: str, values: frozenset[str]) -> str:
+    """Return a fact with its values in words: "attention is fused", "copies are pinned", "no eight bit units"."""
+    if phrases := [WORDS[fact, value] for value in sorted(values) if (fact, value) in WORDS]:
+        return ", ".join(phrases)
+    name, verb = fact.replace("_", " "), "are" if fact.endswith("s") else "is"
+    if values and values <= NOTHING:
+        return f"no {name}"
+    return f"{name} {verb} {' and '.join(sorted(values)).replace('_', ' ') or 'not known'}"
 
 
 def steps_of(texts: Iterable[str | Step]) -> tuple[Step, ...]:

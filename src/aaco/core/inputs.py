@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from aaco.core.readings import Absent
 from aaco.core.tables import OF_INFERENCES, sampled, started_in
 
+OF_THE_HOST = "the profile times the host's dispatch of a node, not the device's work"
 RUN = "model_run"
 
 
@@ -115,7 +116,7 @@ def refuse_dispatches(kernels: pa.Table) -> None:
     dispatches = kernels.filter(pc.equal(kernels["timed"].cast(pa.string()), "dispatch"))
     if dispatches.num_rows:
         names = ", ".join(sorted(filter(None, pc.unique(dispatches["provider"].cast(pa.string())).to_pylist())))
-        raise Absent(f"on {names} the profile times the host's dispatch of a node, not the device's work")
+        raise Absent(f"on {names} {OF_THE_HOST}")
 
 
 def gpu_window(window: Window) -> Window:

@@ -189,7 +189,7 @@ def _diagnose(measured: Mapping[str, Reading], facts: FactValues | None, trust: 
 def _notes(session: Session, analyzed: Analyzed, facts: SessionFacts, settings: Analysis,
            measured: Mapping[str, Any]) -> Iterator[str]:
     if session.record.is_import:
-        yield from notes.of_captures(facts.captures)
+        yield from notes.of_import(facts.captures, measured)
     else:
         yield from notes.of_run(session.record, analyzed.tables, facts.runtime, analyzed.meta)
     yield from notes.of_devices(session, analyzed.tables)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from aaco.analytics import limits
 from aaco.collectors.gpu import device_watch
 from aaco.core.config import Analysis
+from aaco.core.inputs import OF_THE_HOST
 from aaco.core.readings import Reading
 from aaco.core.session import Record, Session
 from aaco.profiler.formats.onnxruntime import ort
@@ -80,6 +81,13 @@ def of_captures(captures: Mapping[str, Any]) -> list[str]:
     for name, count in captures.get("references_to_nothing", {}).items():
         notes.append(f"{count} rows of {name} refer to a row that the capture does not have.")
     return notes
+
+
+def of_import(captures: Mapping[str, Any], readings: Mapping[str, Reading]) -> Iterator[str]:
+    """Yield what the captures say, and what kernel times are that are no device's."""
+    if OF_THE_HOST in readings["device_limited_pct"].why_absent:
+        yield "kernel times are the host's part of each node, not the device's: trace it, too (aaco trace -- PROGRAM)."
+    yield from of_captures(captures)
 
 
 def of_devices(session: Session, tables: Mapping[str, pa.Table]) -> Iterator[str]:

@@ -21,13 +21,18 @@ ALL = "all of it: a bound"
 PYTORCH, ORT = fact_is("framework", "pytorch"), fact_is("framework", "onnxruntime")
 VLLM, SGLANG = fact_is("framework", "vllm"), fact_is("framework", "sglang")
 ENGINE = fact_is("framework", "vllm", "sglang")
-OWN_CODE = fact_is_not("framework", "vllm", "sglang", "tensorrt_llm")  # a program that its user can edit
+OWN_CODE = fact_is_not("framework", "vllm", "sglang", "tensorrt_llm", "llama.cpp")  # a program that its user can edit
 NO_FRAMEWORK = fact_is_not("framework", "pytorch", "onnxruntime", "vllm", "sglang", "jax", "tensorflow", "migraphx",
-                           "tensorrt", "tensorrt_llm")
+                           "tensorrt", "tensorrt_llm", "llama.cpp")
+NO_PYTHON = fact_is_not("framework", "pytorch", "onnxruntime", "vllm", "sglang", "jax", "tensorflow")
 AMD, NVIDIA = fact_is("vendor", "amd"), fact_is("vendor", "nvidia")
 TRAINING, INFERENCE = fact_is("phase", "training"), fact_is("phase", "inference")
 NOT_SERVING = fact_is_not("phase", "serving")
 NARROW = fact_is("product_type", "fp16", "bf16", "fp8", "fp4", "int8", "int4")
+
+MORE_REQUESTS = (Step("more requests at once: --max-num-seqs of vLLM", (VLLM,)),
+                 Step("more requests at once: --max-running-requests of SGLang", (SGLANG,)),
+                 Step("more sequences at once: --parallel of llama-server", (fact_is("framework", "llama.cpp"),)))
 
 
 def everything(values: Values) -> float:

@@ -156,10 +156,13 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
         sooner_ns = 0.0 if late else device_chain_ns(work, least, lanes) - chain_ns
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
     except Absent as reason:
-        return MechanismFloor(name, None, (), str(reason), shown=not isinstance(reason, NothingToChange))
+        why = str(reason).removeprefix(f"{name}: ")
+        return MechanismFloor(name, None, (), why, shown=not isinstance(reason, NothingToChange))
     acted = reduce(np.logical_or, (*apart, *(mechanism.acts_on(work) for mechanism in mechanisms if mechanism.acts_on)),
                    least < work.sure_ns)
-    return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted)),
+    named = reduce(np.logical_or, (mechanism.named(work) if mechanism.named else acted for mechanism in mechanisms),
+                   np.zeros(len(acted), bool))
+    return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted & named)),
                           shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms),
                           most_ns=_most_ns(work, least, apart, mechanisms, samples) if host_stays else None,
                           waits_ns=_waits_ns(work, least, mechanisms), samples=samples, sooner_ns=sooner_ns)

@@ -59,6 +59,7 @@ class Mechanism:
     formula: str
     least_ns: Callable[[StepWork], Reals]
     acts_on: Callable[[StepWork], Flags] | None = None  # by default the rows that are left with less time
+    named: Callable[[StepWork], Flags] | None = None  # of what it acts on what is named; by default all
     beside: Callable[[StepWork], Flags] | None = None  # the rows that can run beside all others after the change
     gone_ns: Callable[[StepWork], float] | None = None  # time of all steps that goes, in no known row
     first: bool = False  # whether other changes act on what it leaves: half of that, where they halve

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aaco.analytics.bottleneck import calibration
+from aaco.core.advice import Step, fact_is
 from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
@@ -12,8 +13,11 @@ SOURCE = "METHODS sections 1 and 2; docs/concepts/diagnosis.md"
 
 
 @rule(label="shared_device_bound", source=SOURCE, advice=(
-    "find who else computes on the device: nvidia-smi pmon -c 5, rocm-smi --showpids",
-    "have the device to yourself (CUDA_VISIBLE_DEVICES), or share it under MPS or MIG",
+    Step("find who else computes on the device: nvidia-smi pmon -c 5", (fact_is("vendor", "nvidia"),)),
+    Step("find who else computes on the device: amd-smi process", (fact_is("vendor", "amd"),)),
+    Step("have the device to yourself (CUDA_VISIBLE_DEVICES), or share it under MPS or MIG",
+         (fact_is("vendor", "nvidia"),)),
+    Step("have the device to yourself (HIP_VISIBLE_DEVICES), or a partition of it", (fact_is("vendor", "amd"),)),
     "do not judge the program by this capture: record it again alone"))
 def shared_device_bound(shared_device_limited_pct: Reading, host_limited_pct: Reading,
                         device_others_sm_pct: Reading) -> Iterator[Evidence]:

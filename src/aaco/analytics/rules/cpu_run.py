@@ -40,7 +40,7 @@ def threads_bound(thread_wait_pct: Reading, node_compute_pct: Reading, node_memo
 
 @rule(label="contended", source=SOURCE, advice=(
     "raise the quota of the run's control group (cpu.max), or use no more threads than it pays for",
-    "keep other processes off its CPUs (aaco run --lab), or measure when they are idle"))
+    "keep other processes off its CPUs (aaco run --lab standard), or measure when they are idle"))
 def contended(quota_pct: Reading, contended_pct: Reading, node_compute_pct: Reading) -> Iterator[Evidence]:
     """A quota, which stays, takes most of the time; or so much is taken that nothing is left to judge the run by."""
     if node_compute_pct.value is None:
@@ -52,7 +52,8 @@ def contended(quota_pct: Reading, contended_pct: Reading, node_compute_pct: Read
 
 
 @rule(label="contended_cpus", kind="condition", source=SOURCE, advice=(
-    "keep other processes off its CPUs (aaco run --lab), pin the run to idle ones, or measure when they are idle",))
+    "keep other processes off its CPUs (aaco run --lab standard), pin the run to idle ones, or measure when they are "
+    "idle",))
 def contended_cpus(contended_pct: Reading) -> Iterator[Evidence]:
     """Others took a good part of the clean inferences: the class is of the rest, the run's own time."""
     yield contended_pct.above(10, "waits for a CPU, steal and quotas", essential=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aaco.analytics.advice.action import MORE_REQUESTS, OWN_CODE, PYTORCH
 from aaco.analytics.bottleneck import stretch
 from aaco.analytics.rules import roof
 from aaco.core.advice import Step, fact_is, fact_is_not
@@ -15,13 +16,13 @@ SOURCE = "METHODS sections 1 and 2; docs/concepts/diagnosis.md"
 
 @rule(label="launch_bound", source=SOURCE, advice=(
     Step("launch once for many kernels: a device graph (torch.cuda.CUDAGraph, torch.compile(mode=\"reduce-overhead\"))",
-         (fact_is("framework", "pytorch"), fact_is("vendor", "amd", "nvidia"), fact_is("graph_capture", "possible")),
+         (PYTORCH, OWN_CODE, fact_is("vendor", "amd", "nvidia"), fact_is("graph_capture", "possible")),
          (fact_is("device_graph", "replayed", "captured"),)),
     Step("launch once for many kernels: enable_cuda_graph=1 of ONNX Runtime's CUDA provider",
          (fact_is("framework", "onnxruntime"), fact_is("vendor", "nvidia"), fact_is("graph_capture", "possible")),
          (fact_is("device_graph", "replayed", "captured"),)),
     "let the runtime or compiler fuse more, and look at the nodes it kept apart",
-    "raise the batch so that each kernel does more"))
+    Step("raise the batch so that each kernel does more", (OWN_CODE,)), *MORE_REQUESTS))
 def launch_bound(host_limited_pct: Reading, launch_tax_pct: Reading, host_pause_pct: Reading,
                  sync_limited_pct: Reading, microkernel_pct: Reading, dispatch_overhead_pct: Reading,
                  kernel_amplification_ratio: Reading, profiling_overhead_pct: Reading,
@@ -47,9 +48,9 @@ def launch_bound(host_limited_pct: Reading, launch_tax_pct: Reading, host_pause_
     Step("load data in worker processes", (fact_is("data_loader", "single_process"),
                                            fact_is_not("phase", "serving"))),
     Step("find it with a profiler of the host: torch.profiler.profile(with_stack=True)",
-         (fact_is("framework", "pytorch"),)),
+         (PYTORCH, OWN_CODE)),
     "find it with a profiler of the host: py-spy record, perf record, aaco run --telemetry",
-    "keep other processes off its CPUs (aaco run --lab)"))
+    "keep other processes off its CPUs (aaco run --lab standard)"))
 def cpu_bound(host_limited_pct: Reading, host_pause_pct: Reading, launch_tax_pct: Reading, sync_limited_pct:
               Reading, queue_length_mean: Reading, dispatch_overhead_pct: Reading, shared_device_limited_pct: Reading
               ) -> Iterator[Evidence]:
@@ -64,11 +65,11 @@ def cpu_bound(host_limited_pct: Reading, host_pause_pct: Reading, launch_tax_pct
 
 @rule(label="sync_bound", source=SOURCE, advice=(
     Step("take the waits out of the loop: .item(), .cpu(), print of tensors, torch.cuda.synchronize, boolean indexing",
-         (fact_is("framework", "pytorch"),)),
+         (PYTORCH, OWN_CODE)),
     Step("take the waits out of the loop: stream and device synchronisation, blocking copies",
-         (fact_is_not("framework", "pytorch"),)),
-    "read results in batches, or one step late",
-    Step("read them into pinned memory with non_blocking=True", (fact_is("framework", "pytorch"),),
+         (fact_is_not("framework", "pytorch"), OWN_CODE)),
+    Step("read results in batches, or one step late", (OWN_CODE,)),
+    Step("read them into pinned memory with non_blocking=True", (PYTORCH, OWN_CODE),
          (fact_is("copies", "pinned"),))))
 def sync_bound(host_limited_pct: Reading, sync_limited_pct: Reading, launch_tax_pct: Reading, host_pause_pct:
                Reading, synchronise_call_pct: Reading, dispatch_overhead_pct: Reading,
@@ -100,7 +101,7 @@ def kernel_fragmentation(kernel_amplification_ratio: Reading) -> Iterator[Eviden
 
 @rule(label="allocator_churn", kind="condition", source=SOURCE, advice=(
     "keep memory: the framework's caching allocator, preallocated buffers",
-    Step("no torch.cuda.empty_cache() in the loop", (fact_is("framework", "pytorch"),))))
+    Step("no torch.cuda.empty_cache() in the loop", (PYTORCH, OWN_CODE))))
 def allocator_churn(allocation_call_pct: Reading) -> Iterator[Evidence]:
     """Much of the host's time goes to asking the driver for memory and giving it back."""
     yield allocation_call_pct.above(10, "the host's time in allocating calls", essential=True)
@@ -109,7 +110,7 @@ def allocator_churn(allocation_call_pct: Reading) -> Iterator[Evidence]:
 @rule(label="pageable_copies", kind="condition", source=SOURCE, advice=(
     Step("pin the host's memory: DataLoader(pin_memory=True)", (fact_is("data_loader", "single_process", "workers"),),
          (fact_is("copies", "pinned"),)),
-    Step("pin the host's memory: tensor.pin_memory(), then non_blocking=True", (fact_is("framework", "pytorch"),),
+    Step("pin the host's memory: tensor.pin_memory(), then non_blocking=True", (PYTORCH, OWN_CODE),
          (fact_is("copies", "pinned"),)),
     Step("bind inputs that lie on the device: session.io_binding()", (fact_is("framework", "onnxruntime"),))))
 def pageable_copies(transfer_limited_pct: Reading, pageable_copy_pct: Reading) -> Iterator[Evidence]:

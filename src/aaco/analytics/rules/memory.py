@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aaco.analytics.advice.action import OWN_CODE
+from aaco.analytics.advice.action import MORE_REQUESTS, OWN_CODE
 from aaco.analytics.bottleneck import calibration
 from aaco.analytics.rules import roof
 from aaco.core.advice import Step, fact_is, fact_is_not
@@ -23,7 +23,9 @@ COMPILED = (fact_is("execution", "compiled"),)
     Step("shrink what is moved: a narrower type for weights and activations",
          (fact_is_not("element_type", "fp16", "bf16", "fp8", "fp4", "int8", "int4"),
           fact_is_not("product_type", "fp8", "fp4", "int8", "int4"))),
-    "raise the batch so that weights are read once for more samples"))
+    Step("raise the batch so that weights are read once for more samples",
+         (OWN_CODE, fact_is("product_kind", "gemm", "conv", "recurrent"))),
+    *MORE_REQUESTS))
 def memory_bound(memory_limited_pct: Reading, device_limited_pct: Reading, host_limited_pct: Reading,
                  device_throttled_pct: Reading, memory_side_pct: Reading, hardware_envelope_utilization: Reading,
                  dispatch_overhead_pct: Reading, roofline_coverage_pct: Reading, node_compute_pct: Reading,
@@ -49,8 +51,11 @@ def memory_bound(memory_limited_pct: Reading, device_limited_pct: Reading, host_
 
 
 @rule(label="memory_latency_bound", source="METHODS section 2; Little's law", advice=(
-    "give the device more independent work at once: larger batches, more blocks per launch, several queries together",
-    "make addresses known earlier: sort the indices, store children next to each other, prefetch into shared memory"))
+    Step("give the device more independent work at once: larger batches, more blocks per launch, several queries "
+         "together", (OWN_CODE,)),
+    Step("make addresses known earlier: sort the indices, store children next to each other, prefetch into shared "
+         "memory", (OWN_CODE,)),
+    *MORE_REQUESTS))
 def memory_latency_bound(memory_latency_limited_pct: Reading, device_limited_pct: Reading, host_limited_pct: Reading,
                          device_throttled_pct: Reading, dispatch_overhead_pct: Reading, counted_latency_pct: Reading
                          ) -> Iterator[Evidence]:

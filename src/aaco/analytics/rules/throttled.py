@@ -15,7 +15,7 @@ SOURCE = "METHODS section 2; NVML clocks event reasons; thresholds not calibrate
     "let the device cool, or raise its power limit",
     Step("nvidia-smi -pl WATTS raises it", (fact_is("vendor", "nvidia"),)),
     Step("amd-smi set --power-cap WATTS raises it", (fact_is("vendor", "amd"),)),
-    "compare only runs that were held back alike: lock the clock (aaco run --lab)"))
+    "compare only runs that were held back alike: lock the clock (aaco run --lab strict)"))
 def throttled(device_throttled_pct: Reading, device_clock_below_max_pct: Reading, gpu_active_ratio: Reading
               ) -> Iterator[Evidence]:
     """The driver holds the clock down for heat or power, far and long enough to explain the time."""

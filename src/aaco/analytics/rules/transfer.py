@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aaco.analytics.advice.action import OWN_CODE, PYTORCH
 from aaco.analytics.bottleneck import calibration
 from aaco.analytics.rules import roof
 from aaco.core.advice import Step, fact_is
@@ -12,10 +13,10 @@ from aaco.core.registry import rule
 
 
 @rule(label="transfer_bound", source="METHODS section 2", advice=(
-    "copy while computing: a stream of its own, the next batch during this step",
+    Step("copy while computing: a stream of its own, the next batch during this step", (OWN_CODE,)),
     Step("pin the host's memory: DataLoader(pin_memory=True)", (fact_is("data_loader", "single_process", "workers"),),
          (fact_is("copies", "pinned"),)),
-    Step("pin the host's memory: tensor.pin_memory(), then non_blocking=True", (fact_is("framework", "pytorch"),),
+    Step("pin the host's memory: tensor.pin_memory(), then non_blocking=True", (PYTORCH, OWN_CODE),
          (fact_is("copies", "pinned"),)),
     Step("bind inputs on the device: io_binding()", (fact_is("framework", "onnxruntime"),)),
     "move less: narrower types, preprocessing on the device, data that stays there"))

@@ -42,7 +42,7 @@ def phase(signs: WorkloadSigns) -> WorkloadFact:
     serving = sum(count for name, count in signs.calls.items() if step_family(name))
     engine = next((name for name in ENGINES if name in framework(signs).values), None)
     back_kernels = sum(tally.count for kernel, tally in signs.decoded if kernel.direction == "backward")
-    parts = {"backward operators": backward, "optimizer steps": steps, "kernels of a way back": back_kernels,
+    parts = {"backward operators": backward, "optimizer steps": steps, "kernels of a backward pass": back_kernels,
              "ranges of engine steps": serving}
     shown = {name: count for name, count in parts.items() if count}
     if backward or steps or (back_kernels and not serving):
@@ -54,7 +54,7 @@ def phase(signs: WorkloadSigns) -> WorkloadFact:
     if engine:
         return WorkloadFact("phase", "serving", source="framework", evidence=f"{engine} is an engine that serves")
     if _has_operators(signs) or signs.providers:
-        return WorkloadFact("phase", "inference", source="names", evidence="operators, and none of a way back")
+        return WorkloadFact("phase", "inference", source="names", evidence="operators, and none of a backward pass")
     return absent("phase", NO_RANGES)
 
 

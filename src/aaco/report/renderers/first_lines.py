@@ -31,6 +31,12 @@ class Paragraph:
     whole: bool = False  # whether it must not lose a line
     answer: bool = False  # whether it says what limits the session
     label: int = 0
+    first: bool = False  # whether it is the advice that comes first, which says at its end what to try
+
+    @property
+    def spare(self) -> float:
+        """How many lines it can do without, to compare it with others: the first advice loses its own late."""
+        return 0 if self.whole or self.room < 2 else self.room - 1.5 * self.first
 
     def shown(self) -> list[str]:
         """Return the lines that have room; text that has none ends with its last whole sentence, or with "…"."""
@@ -57,8 +63,8 @@ def lines(screen: FirstScreen, columns: int = 80) -> list[str]:
 
 
 def _shorten(paragraphs: Sequence[Paragraph]) -> None:
-    """Take a line from the longest paragraph that may lose one, the last of equals."""
-    max(reversed(paragraphs), key=lambda paragraph: paragraph.room * (not paragraph.whole)).room -= 1
+    """Take a line from the paragraph that can best do without one, the last of equals."""
+    max(reversed(paragraphs), key=lambda paragraph: paragraph.spare).room -= 1
 
 
 def whole(screen: FirstScreen, columns: int) -> list[str]:
@@ -84,12 +90,12 @@ def _paragraphs(screen: FirstScreen, columns: int, notes: int) -> Iterator[Parag
     yield _text("  ", screen.trust * (not screen.alarmed), columns, 3)
     yield _text("  ", screen.facts, columns, 2)
     yield from shown[1:]
-    yield _text("      ", f"and {left} more: --full" if left else "", columns, 1)
+    yield _text("      ", f"and {left} more: aaco report" if left else "", columns, 1)
     yield Paragraph(_bar(screen.parts, columns), 1, gap=True)
     legend = _legend(screen, columns)
     yield Paragraph(legend, len(legend), gap=not screen.parts, whole=True)
     for number, text in enumerate(screen.advice, 1):
-        yield _text(f"{number}. ", text, columns, 4, gap=number == 1)
+        yield replace(_text(f"{number}. ", text, columns, 4, gap=number == 1), first=number == 1)
     for index, (what, command) in enumerate(screen.commands):
         label, aside = "Next: " if not index else "      ", f"  # {what}"
         fits = format.cells(label + command + aside) <= columns

@@ -11,9 +11,10 @@ from aaco.analytics.advice.expected import Expected
 from aaco.analytics.advice.floor import UNPROFILED
 from aaco.analytics.advice.recommend import Recommendation
 from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence
-from aaco.analytics.diagnosis import Diagnosis
+from aaco.analytics.diagnosis import ONLY_CAPTURED, Diagnosis
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.truth import trust
+from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core import inputs
 from aaco.core.documents import decode
 from aaco.core.readings import Absent, Evidence, Verdict
@@ -42,6 +43,15 @@ ENERGY = (("Devices busy", "device_util_pct"), ("Devices' power", "device_power_
           ("Processor's power", "package_power_mean_w"),
           ("Energy per output token (processor)", "package_energy_per_output_token_j"))
 NOTHING = "nothing_to_do"
+# Conditions whose advice is that of an action, which says more where it is offered.
+ACTION_OF = {"straggler": "help_the_late_rank", "over_subscribed": "fit_threads", "contended_cpus": "quiet_cpus",
+             "allocator_churn": "keep_memory", "pageable_copies": "pin_memory", "throttled_clock": "raise_the_clock"}
+# What a trace does not tell of a part of the time.
+UNTOLD = {"other_idle_pct": "the device is idle {} of the time, and this trace does not tell why",
+          "unplaced_kernel_pct": "{} of the time goes to kernels of which nothing tells what limits them"}
+MOSTLY_PCT = 50.0
+KINETO = "kineto"
+CALLS_BY = {"amd": "rocprofv3 --runtime-trace", "nvidia": "nsys profile --trace=cuda"}
 NEAR_ROOF = 0.9
 MOST_NAMED = 3  # nodes or kernels that an action acts on
 TELLING_CEILING = 20.0  # times faster; a higher one only says that little must stay
@@ -285,14 +295,17 @@ def next_steps(explanation: Explanation, brief: bool = False) -> list[tuple[str,
     """What to try, and which finding asks for it. brief: of an action only its gain, and what to try."""
     found = explanation.diagnosis
     disturbances = [verdict for verdict in found.conditions if verdict.label in DISTURBANCES]
-    others = [verdict for verdict in found.conditions if verdict.label not in DISTURBANCES]
+    offered = {one.name for one in found.recommendations}
+    others = [verdict for verdict in found.conditions
+              if verdict.label not in DISTURBANCES and ACTION_OF.get(verdict.label) not in offered]
     distrust = [("trace_check", step) for step in explanation.trust.steps]
     advised = [(one.name, _brief(one) if brief else _step(one)) for one in found.recommendations]
     by_rule = [(found.label, step) for step in found.rule_advice if not distrust]
-    if both := found.together:
+    if (both := found.together) and both.ceiling <= TELLING_CEILING:
         advised.append(("together", f"The first {len(both.actions)} together: at most {both.ceiling:.2f} x faster: "
                                     f"{format.duration(1e6 * both.floor_ms)} must stay."))
-    steps = [*distrust, *_advice_of(disturbances), *advised, *by_rule, *_advice_of(others)]
+    unseen = [] if distrust else [(NOTHING, text) for text in _host_unseen(explanation)]
+    steps = [*distrust, *_advice_of(disturbances), *unseen, *advised, *by_rule, *_advice_of(others)]
     if not steps:
         steps = [(NOTHING, text) for text in _nothing_to_do(explanation)]
     if explanation.verdict:
@@ -307,16 +320,32 @@ def _advice_of(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
 def _nothing_to_do(explanation: Explanation) -> Iterator[str]:
     """Yield that nothing is left to advise and why, where the time of the devices is known."""
     busy, roof = (explanation.readings.get(name) for name in ("device_limited_pct", "hardware_envelope_utilization"))
-    if busy is None or busy.value is None:
+    if busy is None or busy.value is None or explanation.diagnosis.abstained_because == ONLY_CAPTURED:
         return
+    largest = next((part for wall in budget.budgets(explanation) for part in wall.shares), ("", "", 0.0))
     if roof is not None and roof.value is not None and NEAR_ROOF <= roof.value <= 1 and busy.value >= 100 * NEAR_ROOF:
         yield (f"Nothing to do: the kernels reach {format.percent(roof.value)} of the roof, and the device works "
                f"{busy.value:.0f} % of the time.")
+    elif largest[0] in UNTOLD:
+        yield f"Nothing can be advised: {UNTOLD[largest[0]].format(format.percent(largest[2]))}."
     elif withheld := explanation.diagnosis.withheld:
-        reasons = "; ".join(f"{action.title.lower()}: {action.why}" for action in withheld)
-        yield f"Nothing left to advise: {reasons}."
+        yield f"Nothing left to advise. {'; '.join(f'{action.title} ({action.why})' for action in withheld)}."
     else:
-        yield "Nothing left to advise: no limit that an action is known for takes 1 % of the time."
+        yield (f"Nothing left to advise: no action is known against what takes most of the time, {largest[1]} "
+               f"({format.percent(largest[2])}).")
+
+
+def _host_unseen(explanation: Explanation) -> Iterator[str]:
+    """Yield which recording would tell why a device is idle most of the time, where calls of its runtime lack."""
+    idle, document = explanation.readings.get("other_idle_pct"), explanation.examined.get("workload_facts")
+    facts = WorkloadFacts.of(document).values if document else {}
+    if idle is None or idle.value is None or idle.value < MOSTLY_PCT or facts.get("runtime"):
+        return
+    tool = next((f" ({CALLS_BY[vendor]})" for vendor in facts.get("vendor", ()) if vendor in CALLS_BY), "")
+    if any(capture["format"] == KINETO for capture in explanation.captures.get("captures", ())):
+        tool = " (ProfilerActivity.CPU)"
+    yield (f"Record the calls of the runtime, too{tool}: the device is idle {format.percent(idle.value / 100)} of the "
+           "time, and without them nothing tells why.")
 
 
 def commands(explanation: Explanation) -> list[tuple[str, str]]:
@@ -356,7 +385,7 @@ def _brief_gain(one: Recommendation) -> str:
         return _gain(one)
     likely, figures = one.expected, list[str]()
     if likely:
-        figures.append(f"{_expected_factor(likely)} ({likely.low:.2f} to {likely.high:.2f})")
+        figures.append(f"{_expected_factor(likely)} ({_interval(likely)})")
     if one.ceiling is not None and one.ceiling <= TELLING_CEILING:
         of = f" of {one.ceiling_of}" * (one.ceiling_of != UNPROFILED)
         figures.append(f"at most {one.ceiling:.2f} x{' faster' * (not likely)}{of}")
@@ -399,15 +428,21 @@ def _expected_factor(likely: Expected) -> str:
     return f"{likely.factor:.2f} x faster expected{more}"
 
 
+def _interval(likely: Expected, share: str = "") -> str:
+    """The interval of a gain; where all of it lies at the most that the change can take away, that it does."""
+    low, high = f"{likely.low:.2f}", f"{likely.high:.2f}"
+    return "without all that it acts on" if low == high else f"{low} to {high}{share}"
+
+
 def _likely(one: Recommendation) -> str:
     """What recorded changes of its kind make likely; empty without any."""
     if not (likely := one.expected):
         return ""
     if likely.here:
-        return (f"{_expected_factor(likely)} ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
+        return (f"{_expected_factor(likely)} ({_interval(likely, ' in 9 of 10')}, by "
                 f"{format.plural(likely.pairs, 'model')} tried on this machine); ")
     kind = "this kind" if likely.own else "several kinds"
-    return (f"{_expected_factor(likely)} ({likely.low:.2f} to {likely.high:.2f} in 9 of 10, by "
+    return (f"{_expected_factor(likely)} ({_interval(likely, ' in 9 of 10')}, by "
             f"{format.plural(likely.pairs, 'recorded change')} of {kind}); ")
 
 

@@ -11,6 +11,8 @@ import pyarrow as pa
 from aaco.analytics.advice.floor import StepTime
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
 from aaco.analytics.advice.work import (
+    COLLECTIVE,
+    COPY,
     COPY_COLUMNS,
     KERNEL_COLUMNS,
     OPERATOR_COLUMNS,
@@ -52,10 +54,20 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
     work = replace(work, preempted_ns=rank.preempted_ns, others_ns=_others_ns(session, windows, work.names),
                    clock=_clock(session, rank, window), paused=windows.paused)
     work = _with_host(work, session, rank, window)
-    return work, _timed(unprofiled) if unprofiled else StepTime(window.window_ns / steps, False)
+    return work, _step_time(work, window, unprofiled)
 
 
-def _timed(unprofiled: Unprofiled) -> StepTime:
+def _step_time(work: StepWork, window: CaptureWindow, unprofiled: Unprofiled | None) -> StepTime:
+    """Return how long a step takes: without a profiler, where that is known and can be of these steps."""
+    profiled = StepTime(window.window_ns / work.steps, False)
+    if not unprofiled:
+        return profiled
+    try:
+        own_ns = np.where(work.of_families(COLLECTIVE, COPY), 0.0, work.sure_ns)
+        busy_ns = float(work.lane_ns(own_ns, work.lane).max(initial=0.0)) - work.preempted_ns
+        unprofiled.refuse_others(work.steps, 1, window.window_ns, busy_ns)
+    except Absent:  # the budget of the same latency says why it is not used
+        return profiled
     fastest_ms = unprofiled.fastest_ms
     return StepTime(1e6 * unprofiled.median_ms, True, None if fastest_ms is None else 1e6 * fastest_ms)
 

@@ -30,5 +30,5 @@ ACTIONS = (Action(
     "keep_activations", "Keep activations instead of computing them again", of_targets("checkpointing_off"),
     "kernels compute activations again", "low",
     (Step("no torch.utils.checkpoint where memory allows; else every second layer", (PYTORCH, OWN_CODE)),),
-    "compute_limited_pct", applies_if=(PYTORCH, TRAINING), memory="activations of all layers stay until the way back",
-    mechanism="checkpointing_off"),)
+    "recomputed_pct", applies_if=(PYTORCH, TRAINING),
+    memory="activations of all layers stay until the backward pass", mechanism="checkpointing_off"),)

@@ -70,7 +70,7 @@ def _split(work: StepWork, sums: Flags) -> Reals:
 
 
 COMPILE = Mechanism("compile", "Compile the model", "products at their roof + fused attention + collectives + copies "
-                    "from and to the host", _least_ns, respond=_compiled)
+                    "from and to the host", _least_ns, named=fusible, respond=_compiled)
 ACTIONS = (Action(
     "fusion", "Fuse kernels that only pass over memory", of_metric("pointwise_pct"),
     "kernels only pass over memory", "low", (

@@ -12,5 +12,5 @@ def _of_others(values: Values) -> float:
 
 ACTIONS = (Action(
     "quiet_cpus", "Keep other work off the run's CPUs", _of_others, "others have the run's CPUs", "low",
-    (Step("aaco run --lab, or taskset -c; see top; --noise repeat measures until enough is clean"),),
+    (Step("aaco run --lab standard, or taskset -c; see top; --noise repeat measures until enough is clean"),),
     "contended_pct"),)

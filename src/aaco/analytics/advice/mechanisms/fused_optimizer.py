@@ -66,7 +66,7 @@ FUSED_OPTIMIZER = Mechanism("fused_optimizer", "Update all parameters in one ker
                             "D - kernels of the optimizer + a pass over its longest list", _least_ns, respond=_fused,
                             host_stays=True, silent_calls=_silent_calls)
 ACTIONS = (Action(
-    "fuse_optimizer", "Update all weights in one kernel", of_targets("fused_optimizer", "memory_limited_pct"),
+    "fuse_optimizer", "Update all weights in one kernel", of_targets("fused_optimizer"),
     "kernels of the optimizer run", "low", (Step("fused=True for the optimizer", (PYTORCH, OWN_CODE)),),
-    "memory_limited_pct", applies_if=(PYTORCH, fact_is("optimizer", "loop", "foreach")),
+    "kernels_per_step", applies_if=(PYTORCH, fact_is("optimizer", "loop", "foreach")),
     already_done_if=(fact_is("optimizer", "fused"),), mechanism="fused_optimizer"),)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aaco.analytics.advice.action import NO_FRAMEWORK, NOT_SERVING, NVIDIA, PYTORCH, Action, Values, of_own_work
+from aaco.analytics.advice.action import NO_PYTHON, NOT_SERVING, NVIDIA, OWN_CODE, PYTORCH, Action, Values, of_own_work
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import unchanged
@@ -30,11 +30,11 @@ ACTIONS = (
                     (fact_is("data_loader", "workers"), NOT_SERVING)),
                Step("py-spy record -p PID finds it in a Python program", (
                    fact_is("framework", "pytorch", "jax", "tensorflow", "vllm", "sglang", "onnxruntime"),)),
-               Step("perf record -g -p PID finds it", (NO_FRAMEWORK,))), "host_pause_pct", mechanism="host_work",
+               Step("perf record -g -p PID finds it", (NO_PYTHON,))), "host_pause_pct", mechanism="host_work",
            at_most=of_own_work),
     Action("keep_memory", "Keep device memory instead of asking for it in each step", _allocating,
            "the device waits for calls that allocate memory", "low", (
-               Step("no torch.cuda.empty_cache() in the loop", (PYTORCH,)),
+               Step("no torch.cuda.empty_cache() in the loop", (PYTORCH, OWN_CODE)),
                Step("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", (PYTORCH, NVIDIA)),
-               Step("preallocate, and reuse what was allocated")), "allocation_call_pct",
+               Step("preallocate, and reuse what was allocated", (OWN_CODE,))), "allocation_call_pct",
            memory="what is kept is not free for other programs", mechanism="host_work", at_most=_allocating))

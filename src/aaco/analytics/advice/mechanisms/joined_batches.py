@@ -47,7 +47,7 @@ def _adds_up(work: StepWork) -> Flags:
 
 def _least_ns(work: StepWork) -> Reals:
     if (parts := work.once(micro_batches)) == 1:
-        raise Absent("no step goes ahead and back more than once with the same operators")
+        raise Absent("no step goes forward and backward more than once with the same operators")
     joined = np.where(_adds_up(work), 0.0, larger_batch(parts).least_ns(work))
     return np.where(_ahead_or_back(work), joined, own_time(work))
 
@@ -61,11 +61,11 @@ def _joined(work: StepWork, least: Reals) -> Response:
     return Response(np.where(turns, at_once, took), np.where(turns, 1 / parts, 1.0), whole_calls=True)
 
 
-JOINED_BATCHES = Mechanism("joined_batches", "Put micro batches into one batch", "D with what goes ahead and back as "
-                           "of a larger batch, without what adds gradients up", _least_ns, respond=_joined)
+JOINED_BATCHES = Mechanism("joined_batches", "Put micro batches into one batch", "D with what goes forward and "
+                           "backward as of a larger batch, without what adds gradients up", _least_ns, respond=_joined)
 ACTIONS = (Action(
     "join_micro_batches", "Put micro batches into one batch", of_targets("joined_batches"),
-    "the same kernels run ahead and back several times before one update", "low",
+    "the same kernels run forward and backward several times before one update", "low",
     (Step("one backward() of all samples of an update, or of as many at once as memory holds", (PYTORCH, OWN_CODE)),),
     "launch_tax_pct", applies_if=(PYTORCH, TRAINING), memory="activations of all micro batches at once",
     mechanism="joined_batches"),)

@@ -5,7 +5,7 @@ A collective during other work may hide its wait for a late rank, so each counts
 
 from __future__ import annotations
 
-from aaco.analytics.advice.action import AMD, NVIDIA, PYTORCH, TRAINING, Action, of_metric
+from aaco.analytics.advice.action import AMD, NO_FRAMEWORK, NVIDIA, OWN_CODE, PYTORCH, TRAINING, Action, of_metric
 from aaco.analytics.advice.least import collective_least
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.work import COLLECTIVE, StepWork
@@ -31,5 +31,7 @@ ACTIONS = (Action(
     "overlap_communication", "Communicate while computing", of_metric("exposed_communication_pct"),
     "the step waits for communication", "medium", (
         Step("DDP bucket_cap_mb, FSDP backward_prefetch", (PYTORCH, TRAINING)),
-        Step("NCCL on a stream of its own", (NVIDIA,)), Step("RCCL on a stream of its own", (AMD,))),
+        Step("async_op=True in calls of torch.distributed, wait() where the result is needed", (PYTORCH, OWN_CODE)),
+        Step("NCCL on a stream of its own", (NVIDIA, NO_FRAMEWORK)),
+        Step("RCCL on a stream of its own", (AMD, NO_FRAMEWORK))),
     "exposed_communication_pct", mechanism="overlap_communication"),)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.action import AMD, NO_FRAMEWORK, NVIDIA, ORT, PYTORCH, Action, Values
+from aaco.analytics.advice.action import AMD, NO_FRAMEWORK, NVIDIA, ORT, OWN_CODE, PYTORCH, Action, Values
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import unchanged
@@ -56,7 +56,7 @@ ACTIONS = (Action(
     "pin_memory", "Page-lock the host's memory", _pageable_share,
     "the step waits for copies from or to pageable memory", "low", (
         Step("DataLoader(pin_memory=True)", (fact_is("data_loader", "single_process", "workers"),)),
-        Step("tensor.pin_memory(), .to(device, non_blocking=True)", (PYTORCH,)),
+        Step("tensor.pin_memory(), .to(device, non_blocking=True)", (PYTORCH, OWN_CODE)),
         Step("ONNX Runtime: session.io_binding() with inputs that lie on the device", (ORT,)),
         Step("OrtValue.ortvalue_from_numpy(x, 'cuda', 0)", (ORT, NVIDIA)),
         Step("hipHostMalloc for the host's side", (AMD, NO_FRAMEWORK)),

@@ -55,11 +55,11 @@ PREFETCHING = Mechanism("prefetching", "Make and copy the next step's inputs whi
 ACTIONS = (Action(
     "overlap_transfers", "Load and copy the next inputs while computing", _loading,
     "the step waits for its inputs", "medium", (
-        Step("a copy stream of its own, the next batch during this step"),
+        Step("a copy stream of its own, the next batch during this step", (OWN_CODE,)),
         Step(f"DataLoader(num_workers={LOADERS})", (fact_is("data_loader", "single_process"), NOT_SERVING)),
         Step("other processes that make the next batches: threads of one Python program take turns",
              (PYTORCH, OWN_CODE, NOT_SERVING)),
-        Step("non_blocking=True", (PYTORCH,)),
+        Step("non_blocking=True", (PYTORCH, OWN_CODE)),
         Step("ONNX Runtime: fill the OrtValue of the next inference during this one, and bind outputs on the device "
              "(io_binding)", (ORT,))),
     "transfer_limited_pct", memory="the inputs of two steps on the device", mechanism="prefetching",

@@ -103,11 +103,11 @@ INDICES_FOR_MASKS = Step("indices in place of masks that do not change, made onc
 ACTIONS = (Action(
     "remove_waits", "Take the host's waits out of the loop", _removable,
     "the device is idle because the host waited for it", "medium", (
-        Step("no .item(), .cpu(), print or boolean indexing per operation", (PYTORCH,)),
+        Step("no .item(), .cpu(), print or boolean indexing per operation", (PYTORCH, OWN_CODE)),
         INDICES_FOR_MASKS,
         Step("outputs bound to the device: session.io_binding()", (ORT,)),
         Step("no hipDeviceSynchronize or hipStreamSynchronize per operation", (AMD, NO_FRAMEWORK)),
         Step("no cudaDeviceSynchronize or cudaStreamSynchronize per operation", (NVIDIA, NO_FRAMEWORK)),
-        Step("read results once per step")),
+        Step("read results once per step", (OWN_CODE,))),
     "sync_limited_pct", already_done_if=(fact_is("host_waits", "none"),), mechanism="remove_syncs",
     at_most=of_metric("sync_limited_pct")),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.action import Action, of_metric
+from aaco.analytics.advice.action import MORE_REQUESTS, OWN_CODE, Action, of_metric
 from aaco.analytics.advice.least import MOST_UNKNOWN, block_ns, made_bytes, own_time, row_gathers
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import kept_at_least
@@ -59,5 +59,5 @@ SORTED_READS = Mechanism("sorted_reads", "Sort the indices", "D with reads by in
 ACTIONS = (Action(
     "more_in_flight", "Give the device more independent reads at once", of_metric("memory_latency_limited_pct"),
     "kernels are bound by memory latency", "high",
-    (Step("larger batches, several queries per launch, more blocks; sort indices"),),
+    (Step("larger batches, several queries per launch, more blocks; sort indices", (OWN_CODE,)), *MORE_REQUESTS),
     "memory_latency_limited_pct", mechanism="sorted_reads"),)

@@ -31,6 +31,6 @@ STRAGGLER = Mechanism("straggler", "Make the late rank as fast as the others", "
 ACTIONS = (Action(
     "help_the_late_rank", "Make the late rank as fast as the others", of_metric("straggler_wait_pct"),
     "ranks only wait for the late one", "medium", (
-        Step("compare the late rank's kernels and host work with another's: aaco report --full lists both"),
+        Step("compare the late rank's kernels and host work with another's: aaco report lists both"),
         Step("shards of equal size, the same data loading, no logging or saving on one rank alone")),
     "straggler_wait_pct", mechanism="straggler"),)

@@ -40,10 +40,13 @@ def _least_ns(work: StepWork) -> Reals:
 
 TF32 = Mechanism("tf32", "Let float32 products use TF32", "D with float32 products at their FLOPs / peak of TF32",
                  _least_ns, respond=retyped, host_stays=True, other_kernels=True)
+# The precision of products of matrices says nothing of convolutions and recurrent layers, which cuDNN computes.
+BY_CUDNN = fact_is("product_kind", "conv", "recurrent")
 ACTIONS = (Action(
     "allow_tf32", "Let fp32 products use TF32", of_targets("tf32", "compute_limited_pct"),
     "kernels compute products in fp32", "low",
-    (Step('torch.set_float32_matmul_precision("high")', (PYTORCH, NVIDIA, OWN_CODE)),),
+    (Step('torch.set_float32_matmul_precision("high")', (PYTORCH, NVIDIA, OWN_CODE), (BY_CUDNN,)),
+     Step("torch.backends.cudnn.allow_tf32 = True", (PYTORCH, NVIDIA, OWN_CODE, BY_CUDNN))),
     "compute_limited_pct", applies_if=(PYTORCH, NVIDIA, fact_is("product_type", "fp32")),
     already_done_if=(fact_is("product_type", "tf32"), NARROW), accuracy="10 bits of mantissa in place of 23",
     mechanism="tf32"),)

@@ -38,7 +38,7 @@ def _held_down(values: Values) -> float:
 
 
 ACTIONS = (Action(
-    "raise_the_clock", "Let the device run at its highest clock", _held_down, "of the highest clock is missing",
+    "raise_the_clock", "Let the device run at its highest clock", _held_down, "goes to a clock below its highest",
     "medium", (
         Step("let the device cool, or raise its power limit: nvidia-smi -pl WATTS", (NVIDIA,)),
         Step("let the device cool, or raise its power limit: amd-smi set --power-cap WATTS", (AMD,))),
