@@ -7791,11 +7791,10 @@ def vision_written_out(at: Place) -> list[Side]:
 def clip_before_steps(optimizer: torch.optim.Optimizer, model: nn.Module, limit: float) -> None:
     """Make the optimizer limit the norm of all gradients before each of its steps."""
     weights = list(model.parameters())
-    optimizer.register_step_pre_hook(lambda *_: void(nn.utils.clip_grad_norm_(weights, limit)))
 
-
-def void(_: torch.Tensor) -> None:
-    """Drop a result."""
+    def clip(*_: Any) -> None:
+        nn.utils.clip_grad_norm_(weights, limit)
+    optimizer.register_step_pre_hook(clip)
 
 
 def loss_read(train: Step, read: bool = True) -> Step:
@@ -7905,7 +7904,7 @@ def next_things(at: Place) -> list[Side]:
                 x = norm(stack(embedding(bought) * math.sqrt(width) + places.weight))
                 scores = torch.stack([(x * embedding(part)).sum(-1) for part in (following, others)])
                 wanted = torch.zeros_like(scores)
-                wanted[0] = 1
+                wanted[0].fill_(1)
                 return F.binary_cross_entropy_with_logits(scores, wanted)
         train = loss_read(trained(model, optimizer, loss_of, graph))
 
