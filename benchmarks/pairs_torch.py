@@ -7708,6 +7708,514 @@ def denoised_motions(at: Place) -> list[Side]:
     ]
 
 
+@before("resnet50_single_inference")
+def one_large_picture(at: Place) -> list[Side]:
+    """A ResNet-50 classifies one picture of 224 x 224, fp32 with TF32 convolutions: bound by launches."""
+    width, side = at.pick(64, 4), at.pick(224, 32)
+
+    def make(batch: int = 1, dtype: torch.dtype = FP32, layout: torch.memory_format = torch.contiguous_format,
+             wrap: Wrap = as_is) -> Step:
+        model = at.build(build_resnet50, width, dtype=dtype).eval().to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side, dtype=dtype).to(memory_format=layout)
+        return wrap(lambda: model(pictures))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "layout": "nchw"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("batch_16", partial(make, batch=16), ("larger_batch",), {"batch": 16}, samples=16, same_output=False,
+             note="other batch"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("resnet50_batch_inference")
+def pictures_in_fp32(at: Place) -> list[Side]:
+    """A ResNet-50 classifies 64 pictures of 224 x 224, fp32 with TF32 off: bound by fp32 convolutions."""
+    full, width, side = at.pick(64, 2), at.pick(64, 4), at.pick(224, 32)
+
+    def make(batch: int = full, dtype: torch.dtype = FP32, layout: torch.memory_format = torch.contiguous_format,
+             wrap: Wrap = as_is) -> Step:
+        model = at.build(build_resnet50, width, dtype=dtype).eval().to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side, dtype=dtype).to(memory_format=layout)
+        return wrap(lambda: model(pictures))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "layout": "nchw"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True, tf32=False),
+        Side("bf16_channels_last", partial(make, dtype=BF16, layout=torch.channels_last),
+             ("narrower_types", "channels_last"), {"precision": "bf16", "layout": "nhwc"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+@before("vit_base_inference")
+def vision_written_out(at: Place) -> list[Side]:
+    """A ViT-B of 12 layers classifies 16 pictures of 224 x 224, fp32 with TF32 off, attention written out."""
+    full, width, side, patch = at.pick(16, 2), at.pick(768, 32), at.pick(224, 32), at.pick(16, 8)
+
+    def make(batch: int = full, attention: Attention = written_full_attention, dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            stack = Stack(at.pick(12, 2), width, at.pick(12, 2), attention)
+            return nn.ModuleList([nn.Conv2d(3, width, patch, patch), nn.Embedding((side // patch) ** 2 + 1, width),
+                                  stack, nn.LayerNorm(width), nn.Linear(width, 1000)])
+        cut, places, stack, norm, head = at.build(build_model, dtype=dtype).eval()
+        first, pictures = at.randn(1, 1, width, dtype=dtype), at.randn(batch, 3, side, side, dtype=dtype)
+
+        def classify() -> torch.Tensor:
+            patches = cut(pictures).flatten(2).transpose(1, 2)
+            x = torch.cat([first.expand(batch, -1, -1), patches], 1) + places.weight
+            return head(norm(stack(x))[:, 0])
+        return wrap(classify)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "attention": "written out"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("fused_attention", partial(make, attention=full_attention), ("attention_fusion",),
+             {"attention": "fused"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("batch_64", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, useless=True,
+             samples=4, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+def clip_before_steps(optimizer: torch.optim.Optimizer, model: nn.Module, limit: float) -> None:
+    """Make the optimizer limit the norm of all gradients before each of its steps."""
+    weights = list(model.parameters())
+
+    def clip(*_: Any) -> None:
+        nn.utils.clip_grad_norm_(weights, limit)
+    optimizer.register_step_pre_hook(clip)
+
+
+def loss_read(train: Step, read: bool = True) -> Step:
+    """Return a step whose loss the host reads, or the step as it is."""
+    def step() -> torch.Tensor:
+        loss = train()
+        loss.item()
+        return loss
+    return step if read else train
+
+
+@before("bert_finetuning", training=True)
+def classified_reviews(at: Place) -> list[Side]:
+    """A BERT-base learns to classify 16 texts of 128 words, fp32 with TF32 off, clipped, AdamW; the loss is read."""
+    full, length, width, words = at.pick(16, 2), at.pick(128, 8), at.pick(768, 32), at.pick(30_522, 50)
+
+    def make(batch: int = full, autocast: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(LastNormBlock(width, at.pick(12, 2)) for _ in range(at.pick(12, 2)))
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width), nn.LayerNorm(width),
+                                  blocks, nn.Linear(width, width), nn.Linear(width, 2)])
+        model = at.build(build_model)
+        embedding, places, norm, blocks, pool, head = model
+        texts, labels = at.integers(words, batch, length), at.integers(2, batch)
+        ends = torch.linspace(length // 4, length, batch, device=at.device)
+        is_word = (torch.arange(length, device=at.device) < ends[:, None])[:, None, None]
+        optimizer = adam(model, how)
+        clip_before_steps(optimizer, model, 1.0)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                x = norm(embedding(texts) + places.weight)
+                for block in blocks:
+                    x = block(x, is_word)
+                return F.cross_entropy(head(pool(x[:, 0]).tanh()), labels)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "optimizer": "AdamW, foreach",
+                                    "reads": "each loss"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+        Side("batch_64", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, useless=True,
+             samples=4, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+@before("gpt2_small_training", training=True)
+def small_gpt_loop(at: Place) -> list[Side]:
+    """A GPT-2 small learns from 4 x 256 words, bf16 autocast, AdamW as a loop over weights; the loss is read."""
+    full, length, width, words = at.pick(4, 2), at.pick(256, 8), at.pick(768, 32), at.pick(50_257, 50)
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, read: bool = True, graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            stack = Stack(at.pick(12, 2), width, at.pick(12, 2), causal_attention)
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width), stack,
+                                  nn.LayerNorm(width), nn.Linear(width, words, bias=False)])
+        model = at.build(build_model)
+        embedding, places, stack, norm, head = model
+        texts = at.integers(words, batch, length + 1)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                x = embedding(texts[:, :-1]) + places.weight
+                return F.cross_entropy(head(norm(stack(x))).flatten(0, 1), texts[:, 1:].flatten())
+        return loss_read(trained(model, adam(model, how, graph), loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "optimizer": "AdamW, a loop",
+                                    "reads": "each loss"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "AdamW, fused"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("batch_16", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed"}, useless=True, tf32=True),
+    ]
+
+
+@before("sequential_recommender_training", training=True)
+def next_things(at: Place) -> list[Side]:
+    """A transformer of 2 small layers learns what 128 people buy next, 50 things each, copied by the host, fp32."""
+    full, length, width, things = at.pick(128, 4), at.pick(50, 6), at.pick(64, 16), at.pick(50_000, 60)
+
+    def make(batch: int = full, inputs: str = "pageable", autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(things, width), nn.Embedding(length, width),
+                                  Stack(2, width, 2, causal_attention), nn.LayerNorm(width)])
+        model = at.build(build_model)
+        embedding, places, stack, norm = model
+        batches = [torch.randint(things, (3, batch, length)) for _ in range(4)]
+        if inputs == "on the device":
+            batches = [part.to(at.device) for part in batches]
+        slots = torch.zeros(3, batch, length, dtype=torch.long, device=at.device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, capturable=graph, **how)
+        calls = 0
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                bought, following, others = slots
+                x = norm(stack(embedding(bought) * math.sqrt(width) + places.weight))
+                scores = torch.stack([(x * embedding(part)).sum(-1) for part in (following, others)])
+                wanted = torch.zeros_like(scores)
+                wanted[0].fill_(1)
+                return F.binary_cross_entropy_with_logits(scores, wanted)
+        train = loss_read(trained(model, optimizer, loss_of, graph))
+
+        def step() -> torch.Tensor:
+            nonlocal calls
+            for slot, part in zip(slots, batches[calls % len(batches)], strict=True):
+                slot.copy_(part)
+            calls += 1
+            return train()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "inputs": "pageable", "reads": "each loss"},
+             tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_512", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("inputs_on_device", partial(make, inputs="on the device"), ("inputs_on_device",),
+             {"inputs": "on the device"}, useless=True, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
+@before("low_rank_finetuning", training=True)
+def adapters_over_fp32(at: Place) -> list[Side]:
+    """Adapters of rank 16 learn in 6 layers from 2 x 512 rows; autocast narrows the frozen fp32 weights each time."""
+    full, length, width = at.pick(2, 2), at.pick(512, 8), at.pick(2048, 32)
+
+    def make(batch: int = full, frozen_type: torch.dtype = FP32, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(*(AdaptedBlock(width, at.pick(16, 2), True, False) for _ in range(at.pick(6, 2))))
+        model = at.build(build_model)
+        learning = []
+        for name, weight in model.named_parameters():
+            if ".base." in name:
+                weight.data = weight.data.to(frozen_type)
+            else:
+                learning.append(weight)
+        rows, targets = at.randn(batch, length, width), at.randn(batch, length, width)
+        optimizer = torch.optim.AdamW(learning, lr=1e-4, capturable=graph, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                return F.mse_loss(model(rows).float(), targets)
+        return loss_read(trained(model, optimizer, loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "frozen_weights": "fp32",
+                                    "reads": "each loss"}),
+        Side("frozen_in_bf16", partial(make, frozen_type=BF16), ("cast_once",), {"frozen_weights": "bf16"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("batch_8", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class WaveReader(nn.Module):
+    """Seven convolutions over the samples of a recording, transformer layers and a head, as in wav2vec 2.0."""
+
+    def __init__(self, channels: int, width: int, layers: int, heads: int, reach: int, symbols: int) -> None:
+        super().__init__()
+        sizes = [(10, 5), *[(3, 2)] * 4, *[(2, 2)] * 2]
+        self.convs = nn.ModuleList(nn.Conv1d(channels if number else 1, channels, size, stride, bias=False)
+                                   for number, (size, stride) in enumerate(sizes))
+        self.first_norm, self.norm1 = nn.GroupNorm(channels, channels), nn.LayerNorm(channels)
+        self.project, self.norm2 = nn.Linear(channels, width), nn.LayerNorm(width)
+        self.places = nn.Conv1d(width, width, reach, padding=reach // 2, groups=heads)
+        self.blocks, self.head = Stack(layers, width, heads), nn.Linear(width, symbols)
+
+    def forward(self, sounds: torch.Tensor) -> torch.Tensor:
+        """Return the logits of each frame, from samples of shape (batch, samples)."""
+        x = sounds[:, None]
+        for number, conv in enumerate(self.convs):
+            x = conv(x)
+            x = F.gelu(x if number else self.first_norm(x))
+        x = self.project(self.norm1(x.transpose(1, 2)))
+        near = F.gelu(self.places(x.transpose(1, 2))[..., :-1]).transpose(1, 2)
+        return self.head(self.blocks(self.norm2(x + near)))
+
+
+@before("wave_finetuning", training=True)
+def heard_waves(at: Place) -> list[Side]:
+    """A model like wav2vec 2.0 with 8 layers learns from 4 recordings of 5 s with CTC, default fp32, AdamW."""
+    full, samples, channels, width = at.pick(4, 2), at.pick(80_000, 4000), at.pick(512, 8), at.pick(768, 32)
+    spoken, symbols = at.pick(60, 3), at.pick(32, 8)
+
+    def make(batch: int = full, autocast: bool = False, frozen: bool = False,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        heads = at.pick(12, 2)
+        model = at.build(WaveReader, channels, width, at.pick(8, 2), heads, at.pick(128, 4), symbols)
+        if frozen:
+            for weight in [*model.convs.parameters(), *model.first_norm.parameters()]:
+                weight.requires_grad_(False)
+        sounds, texts = at.randn(batch, samples), 1 + at.integers(symbols - 1, batch, spoken)
+        written = torch.full((batch,), spoken)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                scores = model(sounds).float().log_softmax(-1)
+            heard = torch.full((batch,), scores.shape[1])
+            return F.ctc_loss(scores.transpose(0, 1), texts, heard, written, zero_infinity=True)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "extractor": "learns"}),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("extractor_frozen", partial(make, frozen=True), ("less_work",), {"extractor": "frozen"},
+             same_output=False, note="other weights learn"),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("batch_16", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, useless=True,
+             samples=4, same_output=False, note="other batch"),
+    ]
+
+
+@before("paper_graph_training", training=True)
+def cited_papers(at: Place) -> list[Side]:
+    """A graph convolution network of 3 layers learns 160,000 papers with 1.2 million links at once, fp32, TF32 off."""
+    nodes, links, width, kinds = at.pick(160_000, 60), at.pick(1_200_000, 300), at.pick(128, 8), at.pick(40, 5)
+
+    def make(order: str = "random", degrees_kept: bool = False, narrow: bool = False, autocast: bool = False,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            linears = nn.ModuleList(nn.Linear(width, size) for size in (width, width, kinds))
+            return nn.ModuleList([linears, nn.ModuleList(nn.BatchNorm1d(width) for _ in range(2))])
+        model = at.build(build_model)
+        linears, norms = model
+        features, labels = at.randn(nodes, width), at.integers(kinds, nodes)
+        source, target = at.integers(nodes, links), at.integers(nodes, links)
+        if order == "target":
+            target, places = target.sort()
+            source = source[places]
+
+        def weigh_links() -> torch.Tensor:
+            ones = torch.ones(links, device=at.device)
+            degrees = torch.zeros(nodes, device=at.device).index_add_(0, target, ones).clamp(min=1).rsqrt()
+            return (degrees[source] * degrees[target])[:, None]
+        kept = weigh_links() if degrees_kept else None
+
+        def spread(x: torch.Tensor) -> torch.Tensor:
+            messages = x[source] * (weigh_links() if kept is None else kept)
+            return messages.new_zeros(nodes, x.shape[1]).index_add(0, target, messages)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                x = features
+                for linear, norm in zip(linears, norms, strict=False):
+                    x = F.relu(norm(linear(spread(x))))
+                bias = linears[2].bias
+                scores = spread(x @ linears[2].weight.t()) + bias if narrow else linears[2](spread(x))
+                return F.cross_entropy(scores, labels)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, capturable=graph, **FOREACH)
+        return loss_read(trained(model, optimizer, loss_of, graph))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "links": "random order", "degrees": "in each layer",
+                                    "reads": "each loss"}, tf32=False),
+        Side("sorted_by_target", partial(make, order="target"), ("sorted_reads",), {"links": "sorted by target"},
+             tf32=False),
+        Side("narrow_last_layer", partial(make, narrow=True), ("less_work",), {"last_layer": "spreads 40 values"},
+             tf32=False),
+        Side("degrees_kept", partial(make, degrees_kept=True), ("less_work",), {"degrees": "kept"}, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+@before("word_lstm_training", training=True)
+def carried_states(at: Place) -> list[Side]:
+    """An LSTM of 2 layers learns 20 texts by 35 words at a time, TF32 recurrences, clipped, SGD; the loss is read."""
+    full, length, width, words = at.pick(20, 2), at.pick(35, 5), at.pick(650, 16), at.pick(10_000, 50)
+
+    def make(batch: int = full, autocast: bool = False, read: bool = True, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.LSTM(width, width, 2), nn.Linear(width, words)])
+        model = at.build(build_model)
+        embedding, lstm, head = model
+        texts = at.integers(words, length + 1, batch)
+        states = [torch.zeros(2, batch, width, device=at.device) for _ in range(2)]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, **how)
+        clip_before_steps(optimizer, model, 0.25)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                rows, later = lstm(embedding(texts[:-1]), tuple(state.clone() for state in states))
+                for state, value in zip(states, later, strict=True):
+                    state.copy_(value.detach())
+                return F.cross_entropy(head(rows).flatten(0, 1), texts[1:].flatten())
+        train = trained(model, optimizer, loss_of, graph)
+        for state in states:
+            state.zero_()
+        return loss_read(train, read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 recurrences", "batch": full, "reads": "each loss"}),
+        Side("batch_80", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("picture_text_training", training=True)
+def captioned_pictures(at: Place) -> list[Side]:
+    """CLIP with 6 + 6 layers learns from 64 pictures of 224 x 224 and captions, bf16 autocast, pageable floats."""
+    batch, side, patch, length = at.pick(64, 2), at.pick(224, 32), at.pick(32, 16), at.pick(77, 8)
+    wide, narrow, words = at.pick(768, 32), at.pick(512, 16), at.pick(49_408, 50)
+
+    def make(inputs: str = "pageable", how: Mapping[str, Any] = FOREACH, read: bool = True) -> Step:
+        def build_model() -> nn.ModuleList:
+            layers = at.pick(6, 2)
+            return nn.ModuleList([
+                nn.Sequential(nn.Conv2d(3, wide, patch, patch, bias=False), nn.Flatten(2)),
+                nn.Sequential(Stack(layers, wide, at.pick(12, 2)), nn.LayerNorm(wide), nn.Linear(wide, narrow)),
+                nn.Sequential(nn.Embedding(words, narrow), Stack(layers, narrow, at.pick(8, 2), causal_attention),
+                              nn.LayerNorm(narrow), nn.Linear(narrow, narrow)),
+                nn.Linear(1, 1, bias=False)])
+        model = at.build(build_model)
+        cut, look, read_text, scale = model
+        pictures = torch.randint(256, (batch, 3, side, side), dtype=torch.uint8)
+        captions = torch.randint(words, (batch, length))
+        if inputs != "bytes":
+            pictures = pictures.float() / 255
+        if inputs == "pinned":
+            pictures, captions = pictures.pin_memory(), captions.pin_memory()
+        if inputs == "on the device":
+            pictures, captions = pictures.to(at.device), captions.to(at.device)
+        answers = torch.arange(batch, device=at.device)
+
+        def loss_of() -> torch.Tensor:
+            seen, told = (part.to(at.device, non_blocking=inputs == "pinned") for part in (pictures, captions))
+            seen = seen.float() / 255 if inputs == "bytes" else seen
+            with at.autocast(True):
+                shown = F.normalize(look(cut(seen).transpose(1, 2)).mean(1), dim=-1)
+                said = F.normalize(read_text(told)[:, -1], dim=-1)
+                scores = (shown @ said.t()) * scale.weight.exp()
+                return (F.cross_entropy(scores, answers) + F.cross_entropy(scores.t(), answers)) / 2
+        return loss_read(trained(model, adam(model, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": batch, "inputs": "pageable",
+                                    "reads": "each loss"}),
+        Side("pinned", partial(make, inputs="pinned"), ("pinned_copies",), {"inputs": "pinned"}, gpu_only=True),
+        Side("as_bytes", partial(make, inputs="bytes"), ("less_work",), {"inputs": "pageable bytes"}),
+        Side("on_device", partial(make, inputs="on the device"), ("inputs_on_device",), {"inputs": "on the device"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class ForecastBlock(nn.Module):
+    """Four layers that explain a part of the past and of the future, as in N-BEATS."""
+
+    def __init__(self, past: int, future: int, width: int) -> None:
+        super().__init__()
+        sizes = [past, width, width, width, width]
+        self.layers = nn.Sequential(*(part for pair in pairwise(sizes) for part in (nn.Linear(*pair), nn.ReLU())))
+        self.backward_part, self.forward_part = nn.Linear(width, past), nn.Linear(width, future)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the explained past and a part of the forecast."""
+        y = self.layers(x)
+        return self.backward_part(y), self.forward_part(y)
+
+
+@before("series_forecast_training", training=True)
+def forecast_stacks(at: Place) -> list[Side]:
+    """A forecast by 30 small blocks like N-BEATS learns from 256 series, fp32 with TF32 off; the loss is read."""
+    full, past, future, width = at.pick(256, 4), at.pick(120, 12), at.pick(24, 4), at.pick(256, 8)
+
+    def make(batch: int = full, autocast: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList(ForecastBlock(past, future, width) for _ in range(at.pick(30, 3)))
+        blocks = at.build(build_model)
+        series, wanted = at.randn(batch, past), at.randn(batch, future)
+        optimizer = torch.optim.Adam(blocks.parameters(), lr=1e-4, capturable=graph, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                rest, forecast = series, torch.zeros_like(wanted)
+                for block in blocks:
+                    explained, part = block(rest)
+                    rest, forecast = rest - explained, forecast + part
+                return F.l1_loss(forecast, wanted)
+        return loss_read(trained(blocks, optimizer, loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "reads": "each loss"}, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("batch_1024", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
