@@ -33,8 +33,10 @@ from aaco import pipeline
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, device_chain_ns, floor, kept_ns
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.mechanisms.host_work import HOST_WORK
 from aaco.analytics.advice.mechanisms.joined_batches import JOINED_BATCHES, micro_batches
 from aaco.analytics.advice.mechanisms.larger_batch import LARGER_BATCH, larger_batch
+from aaco.analytics.advice.mechanisms.results_on_device import RESULTS_ON_DEVICE, computes_on_results
 from aaco.analytics.advice.work import StepWork
 from aaco.analytics.bottleneck.budget import Unprofiled
 from aaco.core.config import Settings, resolve
@@ -214,10 +216,12 @@ def meant(mechanisms: Sequence[str], samples: float) -> list[Mechanism]:
 
 def kinds(work: StepWork, mechanisms: Sequence[str], samples: float) -> tuple[str, ...]:
     """Return the kinds of a change by this work: a batch that is larger with as many samples in a step as before joins
-    its micro batches, where it has some.
+    its micro batches, where it has some; and work of the host that leaves the step is that on results, where it has it.
     """
-    joins = samples == 1 and micro_batches(work) > 1
-    return tuple(JOINED_BATCHES.name if joins and name == LARGER_BATCH.name else name for name in mechanisms)
+    named = {LARGER_BATCH.name: JOINED_BATCHES.name} if samples == 1 and micro_batches(work) > 1 else {}
+    if computes_on_results(work):
+        named[HOST_WORK.name] = RESULTS_ON_DEVICE.name
+    return tuple(named.get(name, name) for name in mechanisms)
 
 
 def claims(pairs: Sequence[PairFloor], others: Sequence[PairFloor] = ()) -> Iterator[Claim]:

@@ -6593,6 +6593,1121 @@ def chunks_in_turn(at: Place) -> list[Side]:
     ]
 
 
+@before("sentence_embedding")
+def padded_sentences(at: Place) -> list[Side]:
+    """64 sentences of up to 60 words, all filled up to 512, become vectors on the host; 6 layers, fp32, TF32 off."""
+    full, length, longest, width = at.pick(64, 3), at.pick(512, 16), at.pick(60, 6), at.pick(384, 16)
+    words = at.pick(30_522, 50)
+
+    def make(batch: int = full, filled: int = length, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        tables = [at.build(nn.Embedding, rows, width, dtype=dtype) for rows in (words, length)]
+        norm = at.build(nn.LayerNorm, width, dtype=dtype)
+        blocks = [at.build(LastNormBlock, width, at.pick(12, 2), dtype=dtype) for _ in range(at.pick(6, 2))]
+        texts = at.integers(words, batch, length)[:, :filled].contiguous()
+        places = torch.arange(filled, device=at.device)
+        is_word = places < torch.linspace(longest // 4, longest, batch, device=at.device).long()[:, None]
+
+        def embed() -> torch.Tensor:
+            x = norm(tables[0](texts) + tables[1](places))
+            for block in blocks:
+                x = block(x, is_word[:, None, None])
+            shares = is_word[:, :, None].to(x.dtype)
+            return F.normalize((x * shares).sum(1) / shares.sum(1), dim=1).float()
+        vectors = wrap(embed)
+        return lambda: vectors().cpu()
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "length": length}, tf32=False),
+        Side("filled_to_longest", partial(make, filled=longest), ("less_work",), {"length": longest}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("longest_in_bf16", partial(make, filled=longest, dtype=BF16), ("less_work", "narrower_types"),
+             {"length": longest, "precision": "bf16"}, tf32=False),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+class ChannelsLastNorm(nn.LayerNorm):
+    """A norm over the channels of pictures, by moving them last and back."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return normed pictures (batch, channels, rows, columns)."""
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+@before("convnext_training", training=True)
+def convnext_defaults(at: Place) -> list[Side]:
+    """A ConvNeXt of 12 blocks trains on 32 pictures of 160 x 160 with the defaults: TF32 convolutions, AdamW lists."""
+    full, width, side = at.pick(32, 2), at.pick(96, 8), at.pick(160, 64)
+
+    def make(batch: int = full, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            parts: list[nn.Module] = [nn.Conv2d(3, width, 4, 4), ChannelsLastNorm(width)]
+            for stage, blocks in enumerate((2, 2, 6, 2)):
+                if stage:
+                    inputs = width << stage - 1
+                    parts += [ChannelsLastNorm(inputs), nn.Conv2d(inputs, 2 * inputs, 2, 2)]
+                parts += [DepthwiseBlock(width << stage, False) for _ in range(blocks)]
+            return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(8 * width),
+                                 nn.Linear(8 * width, 1000))
+        model = at.build(build_model).to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side).to(memory_format=layout)
+        labels = at.integers(1000, batch)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.cross_entropy(model(pictures), labels, label_smoothing=0.1)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("autocast_channels_last", partial(make, autocast=True, layout=torch.channels_last),
+             ("narrower_types", "channels_last"), {"precision": "bf16 autocast", "layout": "nhwc"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+    ]
+
+
+@before("speech_transcription")
+def transcribed_words(at: Place) -> list[Side]:
+    """A Whisper-like model of 6 + 6 layers writes 12 words of one recording of 30 s, with the default fp32."""
+    frames, width, heads, words = at.pick(1500, 8), at.pick(512, 32), at.pick(8, 2), at.pick(51_865, 50)
+    layers, count = at.pick(6, 2), at.pick(12, 3)
+
+    def make(batch: int = 1, dtype: torch.dtype = FP32, read: bool = True, wrap: Wrap = as_is) -> Step:
+        convs = [at.build(nn.Conv1d, at.pick(80, 8), width, 3, 1, 1, dtype=dtype),
+                 at.build(nn.Conv1d, width, width, 3, 2, 1, dtype=dtype)]
+        encoder = at.build(Stack, layers, width, heads, dtype=dtype)
+        blocks = [at.build(TranslationBlock, width, heads, dtype=dtype) for _ in range(layers)]
+        norms = [at.build(nn.LayerNorm, width, dtype=dtype) for _ in range(2)]
+        embedding, places = (at.build(nn.Embedding, rows, width, dtype=dtype) for rows in (words, 448))
+        moments, first = at.randn(frames, width, dtype=dtype), at.integers(words, batch)
+        spectra = at.randn(batch, at.pick(80, 8), 2 * frames, dtype=dtype)
+
+        def encode() -> torch.Tensor:
+            x = spectra
+            for conv in convs:
+                x = F.gelu(conv(x))
+            return norms[0](encoder(x.transpose(1, 2) + moments))
+        listen = wrap(encode)
+
+        def step() -> torch.Tensor:
+            heard = listen()
+            sources = [block.project(heard) for block in blocks]
+            caches: list[tuple[torch.Tensor, ...]] = [() for _ in blocks]
+            word, logits = first, []
+            for place in range(count):
+                x = (embedding(word) + places.weight[place])[:, None]
+                for number, block in enumerate(blocks):
+                    x, caches[number] = block(x, caches[number], sources[number])
+                logits.append(norms[1](x[:, 0]) @ embedding.weight.T)
+                word = logits[-1].argmax(-1)
+                if read and all(chosen < 0 for chosen in word.tolist()):  # never: every side writes all words
+                    break
+            return torch.stack(logits).float()
+        return step
+
+    near_ties: dict[str, Any] = {"same_output": False, "note": "near ties: other words"}
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": 1, "reads": "each word"}),
+        Side("to_fp16", partial(make, dtype=torch.float16), ("narrower_types",), {"precision": "fp16"}, **near_ties),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True, **near_ties),
+        Side("recordings_8", partial(make, batch=8), ("larger_batch",), {"batch": 8}, samples=8, same_output=False,
+             note="other batch"),
+        Side("encoder_to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "encoder"}, useless=True,
+             gpu_only=True),
+        Side("words_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class RoutedBlock(nn.Module):
+    """A causal attention and experts, two for each row; how: "in turn", "sorted" or "batched", with spare room."""
+
+    def __init__(self, experts: int, width: int, heads: int, how: str) -> None:
+        super().__init__()
+        self.heads, self.how = heads, how
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.experts = Experts(experts, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend to earlier positions, then add what the two experts of each row make of it."""
+        parts = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1))
+        x = x + self.out(causal_attention(*parts).transpose(1, 2).flatten(2))
+        rows = self.norm2(x).flatten(0, 1)
+        weights, chosen = self.experts.route(rows)
+        route = {"in turn": self.run_in_turn, "sorted": self.run_sorted, "batched": self.run_batched}[self.how]
+        return x + route(rows, weights.to(rows.dtype), chosen).view_as(x)
+
+    def run_in_turn(self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Let each expert look for its rows."""
+        total = torch.zeros_like(x)
+        for expert in range(len(self.experts.up)):
+            rows, ranks = torch.where(chosen == expert)
+            if len(rows) == 0:
+                continue
+            made = self.experts.run(x[rows], expert).to(x.dtype) * weights[rows, ranks, None]
+            total.index_add_(0, rows, made)
+        return total
+
+    def run_sorted(self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Put the rows in the order of their experts; the host reads how many each has."""
+        order = chosen.flatten().argsort(stable=True)
+        counts = torch.bincount(chosen.flatten(), minlength=len(self.experts.up)).tolist()
+        rows = order // 2
+        made = torch.cat([self.experts.run(part, expert) for expert, part in enumerate(x[rows].split(counts))])
+        return torch.zeros_like(x).index_add(0, rows, made.to(x.dtype) * weights.flatten()[order, None])
+
+    def run_batched(self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Give each expert as much room as twice the mean; rows that find none are left out."""
+        experts, order = len(self.experts.up), chosen.flatten().argsort(stable=True)
+        owner, rows, room = chosen.flatten()[order], order // 2, 4 * len(x) // experts
+        slot = torch.arange(len(order), device=x.device) - torch.searchsorted(
+            owner, torch.arange(experts, device=x.device))[owner]
+        place = torch.where(slot < room, owner * room + slot, experts * room)  # the last row: no room
+        padded = x.new_zeros(experts * room + 1, x.shape[1]).index_copy(0, place, x[rows])[:-1].view(experts, room, -1)
+        made = torch.bmm(F.silu(torch.bmm(padded, self.experts.up)), self.experts.down).flatten(0, 1).to(x.dtype)
+        found = torch.cat([made, made.new_zeros(1, x.shape[1])])[place]
+        return torch.zeros_like(x).index_add(0, rows, found * weights.flatten()[order, None])
+
+
+@before("moe_training", training=True)
+def routed_training(at: Place) -> list[Side]:
+    """A language model with 8 experts in each of 4 layers learns from 4 x 512 words, bf16 autocast; experts in turn."""
+    batch, length, width, words = at.pick(4, 2), at.pick(512, 8), at.pick(768, 16), at.pick(32_000, 50)
+
+    def make(how: str = "in turn", optimizer_how: Mapping[str, Any] = FOREACH, narrow: bool = False,
+             read: bool = True, texts_per_step: int = batch) -> Step:
+        def build_model() -> nn.Sequential:
+            blocks = (RoutedBlock(8, width, at.pick(12, 2), how) for _ in range(at.pick(4, 2)))
+            return nn.Sequential(nn.Embedding(words, width), *blocks, nn.LayerNorm(width),
+                                 nn.Linear(width, words, bias=False))
+        model = at.build(build_model, dtype=BF16 if narrow else FP32)
+        texts = at.integers(words, texts_per_step, length + 1)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(not narrow):
+                logits = model(texts[:, :-1])
+            return F.cross_entropy(logits.float().flatten(0, 1), texts[:, 1:].flatten())
+        train = trained(model, adam(model, optimizer_how), loss_of)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read:
+                loss.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": batch, "experts": "in turn",
+                                    "reads": "rows of each expert, loss"}),
+        Side("rows_sorted_once", partial(make, how="sorted"), ("remove_syncs",),
+             {"experts": "in turn, of sorted rows", "reads": "counts, loss"}),
+        Side("experts_batched", partial(make, how="batched"), ("loop_to_batched_op", "remove_syncs"),
+             {"experts": "batched, room twice the mean", "reads": "loss"}),
+        Side("weights_in_bf16", partial(make, narrow=True), ("narrower_types",), {"precision": "bf16"}),
+        Side("fused_adamw", partial(make, optimizer_how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("batch_16", partial(make, texts_per_step=4 * batch), ("larger_batch",), {"batch": 4 * batch}, samples=4,
+             same_output=False, note="other batch"),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "rows of each expert"},
+             useless=True),
+    ]
+
+
+class CrossedFeatures(nn.Module):
+    """Looked-up columns and numbers are multiplied with each other in three layers, beside a deep network."""
+
+    offsets: torch.Tensor
+
+    def __init__(self, columns: int, rows: int, width: int, numbers: int, one_table: bool) -> None:
+        super().__init__()
+        whole, inputs = torch.randn(columns * rows, width) * 0.05, columns * width + numbers
+        self.tables = nn.ParameterList([part.clone() for part in whole.chunk(1 if one_table else columns)])
+        self.register_buffer("offsets", torch.arange(columns) * rows)
+        self.crosses = nn.ModuleList(nn.Linear(inputs, inputs) for _ in range(3))
+        self.deep = nn.Sequential(nn.Linear(inputs, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU())
+        self.head = nn.Linear(inputs + 256, 1)
+
+    def forward(self, columns: Sequence[torch.Tensor], numbers: torch.Tensor) -> torch.Tensor:
+        """Return a logit per row."""
+        if len(self.tables) == 1:
+            found = F.embedding(torch.stack(list(columns), 1) + self.offsets, self.tables[0]).flatten(1)
+        else:
+            found = torch.cat([F.embedding(*pair) for pair in zip(columns, self.tables, strict=True)], 1)
+        first = x = torch.cat([found, numbers], 1)
+        for cross in self.crosses:
+            x = first * cross(x) + x
+        return self.head(torch.cat([x, self.deep(first)], 1)).squeeze(1)
+
+
+@before("click_training", training=True)
+def columns_from_host(at: Place) -> list[Side]:
+    """Clicks of 4,096 people are learnt from 26 columns, each gathered and copied alone by the host, fp32, Adam."""
+    full, columns, rows, stored = at.pick(4096, 8), at.pick(26, 3), at.pick(20_000, 20), at.pick(200_000, 64)
+
+    def make(batch: int = full, inputs: str = "columns", one_table: bool = False, read: bool = True,
+             autocast: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(CrossedFeatures, columns, rows, 16, 13, one_table)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **how)
+        table, numbers = torch.randint(rows, (columns, stored)), torch.randn(stored, 13)
+        clicked = torch.randint(2, (stored,)).float()
+        orders = torch.stack([torch.randperm(stored)[:batch] for _ in range(16)])
+        place = at.device if inputs == "on device" else "cpu"
+        table, numbers, clicked, orders = (part.to(place) for part in (table, numbers, clicked, orders))
+        rows_first, calls = table.T.contiguous(), 0
+
+        def load() -> tuple[Sequence[torch.Tensor], torch.Tensor, torch.Tensor]:
+            nonlocal calls
+            order, calls = orders[calls % len(orders)], calls + 1
+            if inputs == "columns":
+                chosen: Sequence[torch.Tensor] = [column[order].to(at.device) for column in table]
+            else:
+                chosen = rows_first[order].to(at.device).unbind(1)
+            return chosen, numbers[order].to(at.device), clicked[order].to(at.device)
+
+        def loss_of() -> torch.Tensor:
+            chosen, values, answers = load()
+            with at.autocast(autocast):
+                logits = model(chosen, values)
+            return F.binary_cross_entropy_with_logits(logits.float(), answers)
+        train = trained(model, optimizer, loss_of)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read:
+                loss.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "inputs": "26 columns from the host",
+                                    "tables": "26", "reads": "each loss"}, tf32=False),
+        Side("columns_at_once", partial(make, inputs="rows"), ("host_work",), {"inputs": "one matrix from the host"},
+             tf32=False),
+        Side("columns_on_device", partial(make, inputs="on device"), ("inputs_on_device", "host_work"),
+             {"inputs": "one matrix on the device"}, tf32=False),
+        Side("one_table", partial(make, one_table=True), ("loop_to_batched_op",), {"tables": "one"}, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
+class AttentionLayer(nn.Module):
+    """A graph layer: each node reads its neighbours with weights from a softmax over its edges."""
+
+    def __init__(self, inputs: int, heads: int, size: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(inputs, heads * size, bias=False)
+        self.sent, self.received = (nn.Parameter(torch.randn(heads, size) / math.sqrt(size)) for _ in range(2))
+        self.heads = heads
+
+    def forward(self, x: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return (nodes, heads, size); edges lead from source to target."""
+        h = self.project(x).unflatten(1, (self.heads, -1))
+        scores = F.leaky_relu((h * self.sent).sum(2)[source] + (h * self.received).sum(2)[target], 0.2)
+        index = target[:, None].expand_as(scores)
+        highest = scores.new_zeros(len(h), self.heads).scatter_reduce(0, index, scores.detach(), "amax")
+        weights = (scores - highest[target]).exp()
+        sums = weights.new_zeros(len(h), self.heads).index_add(0, target, weights)
+        weights = weights / (sums[target] + 1e-16)
+        messages = h[source] * weights[:, :, None]
+        return messages.new_zeros(h.shape).index_add(0, target, messages)
+
+
+class AttentionNetwork(nn.Module):
+    """Two graph layers with attention; returns the logits of each node."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.second = AttentionLayer(inputs, 8, 8), AttentionLayer(64, 1, classes)
+
+    def forward(self, x: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return (nodes, classes)."""
+        return self.second(F.elu(self.first(x, source, target).flatten(1)), source, target).squeeze(1)
+
+
+@before("citation_training", training=True)
+def citation_epochs(at: Place) -> list[Side]:
+    """A graph attention network learns the subjects of 2,708 papers, fp32; each step tests 3 parts, reads 4 numbers."""
+    nodes, edges, inputs, classes = at.pick(2708, 40), at.pick(13_264, 90), at.pick(1433, 20), 7
+
+    def make(tested: bool = True, reads: str = "each number", graph: bool = False, compiled: bool = False,
+             how: Mapping[str, Any] = FOREACH, autocast: bool = False) -> Step:
+        model = at.build(AttentionNetwork, inputs, classes)
+        called = at.compiled(model) if compiled else model
+        features = (at.randn(nodes, inputs) > 2).float()
+        source, target, labels = at.integers(nodes, edges), at.integers(nodes, edges), at.integers(classes, nodes)
+        part = torch.arange(nodes, device=at.device) % 3
+        masks = [part == number for number in range(3)]
+        learnt = masks[0].nonzero().squeeze(1)
+        optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, weight_decay=5e-4, capturable=graph, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                logits = called(features, source, target)
+            return F.cross_entropy(logits.float()[learnt], labels[learnt])
+
+        @torch.no_grad()
+        def score() -> torch.Tensor:
+            with at.autocast(autocast):
+                right = called(features, source, target).argmax(1) == labels
+            return torch.stack([(right & mask).sum() / mask.sum() for mask in masks])
+
+        @torch.no_grad()
+        def test_and_read() -> None:
+            with at.autocast(autocast):
+                best = called(features, source, target).argmax(1)
+            for mask in masks:
+                ((best[mask] == labels[mask]).sum() / mask.sum()).item()
+        train = trained(model, optimizer, loss_of, graph)
+        measure_hits = graphed(score) if graph else score
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if reads == "each number":
+                loss.item()
+                if tested:
+                    test_and_read()
+            else:
+                torch.cat([measure_hits(), loss[None]]).tolist()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "reads": "4 numbers", "tests": "each step"}, tf32=False),
+        Side("numbers_read_once", partial(make, reads="once"), ("remove_syncs",), {"reads": "once"}, tf32=False),
+        Side("not_tested", partial(make, tested=False), ("less_work",), {"tests": "none", "reads": "loss"},
+             tf32=False),
+        Side("to_graph", partial(make, reads="once", graph=True), ("graph", "remove_syncs"),
+             {"graph": "training, testing", "reads": "once"}, gpu_only=True, tf32=False),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "model"}, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
+@before("autocast_decode")
+def words_under_autocast(at: Place) -> list[Side]:
+    """A language model of 0.8 billion weights writes a word after 512 others; autocast narrows its fp32 weights."""
+    layers, width, heads = at.pick(12, 2), at.pick(2048, 32), at.pick(32, 2)
+    words, past = at.pick(50_257, 50), at.pick(512, 8)
+
+    def make(texts: int = 1, dtype: torch.dtype = FP32, autocast: bool = True, read: bool = True,
+             wrap: Wrap = as_is) -> Step:
+        model = at.build(WordsDecoder, layers, width, heads, words, texts, past + 8, dtype=dtype).eval()
+        last = at.integers(words, texts, 1)
+
+        def score() -> torch.Tensor:
+            with at.autocast(autocast):
+                return model(last, past)[:, -1].float()
+        scores_of = wrap(score)
+
+        def step() -> torch.Tensor:
+            scores = scores_of()
+            best = scores.argmax(-1)
+            if read:
+                best.tolist()
+            return scores
+        return step
+
+    narrow = partial(make, dtype=BF16, autocast=False)
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "weights": "fp32", "batch": 1, "reads": "the word"}),
+        Side("weights_in_bf16", narrow, ("narrower_types",), {"precision": "bf16", "weights": "bf16"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("bf16_graph", partial(narrow, wrap=graphed), ("graph", "narrower_types"),
+             {"precision": "bf16", "weights": "bf16", "graph": True}, gpu_only=True),
+        Side("texts_8", partial(make, texts=8), ("larger_batch",), {"batch": 8}, samples=8, same_output=False,
+             note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+        Side("word_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class QuantizedAdapted(nn.Module):
+    """A product with a weight of bytes, one scale for 64 of them, and one of low rank that learns.
+
+    The weight becomes bf16 in each call, or once.
+    """
+
+    base: torch.Tensor
+    scales: torch.Tensor
+
+    def __init__(self, inputs: int, outputs: int, rank: int, widened_once: bool) -> None:
+        super().__init__()
+        group = math.gcd(inputs, 64)
+        self.register_buffer("base", torch.randint(-127, 128, (outputs, inputs // group, group), dtype=torch.int8))
+        self.register_buffer("scales", torch.full((outputs, inputs // group, 1), 0.01 / math.sqrt(inputs)))
+        self.down, self.up = nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
+        self.kept: torch.Tensor | None = None
+        self.widened_once = widened_once
+
+    def widen(self) -> torch.Tensor:
+        """Return the weight in the type of the scales."""
+        return (self.base.to(self.scales.dtype) * self.scales).flatten(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of both products."""
+        if self.widened_once and self.kept is None:
+            self.kept = self.widen()
+        return F.linear(x, self.widen() if self.kept is None else self.kept) + 2.0 * self.up(self.down(x))
+
+
+@before("quantized_adapter_training", training=True)
+def widened_layers(at: Place) -> list[Side]:
+    """Adapters learn in 6 layers from 1 x 512 rows; int8 weights become bf16 in each pass; each layer runs twice."""
+    length, width, heads = at.pick(512, 8), at.pick(2048, 32), at.pick(16, 2)
+
+    def make(batch: int = 1, checkpoints: bool = True, widened_once: bool = False, compiled: bool = False,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_block() -> Block:
+            block = Block(width, heads, causal_attention)
+            for name, inputs, outputs in (("qkv", 1, 3), ("out", 1, 1), ("up", 1, 4), ("down", 4, 1)):
+                setattr(block, name, QuantizedAdapted(inputs * width, outputs * width, 16, widened_once))
+            return block
+        blocks = [at.build(build_block, dtype=BF16) for _ in range(at.pick(6, 2))]
+        model = nn.Sequential(*blocks)
+        layers = [at.compiled(block) for block in blocks] if compiled else blocks
+        rows, targets = (at.randn(batch, length, width, dtype=BF16) for _ in range(2))
+        for name, weight in model.named_parameters():
+            weight.requires_grad_(name.endswith((".down.weight", ".up.weight")))
+        learning = [weight for weight in model.parameters() if weight.requires_grad]
+        optimizer = torch.optim.AdamW(learning, lr=1e-4, **how)
+
+        def loss_of() -> torch.Tensor:
+            x = rows
+            for layer in layers:
+                x = checkpoint(layer, x, use_reentrant=False) if checkpoints else layer(x)
+            return F.mse_loss(x.float(), targets.float())
+        train = trained(model, optimizer, loss_of)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            loss.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "weights": "int8, widened in each pass", "batch": 1,
+                                    "checkpointing": "every layer", "reads": "loss"}),
+        Side("checkpointing_off", partial(make, checkpoints=False), ("checkpointing_off",), {"checkpointing": False}),
+        Side("widened_once", partial(make, widened_once=True), ("cast_once",), {"weights": "bf16"}),
+        Side("widened_no_checkpoints", partial(make, widened_once=True, checkpoints=False),
+             ("cast_once", "checkpointing_off"), {"weights": "bf16", "checkpointing": False}),
+        Side("compiled_layers", partial(make, compiled=True), ("compile",), {"compile": "each layer"}),
+        Side("batch_4", partial(make, batch=4), ("larger_batch",), {"batch": 4}, samples=4, same_output=False,
+             note="other batch"),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("language_evaluation")
+def choices_on_host(at: Place) -> list[Side]:
+    """A bf16 language model of 8 layers rates 8 answers of 64 words; the host gets all scores and takes logarithms."""
+    full, length, width, words = at.pick(8, 2), at.pick(64, 8), at.pick(1024, 32), at.pick(32_000, 50)
+
+    def make(batch: int = full, where: str = "host", copied: str = "fp32", wrap: Wrap = as_is) -> Step:
+        embedding = at.build(nn.Embedding, words, width, dtype=BF16)
+        stack = at.build(Stack, at.pick(8, 2), width, at.pick(16, 2), causal_attention, dtype=BF16)
+        norm = at.build(nn.LayerNorm, width, dtype=BF16)
+        head = at.build(nn.Linear, width, words, bias=False, dtype=BF16)
+        texts = torch.randint(words, (batch, length + 1))
+        on_device = texts.to(at.device)
+        rate = wrap(lambda: head(norm(stack(embedding(on_device[:, :-1])))))
+        pinned = torch.empty(batch, length, words, pin_memory=True) if copied == "pinned" else None
+
+        def choose(logits: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+            return logits.log_softmax(-1).gather(2, chosen[:, 1:, None]).sum((1, 2))
+
+        def step() -> torch.Tensor:
+            logits = rate()
+            if where == "device":
+                return choose(logits.float(), on_device).cpu()
+            if pinned is not None:
+                pinned.copy_(logits.float(), non_blocking=True)
+                at.wait()
+                return choose(pinned, texts)
+            return choose(logits.float().cpu() if copied == "fp32" else logits.cpu().float(), texts)
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "logarithms": "host",
+                                    "copied": "fp32 scores"}),
+        Side("logarithms_on_device", partial(make, where="device"), ("host_work",),
+             {"logarithms": "device", "copied": "8 numbers"}),
+        Side("copied_in_bf16", partial(make, copied="bf16"), ("narrower_types",), {"copied": "bf16 scores"}),
+        Side("pinned_scores", partial(make, copied="pinned"), ("pinned_copies",), {"copied": "fp32 scores, pinned"},
+             gpu_only=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "model"}, useless=True, gpu_only=True),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+    ]
+
+
+def build_mlp(inputs: int, width: int, outputs: int) -> nn.Sequential:
+    """Return a network of two hidden layers."""
+    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+                         nn.Linear(width, outputs))
+
+
+@before("soft_actor_critic", training=True)
+def actor_and_critics(at: Place) -> list[Side]:
+    """A soft actor-critic learns from 256 acts that the host remembers, fp32; target weights in a loop, 3 reads."""
+    full, seen, acts, width, stored = at.pick(256, 8), at.pick(17, 3), at.pick(6, 2), at.pick(256, 8), 20_000
+
+    def make(batch: int = full, on_device: bool = False, targets_at_once: bool = False,
+             how: Mapping[str, Any] = FOREACH, graph: bool = False, autocast: bool = False) -> Step:
+        actor = at.build(build_mlp, seen, width, 2 * acts)
+        critics, targets = (at.build(lambda: nn.ModuleList(build_mlp(seen + acts, width, 1) for _ in range(2)))
+                            for _ in range(2))
+        targets.load_state_dict(critics.state_dict())
+        heat = torch.zeros(1, requires_grad=True, device=at.device)
+        learners = [torch.optim.Adam(weights, lr=3e-4, capturable=graph, **how)
+                    for weights in (critics.parameters(), actor.parameters(), [heat])]
+        memory = [torch.randn(stored, size) for size in (seen, acts, 1, seen)]
+        memory = [part.to(at.device) for part in memory] if on_device else memory
+        slots = [torch.zeros(batch, part.shape[1], device=at.device) for part in memory]
+
+        def load() -> list[torch.Tensor]:
+            rows = torch.randint(stored, (batch,), device=memory[0].device)
+            return [part[rows].to(at.device) for part in memory]
+
+        def act(situations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            mean, spread = actor(situations).float().chunk(2, 1)
+            spread = (-5 + 3.5 * (spread.tanh() + 1)).exp()
+            drawn = mean + spread * torch.randn_like(mean)
+            chosen, chance = drawn.tanh(), -0.5 * ((drawn - mean) / spread).square() - spread.log()
+            return chosen, (chance - torch.log(1 - chosen.square() + 1e-6)).sum(1, keepdim=True)
+
+        def rate(networks: Any, *parts: torch.Tensor) -> list[torch.Tensor]:
+            return [network(torch.cat(parts, 1)).float() for network in networks]
+
+        def learn(number: int, loss: torch.Tensor) -> torch.Tensor:
+            learners[number].zero_grad(set_to_none=True)
+            loss.backward()
+            learners[number].step()
+            return loss.detach()
+
+        def update(situations: torch.Tensor, done: torch.Tensor, gains: torch.Tensor,
+                   later: torch.Tensor) -> list[torch.Tensor]:
+            with at.autocast(autocast):
+                with torch.no_grad():
+                    next_acts, chance = act(later)
+                    wanted = gains + 0.99 * (torch.min(*rate(targets, later, next_acts)) - heat.exp() * chance)
+                critic_loss = sum((F.mse_loss(rated, wanted) for rated in rate(critics, situations, done)),
+                                  torch.zeros((), device=at.device))
+            losses = [learn(0, critic_loss)]
+            with at.autocast(autocast):
+                own, chance = act(situations)
+                actor_loss = (heat.exp().detach() * chance - torch.min(*rate(critics, situations, own))).mean()
+            losses += [learn(1, actor_loss), learn(2, (-heat.exp() * (chance.detach() - acts)).mean())]
+            with torch.no_grad():
+                pairs = list(targets.parameters()), list(critics.parameters())
+                if targets_at_once:
+                    torch._foreach_lerp_(*pairs, 0.005)
+                else:
+                    for target, source in zip(*pairs, strict=True):
+                        target.copy_(0.005 * source + 0.995 * target)
+            return losses
+
+        captured: list[torch.Tensor] = []
+
+        def update_slots() -> torch.Tensor:
+            captured[:] = update(*slots)
+            return captured[0]
+        replay = graphed(update_slots) if graph else None
+
+        def step() -> torch.Tensor:
+            parts = load()
+            if replay:
+                for slot, part in zip(slots, parts, strict=True):
+                    slot.copy_(part)
+                replay()
+            losses = captured if replay else update(*parts)
+            for loss in losses:
+                loss.item()
+            return losses[0]
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "inputs": "host, 4 copies",
+                                    "targets": "in a loop", "reads": "3 losses"}, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "update"}, gpu_only=True, same_output=False,
+             note="the capture trains too, other draws", tf32=False),
+        Side("targets_at_once", partial(make, targets_at_once=True), ("loop_to_batched_op",), {"targets": "one call"},
+             tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("memory_on_device", partial(make, on_device=True), ("inputs_on_device", "host_work"),
+             {"inputs": "on the device"}, same_output=False, note="other acts drawn", tf32=False),
+        Side("batch_1024", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
+class JointBlock(nn.Module):
+    """A block of a picture model: words and patches have their own weights and attend to each other."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.conditions = nn.ModuleList(nn.Linear(width, 6 * width) for _ in range(2))
+        self.qkvs = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(2))
+        self.outs = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
+        self.ups = nn.ModuleList(nn.Linear(width, 4 * width) for _ in range(2))
+        self.downs = nn.ModuleList(nn.Linear(4 * width, width) for _ in range(2))
+        self.scales = nn.ParameterList(torch.ones(width // heads) for _ in range(2))
+
+    def forward(self, words: torch.Tensor, patches: torch.Tensor, time: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the new words and patches."""
+        streams, width = (words, patches), words.shape[-1]
+        moves = [layer(F.silu(time))[:, None].chunk(6, -1) for layer in self.conditions]
+        joined = torch.cat([qkv(F.layer_norm(x, (width,)) * (1 + move[1]) + move[0])
+                            for x, qkv, move in zip(streams, self.qkvs, moves, strict=True)], 1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in joined.chunk(3, -1))
+        q, k = (F.rms_norm(part, part.shape[-1:], scale) for part, scale in zip((q, k), self.scales, strict=True))
+        read = full_attention(q, k, v).transpose(1, 2).flatten(2).split([words.shape[1], patches.shape[1]], 1)
+        made = []
+        for number, (x, part, move) in enumerate(zip(streams, read, moves, strict=True)):
+            x = x + move[2] * self.outs[number](part)
+            y = F.layer_norm(x, (width,)) * (1 + move[4]) + move[3]
+            made.append(x + move[5] * self.downs[number](F.gelu(self.ups[number](y), approximate="tanh")))
+        return tuple(made)
+
+
+@before("picture_generation")
+def two_passes(at: Place) -> list[Side]:
+    """A transformer of 6 joint layers denoises 2,048 patches, with 256 words and with none in turn, bf16: products."""
+    width, words, patches = at.pick(2048, 32), at.pick(256, 4), at.pick(2048, 8)
+
+    def make(pictures: int = 1, at_once: bool = False, compiled: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(JointBlock, width, at.pick(16, 2), dtype=BF16) for _ in range(at.pick(6, 2))]
+        layers = [at.compiled(block) for block in blocks] if compiled else blocks
+        entry, leave = (at.build(nn.Linear, *sizes, dtype=BF16) for sizes in ((64, width), (width, 64)))
+        said, unsaid = (at.randn(pictures, words, width, dtype=BF16) for _ in range(2))
+        noisy, time = at.randn(pictures, patches, 64, dtype=BF16), at.randn(pictures, width, dtype=BF16)
+
+        def predict(text: torch.Tensor) -> torch.Tensor:
+            repeats = len(text) // pictures
+            x = entry(noisy).repeat(repeats, 1, 1)
+            for layer in layers:
+                text, x = layer(text, x, time.repeat(repeats, 1))
+            return leave(F.layer_norm(x, (width,)))
+
+        def step() -> torch.Tensor:
+            passes = predict(torch.cat([said, unsaid])).chunk(2) if at_once else (predict(said), predict(unsaid))
+            with_text, without = passes
+            return noisy.float() - 0.05 * (without + 4.5 * (with_text - without)).float()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "passes": "in turn"}),
+        Side("compiled_layers", partial(make, compiled=True), ("compile",), {"compile": "each layer"}),
+        Side("passes_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"passes": "at once"},
+             useless=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("pictures_4", partial(make, pictures=4), ("larger_batch",), {"batch": 4}, useless=True, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class GridDetector(nn.Module):
+    """A convolution network that gives each of the cells of a picture a box, a score and kinds."""
+
+    def __init__(self, width: int, kinds: int) -> None:
+        super().__init__()
+        widths = [width, 2 * width, 4 * width, 8 * width]
+        layers: list[nn.Module] = [nn.Conv2d(3, width, 6, 2, 2, bias=False), nn.BatchNorm2d(width), nn.SiLU()]
+        for inputs, outputs in pairwise(widths):
+            layers += [ResidualBlock(inputs, outputs, 2), ResidualBlock(outputs, outputs, 1)]
+        self.layers, self.head = nn.Sequential(*layers), nn.Conv2d(8 * width, 5 + kinds, 1)
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Return (batch, cells, 5 + kinds)."""
+        return self.head(self.layers(pictures)).flatten(2).transpose(1, 2)
+
+
+def compute_overlaps(boxes: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """Return the shared over the whole area of each pair, (..., boxes, others); boxes are two corners."""
+    first, second = boxes[..., :, None, :], others[..., None, :, :]
+    sides = (torch.minimum(first[..., 2:], second[..., 2:]) - torch.maximum(first[..., :2], second[..., :2])).clamp(0)
+    areas = [(part[..., 2:] - part[..., :2]).prod(-1) for part in (first, second)]
+    shared = sides.prod(-1)
+    return shared / (areas[0] + areas[1] - shared + 1e-9)
+
+
+@before("detector_training", training=True)
+def cells_in_turn(at: Place) -> list[Side]:
+    """A detector learns from 16 pictures of 320 x 320 with 8 things each; the host asks how many cells each gets."""
+    full, side, things, kinds, tried = at.pick(16, 2), at.pick(320, 64), at.pick(8, 2), at.pick(20, 3), at.pick(10, 3)
+
+    def make(batch: int = full, at_once: bool = False, autocast: bool = False, read: bool = True,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(GridDetector, at.pick(32, 4), kinds).to(memory_format=layout)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, nesterov=True, **FOREACH)
+        pictures = at.randn(batch, 3, side, side).to(memory_format=layout)
+        corners, shapes = torch.rand(2, batch, things, 2, device=at.device)
+        wanted = side * torch.cat([0.7 * corners, 0.7 * corners + 0.05 + 0.25 * shapes], 2)
+        named, cells = at.integers(kinds, batch, things), side // 16
+        steps = torch.arange(cells, device=at.device) * 16.0 + 8
+        centres = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), -1).flatten(0, 1)
+
+        def match(costs: torch.Tensor, overlaps: torch.Tensor) -> torch.Tensor:
+            """Return which cells (cells) each thing of one picture gets, one after another: things, or -1."""
+            matched = torch.zeros_like(costs, dtype=torch.bool)
+            counts = overlaps.topk(tried, 1).values.sum(1).int().clamp(min=1)
+            for thing in range(things):
+                matched[thing, costs[thing].topk(counts[thing].item(), largest=False).indices] = True
+            shared = matched.sum(0) > 1
+            if shared.any():
+                best = costs.masked_fill(~matched, math.inf)[:, shared].argmin(0)
+                matched[:, shared] = F.one_hot(best, things).T.bool()
+            return torch.where(matched.any(0), matched.int().argmax(0), -1)
+
+        def match_at_once(costs: torch.Tensor, overlaps: torch.Tensor) -> torch.Tensor:
+            """Return the same of all pictures (batch, cells)."""
+            counts = overlaps.topk(tried, 2).values.sum(2).int().clamp(min=1)
+            least = costs.topk(tried, 2, largest=False).indices
+            is_first = torch.arange(tried, device=at.device) < counts[:, :, None]
+            matched = torch.zeros_like(costs, dtype=torch.bool).scatter(2, least, is_first)
+            best = costs.masked_fill(~matched, math.inf).argmin(1)
+            return torch.where(matched.any(1), best, -1)
+
+        def compute_losses(boxes: torch.Tensor, scores: torch.Tensor, guesses: torch.Tensor) -> list[torch.Tensor]:
+            if at_once:
+                with torch.no_grad():
+                    overlaps = compute_overlaps(wanted, boxes)
+                    owners = match_at_once(-overlaps, overlaps)
+                is_owned, of = (owners >= 0).float(), owners.clamp(min=0)
+                pairs = compute_overlaps(boxes.flatten(0, 1)[:, None], wanted.gather(
+                    1, of[:, :, None].expand(-1, -1, 4)).flatten(0, 1)[:, None]).view_as(is_owned)
+                rated = F.binary_cross_entropy_with_logits(guesses, F.one_hot(named.gather(1, of), kinds).float(),
+                                                           reduction="none").sum(2)
+                return [((1 - pairs) * is_owned).sum(), (rated * is_owned).sum(),
+                        F.binary_cross_entropy_with_logits(scores, is_owned, reduction="sum"), is_owned.sum()]
+            sums = [torch.zeros((), device=at.device) for _ in range(4)]
+            for picture in range(len(boxes)):
+                with torch.no_grad():
+                    overlaps = compute_overlaps(wanted[picture], boxes[picture])
+                    owners = match(-overlaps, overlaps)
+                is_owned = owners >= 0
+                of = owners[is_owned]
+                pairs = compute_overlaps(boxes[picture, is_owned][:, None], wanted[picture, of][:, None])
+                kinds_of = F.one_hot(named[picture, of], kinds).float()
+                parts = [(1 - pairs).sum(),
+                         F.binary_cross_entropy_with_logits(guesses[picture, is_owned], kinds_of, reduction="sum"),
+                         F.binary_cross_entropy_with_logits(scores[picture], is_owned.float(), reduction="sum"),
+                         is_owned.sum()]
+                sums = [total + part for total, part in zip(sums, parts, strict=True)]
+            return sums
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                answers = model(pictures).float()
+            middle = centres + 8 * answers[..., :2]
+            half = 0.5 * 32 * answers[..., 2:4].clamp(max=4).exp()
+            *parts, count = compute_losses(torch.cat([middle - half, middle + half], 2), answers[..., 4],
+                                           answers[..., 5:])
+            parts = [part / count.clamp(min=1) for part in parts]
+            if read:
+                for part in parts:
+                    part.item()
+            return 5 * parts[0] + parts[1] + parts[2]
+        return trained(model, optimizer, loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "pictures": "in turn", "reads": "cells of each thing, 3 losses"}),
+        Side("pictures_at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"pictures": "at once", "reads": "3 losses"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, same_output=False, note="near ties: other cells"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+        Side("losses_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "cells of each thing"},
+             useless=True),
+    ]
+
+
+@before("offloaded_inference")
+def layers_from_host(at: Place) -> list[Side]:
+    """A bf16 language model reads 512 words; the weights of its 8 layers lie on the host, copied for each call."""
+    width, heads, layers, length = at.pick(1280, 32), at.pick(20, 2), at.pick(8, 3), at.pick(512, 8)
+
+    def make(batch: int = 1, weights: str = "pageable") -> Step:
+        template = at.build(Block, width, heads, causal_attention, dtype=BF16)
+        blocks = [at.build(Block, width, heads, causal_attention, dtype=BF16) for _ in range(layers)]
+        x = at.randn(batch, length, width, dtype=BF16)
+        names = [(name, weight.shape, weight.numel()) for name, weight in template.named_parameters()]
+        if weights == "on device":
+            model = nn.Sequential(*blocks)
+            return lambda: model(x).float()
+        host = [{name: weight.detach().cpu() for name, weight in block.named_parameters()} for block in blocks]
+        if weights == "pinned":
+            host = [{name: weight.pin_memory() for name, weight in layer.items()} for layer in host]
+        if weights == "prefetched":
+            fetch = prefetched([torch.cat([weight.flatten() for weight in layer.values()]).pin_memory()
+                                for layer in host])
+
+        def load(layer: int) -> dict[str, torch.Tensor]:
+            if weights == "prefetched":
+                parts = fetch().split([count for *_, count in names])
+                return {name: part.view(shape) for (name, shape, _), part in zip(names, parts, strict=True)}
+            return {name: weight.to(at.device, non_blocking=weights == "pinned")
+                    for name, weight in host[layer].items()}
+
+        def step() -> torch.Tensor:
+            y = x
+            for layer in range(layers):
+                y = torch.func.functional_call(template, load(layer), (y,))
+            return y.float()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "weights": "pageable, copied in each call"}),
+        Side("pinned_weights", partial(make, weights="pinned"), ("pinned_copies",), {"weights": "pinned"},
+             gpu_only=True),
+        Side("prefetched_weights", partial(make, weights="prefetched"), ("prefetching", "pinned_copies"),
+             {"weights": "pinned, a layer in one copy during the layer before"}, gpu_only=True),
+        Side("weights_on_device", partial(make, weights="on device"), ("inputs_on_device",),
+             {"weights": "on the device"}),
+        Side("texts_8", partial(make, batch=8), ("larger_batch",), {"batch": 8}, samples=8, same_output=False,
+             note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class SignalBlock(nn.Module):
+    """Two convolutions along a signal and a way around them."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv1d(inputs, outputs, 15, 2, 7), nn.Conv1d(outputs, outputs, 15, 1, 7)
+        self.norm1, self.norm2 = nn.BatchNorm1d(outputs), nn.BatchNorm1d(outputs)
+        self.around = nn.Conv1d(inputs, outputs, 1, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return half as many positions."""
+        y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        return F.relu(y + self.around(x))
+
+
+@before("heartbeat_training", training=True)
+def anomalies_sought(at: Place) -> list[Side]:
+    """A network of 1-D convolutions learns 64 heartbeats of 12 x 2,048 values, TF32; anomaly detection stayed on."""
+    full, length, width = at.pick(64, 4), at.pick(2048, 64), at.pick(64, 4)
+
+    def make(batch: int = full, sought: bool = True, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.Sequential:
+            sizes = [width, width, 2 * width, 2 * width, 4 * width, 4 * width]
+            return nn.Sequential(nn.Conv1d(12, width, 15, 1, 7), *(SignalBlock(*pair) for pair in pairwise(sizes)),
+                                 nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4 * width, 5))
+        model = at.build(build_model)
+        signals, answers = at.randn(batch, 12, length), (at.randn(batch, 5) > 0).float()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, capturable=graph, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.binary_cross_entropy_with_logits(model(signals), answers)
+        train = trained(model, optimizer, loss_of, graph)
+
+        def step() -> torch.Tensor:
+            with torch.autograd.set_detect_anomaly(sought):
+                return train()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "anomalies": "sought"}),
+        Side("detection_off", partial(make, sought=False), ("remove_syncs", "host_work"), {"anomalies": "not sought"}),
+        Side("detection_off_graph", partial(make, sought=False, graph=True), ("graph", "remove_syncs", "host_work"),
+             {"anomalies": "not sought", "graph": True}, gpu_only=True),
+        Side("batch_256", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+class ConformerBlock(nn.Module):
+    """Half a feed-forward part, attention, a gated convolution along time, and the other half."""
+
+    def __init__(self, width: int, heads: int, attention: Attention) -> None:
+        super().__init__()
+        self.heads, self.attention = heads, attention
+        self.halves = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.SiLU(),
+                                                  nn.Linear(4 * width, width)) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.gated, self.mixed = nn.Conv1d(width, 2 * width, 1), nn.Conv1d(width, width, 1)
+        self.along, self.norm = nn.Conv1d(width, width, 31, 1, 15, groups=width), nn.BatchNorm1d(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x of the shape (batch, frames, width), transformed."""
+        x = x + 0.5 * self.halves[0](x)
+        parts = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                 for part in self.qkv(self.norms[0](x)).chunk(3, -1))
+        x = x + self.out(self.attention(*parts).transpose(1, 2).flatten(2))
+        y = self.along(F.glu(self.gated(self.norms[1](x).transpose(1, 2)), 1))
+        x = x + self.mixed(F.silu(self.norm(y))).transpose(1, 2)
+        return self.norms[2](x + 0.5 * self.halves[1](x))
+
+
+@before("speech_recognition_training", training=True)
+def emptied_cache(at: Place) -> list[Side]:
+    """A Conformer of 8 layers learns from 8 recordings of 16 s with CTC, default fp32; each step empties the cache."""
+    full, frames, width, symbols = at.pick(8, 2), at.pick(400, 24), at.pick(256, 16), at.pick(1000, 20)
+    spoken = at.pick(60, 4)
+
+    def make(batch: int = full, emptied: bool = True, autocast: bool = False, fused_attention: bool = False,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        attention = full_attention if fused_attention else written_full_attention
+
+        def build_model() -> nn.ModuleList:
+            blocks = [ConformerBlock(width, at.pick(4, 2), attention) for _ in range(at.pick(8, 2))]
+            return nn.ModuleList([nn.Conv1d(80, width, 3, 2, 1), nn.Conv1d(width, width, 3, 2, 1),
+                                  nn.Sequential(*blocks), nn.Linear(width, symbols)])
+        model = at.build(build_model)
+        conv1, conv2, blocks, head = model
+        sounds, texts = at.randn(batch, 80, 4 * frames), 1 + at.integers(symbols - 1, batch, spoken)
+        heard, written = (torch.full((batch,), count, device=at.device) for count in (frames, spoken))
+        optimizer = adam(model, how)
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            with at.autocast(autocast):
+                x = F.relu(conv2(F.relu(conv1(sounds))))
+                scores = head(blocks(x.transpose(1, 2))).float().log_softmax(-1)
+            loss = F.ctc_loss(scores.transpose(0, 1), texts, heard, written, zero_infinity=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            loss.item()
+            if emptied and at.is_gpu:
+                torch.cuda.empty_cache()
+            return loss.detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "cache": "emptied in each step",
+                                    "attention": "written out", "reads": "loss"}),
+        Side("cache_kept", partial(make, emptied=False), ("remove_syncs",), {"cache": "kept"}),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("fused_attention", partial(make, fused_attention=True), ("attention_fusion",), {"attention": "fused"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("batch_32", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+    ]
+
+
+class MotionBlock(nn.Module):
+    """Two convolutions along a motion; what is seen and the time scale and move the channels between them."""
+
+    def __init__(self, inputs: int, outputs: int, condition: int) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv1d(inputs, outputs, 5, 1, 2), nn.Conv1d(outputs, outputs, 5, 1, 2)
+        self.norm1, self.norm2 = nn.GroupNorm(4, outputs), nn.GroupNorm(4, outputs)
+        self.condition, self.around = nn.Linear(condition, 2 * outputs), nn.Conv1d(inputs, outputs, 1)
+
+    def forward(self, x: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        """Return x of the shape (batch, channels, moments), transformed."""
+        scale, move = self.condition(F.mish(condition))[:, :, None].chunk(2, 1)
+        y = scale * F.mish(self.norm1(self.conv1(x))) + move
+        return F.mish(self.norm2(self.conv2(y))) + self.around(x)
+
+
+class MotionUNet(nn.Module):
+    """A U-Net along 16 moments of a motion."""
+
+    def __init__(self, acts: int, width: int, seen: int) -> None:
+        super().__init__()
+        widths, condition = [acts, width, 2 * width, 4 * width], seen + width
+        self.width = width
+        self.time = nn.Sequential(nn.Linear(width, 4 * width), nn.Mish(), nn.Linear(4 * width, width))
+        self.downs = nn.ModuleList(MotionBlock(*pair, condition) for pair in pairwise(widths))
+        self.halved = nn.ModuleList(nn.Conv1d(size, size, 3, 2, 1) for size in widths[1:-1])
+        self.middle = MotionBlock(4 * width, 4 * width, condition)
+        self.ups = nn.ModuleList(MotionBlock(2 * to, fro, condition) for fro, to in ((2 * width, 4 * width),
+                                                                                    (width, 2 * width)))
+        self.doubled = nn.ModuleList(nn.ConvTranspose1d(size, size, 4, 2, 1) for size in (2 * width, width))
+        self.leave = nn.Sequential(nn.Conv1d(width, width, 5, 1, 2), nn.GroupNorm(4, width), nn.Mish(),
+                                   nn.Conv1d(width, acts, 1))
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        """Return the noise in x (batch, acts, moments)."""
+        speeds = 10_000 ** (-torch.arange(0, self.width, 2, device=x.device) / self.width)
+        angles = time[:, None] * speeds
+        moment = self.time(torch.cat([angles.sin(), angles.cos()], 1).to(x.dtype))
+        condition, kept = torch.cat([moment.expand(len(x), -1), seen], 1), []
+        for number, block in enumerate(self.downs):
+            x = block(x, condition)
+            kept.append(x)
+            x = self.halved[number](x) if number < len(self.halved) else x
+        x = self.middle(x, condition)
+        for block, double in zip(self.ups, self.doubled, strict=True):
+            x = double(block(torch.cat([x, kept.pop()], 1), condition))
+        return self.leave(x)
+
+
+@before("robot_policy")
+def denoised_motions(at: Place) -> list[Side]:
+    """A robot's next 16 moves come from 8 denoising steps of a 1-D U-Net, TF32 convolutions; the host copies times."""
+    acts, width, moments, rounds = at.pick(7, 3), at.pick(128, 8), 16, at.pick(8, 2)
+    seen_size = at.pick(132, 6)
+
+    def make(robots: int = 1, times: str = "host", dtype: torch.dtype = FP32, compiled: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        model = at.build(MotionUNet, acts, width, seen_size, dtype=dtype).eval()
+        called = at.compiled(model) if compiled else model
+        noise = at.randn(robots, acts, moments, dtype=dtype)
+        seen = at.randn(robots, seen_size, dtype=dtype)
+        shares = (torch.linspace(0, 1, 101) * math.pi / 2).cos().square().clamp(1e-3)
+        places = torch.linspace(99, 0, rounds).long()
+        ready = [torch.tensor([place], device=at.device) for place in places.tolist()]
+
+        def denoise() -> torch.Tensor:
+            x = noise
+            for number, place in enumerate(places.tolist()):
+                time = ready[number] if times == "device" else torch.tensor([place]).to(at.device)
+                guess = called(x, time, seen)
+                now, later = shares[place], shares[max(place - 100 // rounds, 0)]
+                clean = ((x - (1 - now).sqrt() * guess) / now.sqrt()).clamp(-1, 1)
+                x = later.sqrt() * clean + (1 - later).sqrt() * guess
+            return x.float()
+        moves = wrap(denoise)
+        return lambda: moves().cpu()
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "times": "copied in each round"}),
+        Side("times_on_device", partial(make, times="device"), ("inputs_on_device",), {"times": "on the device"}),
+        Side("to_graph", partial(make, times="device", wrap=graphed), ("graph", "inputs_on_device"),
+             {"times": "on the device", "graph": "all rounds"}, gpu_only=True),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "network"}),
+        Side("robots_16", partial(make, robots=16), ("larger_batch",), {"batch": 16}, samples=16, same_output=False,
+             note="other batch"),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 

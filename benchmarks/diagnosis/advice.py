@@ -41,7 +41,7 @@ READS = re.compile(r"(?:cuda|hip)(?:Device|Stream|Event)Synchronize|hipMemcpyWit
 LAUNCHES = re.compile(r"(?:cuda|hip|cu)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel")
 NAMED = re.compile(r" Largest (?:kernels|nodes): .*?(?= Try: )", re.S)  # names from the capture are no advice
 HALF = 0.5
-FEW_LAUNCHES = 5  # to a wait, on average: a graph over them cannot be captured
+FEW_LAUNCHES = 3  # to a wait, on average: a graph of fewer saves next to nothing
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.config import resolve
+from aaco.core.documents import decode
 from aaco.core.errors import AacoError
 from benchmarks.claims import Claim
 
@@ -63,7 +64,7 @@ def compare(path: Path, folder: Path) -> list[str] | None:
 def paths_of(explanation: Explanation) -> CriticalPaths | None:
     """Return a session's critical paths; None where there are none."""
     document = explanation.examined.get("critical_path")
-    paths = CriticalPaths.of(document) if document else None
+    paths = decode(document, CriticalPaths) if document else None
     return paths if paths and not paths.why_absent else None
 
 

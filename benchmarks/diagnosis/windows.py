@@ -15,6 +15,7 @@ from aaco import pipeline
 from aaco.analytics.bottleneck.ranks import Windows
 from aaco.analytics.diagnosis import UNKNOWN
 from aaco.core.config import resolve
+from aaco.core.documents import decode
 from aaco.core.session import Session
 from aaco.report.sections import windows as text
 from aaco.tracelake import layout
@@ -126,7 +127,7 @@ def _import(paths: list[Path], folder: str) -> Session:
 
 def _windows(paths: list[Path]) -> Windows:
     with tempfile.TemporaryDirectory() as folder:
-        return Windows.of(_import(paths, folder).read_json(layout.finding("windows")))
+        return decode(_import(paths, folder).read_json(layout.finding("windows")), Windows)
 
 
 def _class(paths: list[Path]) -> str:

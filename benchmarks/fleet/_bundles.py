@@ -18,6 +18,7 @@ from aaco.analytics.timeline.stragglers import Lateness, Stragglers
 from aaco.analytics.timeline.timeline import DeviceTime
 from aaco.analytics.timeline.windows import MARKERS, CaptureWindow
 from aaco.core import files, tables
+from aaco.core.documents import encode
 from aaco.core.machine import Gpu, Machine
 from aaco.core.session import RECORD, Session
 from aaco.tracelake import layout, manifest, store
@@ -209,4 +210,4 @@ def _windows(row: SessionPlan) -> dict[str, Any]:
     waits = Stragglers("allreduce", STEPS, lateness, 1, late if named else None, share, 0, False,
                        "" if named else "no rank is late throughout")
     budgets = tuple({"compute": ns, STRAGGLER: span - ns} for ns in own)
-    return Windows((window,), times, budgets, late, waits).document()
+    return encode(Windows((window,), times, budgets, late, waits))

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from aaco.analytics.llm.load_sweep import ENERGY
 from aaco.analytics.llm.summary import NAME, Endpoint
+from aaco.core.documents import decode
 from aaco.core.readings import Reading
 from aaco.core.session import Session, sessions
 from aaco.core.tables import REQUESTS
@@ -76,7 +77,7 @@ def claims(captures: Path) -> Iterator[Claim]:
 
 def _judged(load: str, session: Session, server: Decoding, counter: list[tuple[float, float]]) -> Iterator[Claim]:
     """What a session says of tokens and joules, against the server's log and the device's counter."""
-    endpoint = Endpoint.of(documents.require(session, layout.finding(NAME)))
+    endpoint = decode(documents.require(session, layout.finding(NAME)), Endpoint)
     stored = readings.stored(session)
     first, last = endpoint.window_begin_ns, endpoint.window_begin_ns + round(endpoint.window_s * 1e9)
     made = server.tokens(first, last)

@@ -14,6 +14,7 @@ from aaco.analytics.bottleneck.budget import SHARES
 from aaco.analytics.bottleneck.ranks import Windows, judged_rank
 from aaco.analytics.explanation import Explanation
 from aaco.core.config import Settings, resolve
+from aaco.core.documents import decode
 from aaco.report import format
 from aaco.report.renderers import markdown
 from aaco.report.sections import budget, catalogue, content, tiles
@@ -104,7 +105,7 @@ def _is_whole(explanation: Explanation) -> None:
 def _is_of_the_judged_window(imported: Imported) -> None:
     """The headline figures are of the rank and window of the budget, in whole ns."""
     readings = imported.explanation.readings
-    windows = Windows.of(json.loads((imported.folder / "metrics/windows.json").read_text()))
+    windows = decode(json.loads((imported.folder / "metrics/windows.json").read_text()), Windows)
     rank, parts = judged_rank(windows), windows.budgets_ns[windows.slowest]
     assert rank is not None
     assert readings["gpu_active_ratio"].value == rank.time.kernel_union_ns / rank.time.span_ns

@@ -12,6 +12,7 @@ from aaco.analytics.roofline.limiters import Limiter
 from aaco.analytics.timeline.trace import trace
 from aaco.core import tables
 from aaco.core.config import Analysis
+from aaco.core.documents import decode, encode
 
 FAMILIES = ["conv", "softmax", "sort", None, "collective"]
 KINDS = ["h2d", "d2h", "d2d", "memset"]
@@ -59,7 +60,7 @@ def test_every_nanosecond_goes_to_the_first_limiter_that_works_in_it(found):
     assert result.kernels == kernels.num_rows and result.kernel_ns == sum(row[1] for row in found if row[3] < 5)
     assert sum(result.family_ns.values()) == result.kernel_ns
     assert sum(each.count for each in result.copies) == copies.num_rows
-    assert DeviceWork.of(result.document()) == result
+    assert decode(encode(result), DeviceWork) == result
 
 
 @given(rows.filter(bool), st.integers(0, 70))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from aaco.analytics.timeline.launch_tax import COLUMNS, EDGES_US, Durations, LaunchTax
 from aaco.analytics.timeline.trace import trace
 from aaco.core.config import Config
+from aaco.core.documents import decode, encode
 from tests import timed
 
 LIMIT_NS = 10_000
@@ -47,4 +48,4 @@ def test_buckets_and_short_kernels(rows, piece):
     assert sum(part.ns for part in found.gaps.values()) == found.idle_ns
     if found.score is not None:
         assert abs(found.score - len(short) / len(mine) * (1e9 * len(mine) / found.span_ns) / 1000) < 1e-9
-    assert LaunchTax.of(found.document()) == replace(found, gaps=dict(found.gaps))
+    assert decode(encode(found), LaunchTax) == replace(found, gaps=dict(found.gaps))

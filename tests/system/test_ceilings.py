@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from aaco.analytics.advice.floors import Floors
+from aaco.analytics.advice.work import LAUNCH_NS
 from aaco.core.session import Session
 from aaco.steps.findings import step_work
 from tests.third_party import captures
@@ -79,6 +81,26 @@ def test_waits_of_the_host_are_counted_in_the_judged_steps(aaco):
     aaco.inside("import", CHANGES / "expert_masks/before.trace.json.gz", "--quiet")
     work, _ = step_work.find(Session(aaco.latest))
     assert (work.steps, work.syncs) == (3, 48)
+
+
+def test_how_long_the_host_launches_is_read_from_its_calls(aaco):
+    """A device that works all the time: the host launches 60 operators in less than half of each step, traced."""
+    aaco.inside("import", CHANGES / "encoder_fp32/before.trace.json.gz", "--quiet")
+    work, step = step_work.find(Session(aaco.latest))
+    assert 60 * LAUNCH_NS < work.launching_ns < step.ns / 2
+
+
+def test_a_file_of_latencies_tells_how_long_the_fastest_steps_are(aaco, tmp_path):
+    """What the host takes of a floor is that of the fastest tenth, so the ceiling is higher than of the median."""
+    times = tmp_path / "times.csv"
+    times.write_text("latency_ms\n" + "14\n" * 3 + "15.3\n" * 17)
+    ceilings = []
+    for latency in ("15.3", times):
+        aaco.inside("import", CHANGES / "joined_molecules/before.trace.json.gz", "--latency", latency, "--quiet")
+        floors = Floors.of(json.loads((aaco.latest / "metrics/floors.json").read_text()))
+        assert floors.step_ns == 15_300_000 and floors.fastest_ns == (None if latency == "15.3" else 14_000_000)
+        ceilings.append(floors.ceiling("remove_syncs"))
+    assert ceilings[0] < ceilings[1]
 
 
 def test_on_amd_nothing_is_expected_yet_and_the_reason_is_told(aaco):

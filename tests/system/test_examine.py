@@ -11,6 +11,7 @@ from aaco.analytics.bottleneck.ranks import Windows
 from aaco.analytics.timeline import trace as tracing
 from aaco.analytics.timeline.trace import COLUMNS, DeviceTrace
 from aaco.core.config import Analysis, resolve
+from aaco.core.documents import decode
 from aaco.steps import seal
 from aaco.steps.findings import trace as examination
 from aaco.tracelake import layout, queries
@@ -39,7 +40,7 @@ def test_documents_are_those_of_the_tables_in_memory(tmp_path):
     assert (device.kernels, device.kernel_ns, device.kernel_union_ns) == (1516, 43_062_042, 43_062_042)
     assert (device.busy_ns, device.span_ns) == (43_062_802, 47_085_800)
     assert found == examination.find(session, settings.config.analysis)
-    (rank,) = Windows.of(run.session.read_json(layout.finding("windows"))).ranks
+    (rank,) = decode(run.session.read_json(layout.finding("windows")), Windows).ranks
     assert rank.time.span_ns < device.span_ns and rank.time.kernels < device.kernels  # without what is not judged
     assert run.metrics["gpu_active_ratio"].value == pytest.approx(rank.time.kernel_union_ns / rank.time.span_ns)
 

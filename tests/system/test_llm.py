@@ -23,6 +23,7 @@ import pytest
 from aaco import cli, pipeline
 from aaco.analytics.llm.summary import Endpoint
 from aaco.core.config import Settings, resolve
+from aaco.core.documents import decode
 from aaco.core.errors import Missing, UsageError
 from aaco.core.session import Session, sessions
 from aaco.core.tables import LLM_EVENTS, REQUESTS
@@ -340,7 +341,7 @@ def test_every_bad_answer_has_its_class_and_is_in_no_latency(settings: Settings,
     classes = Counter((status, code) for _, status, code, _ in CASES if status != "ok")
     assert sum(one["count"] for one in document["failures"]) == classes.total()
     assert document["in_latencies"] <= document["ok"] == len(CASES) - classes.total()
-    shown = {row.label: row.text for row in failures(Endpoint.of(document), len(classes))}
+    shown = {row.label: row.text for row in failures(decode(document, Endpoint), len(classes))}
     assert "slow down (Retry-After: 7)" in shown["HTTP 429"]
 
 

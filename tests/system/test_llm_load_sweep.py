@@ -11,6 +11,7 @@ import pytest
 
 from aaco import cli
 from aaco.core.config import Settings, resolve
+from aaco.core.documents import decode
 from aaco.core.errors import UsageError
 from aaco.core.session import Session, sessions
 from aaco.tracelake import documents, layout, manifest
@@ -84,7 +85,7 @@ def test_a_rising_rate_ends_where_the_server_does_not_keep_up(server: Running, s
     assert {session.id for session in made} == ids and last.session.id in ids
     assert len({documents.require(session, layout.LOAD)["seed"] for session in made}) == len(made)
     assert layout.finding("load_sweep") in manifest.read(last.session)["files"]
-    assert load_sweep.LoadSweep.of(documents.require(last.session, layout.finding("load_sweep"))) == sweep
+    assert decode(documents.require(last.session, layout.finding("load_sweep")), load_sweep.LoadSweep) == sweep
 
 
 def test_more_at_once_than_the_server_answers_brings_nothing(server: Running, settings: Settings):

@@ -15,8 +15,8 @@ from aaco.core.show import Show
 from aaco.core.tables import ENGINE_STEPS, KERNELS, REQUESTS
 from aaco.llm import server_profile
 from aaco.pipeline import Run, analyze
+from aaco.report.sections.finding_views import sections
 from aaco.report.sections.findings import endpoint
-from aaco.report.sections.findings.slow_tokens import sections
 from aaco.tracelake import documents, layout, store
 from aaco.workflows import export_trace, llm_run
 from aaco.workflows.llm_run import LoadRequest
@@ -65,7 +65,7 @@ def test_a_slow_token_has_the_cause_that_was_planted(traces: Path, settings: Set
     assert_kernels_are_drawn_in_their_steps(run, steps, traces / "requests.json")
     again = analyze(run.session, settings)
     assert again.examined["slow_tokens"] == found
-    assert len([row for _, rows in sections(found) for row in rows if " by " in row.text]) == 5
+    assert len([row for _, rows in sections({"slow_tokens": found}) for row in rows if " by " in row.text]) == 5
     assert_kernels_are_left_out_where_their_session_is_gone(run, traces / "requests.json")
 
 

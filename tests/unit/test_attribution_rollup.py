@@ -7,6 +7,7 @@ from aaco.analytics import attribution
 from aaco.analytics.attribution import rollup
 from aaco.analytics.graph.executed_work import executed_work
 from aaco.core import tables
+from aaco.core.documents import decode, encode
 from aaco.core.errors import BadBundle
 
 
@@ -64,10 +65,10 @@ def test_a_number_is_no_part_of_a_class(path, folded):
 
 def test_a_summary_comes_back_from_its_document_and_nothing_else_does():
     found = rollup.summary(ROWS, 2)
-    assert rollup.of(found.document()) == found
+    assert decode(encode(found), rollup.OperatorSummary) == found
     assert [len(each) for each in (found.operators, found.modules)] == [2, 2]
     with pytest.raises(BadBundle, match=r"attribution\.json"):
-        rollup.of({"kernels": []})
+        decode({"kernels": []}, rollup.OperatorSummary)
 
 
 NODES = tables.GRAPH_NODES.build(

@@ -14,6 +14,7 @@ from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.timeline.trace import PARTS, DeviceTrace
 from aaco.core.config import resolve
+from aaco.core.documents import decode
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 from aaco.report.sections import budget as budget_words
@@ -41,7 +42,7 @@ def imported(tmp_path_factory):
 def trace_of(run):
     """The devices' trace and the work of an imported session."""
     read = lambda name: json.loads((run.session.folder / "metrics" / f"{name}.json").read_text())  # noqa: E731
-    return DeviceTrace.of({name: read(name) for name in PARTS}), DeviceWork.of(read("device_work"))
+    return DeviceTrace.of({name: read(name) for name in PARTS}), decode(read("device_work"), DeviceWork)
 
 
 @pytest.mark.parametrize("name", ["alone_item_1m_1", "alone_item_small_1", "alone_item_mlp_1"])
@@ -129,7 +130,7 @@ def test_a_path_that_computes_more_than_the_device_is_told(imported):
     trace = trace_of(run)[0]
     document["paths"][0]["bound_by_ns"] = dict.fromkeys(document["paths"][0]["bound_by_ns"], 0) | {
         "compute": trace.sum("busy_ns") + 1}
-    told = list(disagreements(trace, CriticalPaths.of(document)))
+    told = list(disagreements(trace, decode(document, CriticalPaths)))
     assert len(told) == 2 and "more than" in told[0] and "idle" in told[1]
 
 

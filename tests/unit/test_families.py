@@ -87,3 +87,14 @@ def test_a_dictionary_of_names_becomes_a_table():
     assert table["family"].to_pylist() == [family for _, family, _ in EXAMPLES]
     assert families.of_names([]).num_rows == 0
     assert families.families_of(pa.array(["Gemm", None])).to_pylist() == ["gemm", None]
+
+
+def test_the_tile_and_the_split_of_a_product():
+    kernel = decode("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64_MI16x16x1_SN_SK3_")
+    assert (kernel.tile, kernel.split) == ("256x32x64", "stream_k")
+
+
+def test_a_kernel_written_in_triton_is_not_vllms():
+    """Mutation: every name that begins with paged_attention is vLLM's."""
+    assert decode("paged_attention_split").library is None
+    assert decode("void paged_attention_ll4mi_reduce_kernel<__hip_bfloat16, 128>(int)").library == "vllm"

@@ -17,6 +17,7 @@ from aaco.analytics.bottleneck.own_times import ALONE, RankTimes
 from aaco.analytics.bottleneck.ranks import Windows
 from aaco.cli import app
 from aaco.core import config, tables
+from aaco.core.documents import decode
 from aaco.core.errors import BadBundle
 from aaco.core.session import Session
 from aaco.fleet import answers, compaction, facts, reading, scan
@@ -202,7 +203,7 @@ def test_the_own_times_are_those_that_choose_the_slowest_rank(tmp_path: Path) ->
     session = write_session(tmp_path / "s", sessions(PLAN)[0][0], PLAN)
     document = json.loads((session.folder / WINDOWS).read_text())
     own = RankTimes.of(document, "windows").own_ns
-    assert own.index(max(own)) == Windows.of(document).slowest
+    assert own.index(max(own)) == decode(document, Windows).slowest
     assert own == pytest.approx([1e6 * sessions(PLAN)[0][0].level_ms * rank for rank in sessions(PLAN)[0][0].ranks])
 
 

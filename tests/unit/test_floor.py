@@ -152,25 +152,61 @@ def test_conversions_that_go_take_their_calls_along():
     assert floor(inside, [MECHANISMS["channels_last"]]).most_ns == pytest.approx(lost)
 
 
-def test_with_fewer_bytes_the_host_fills_pageable_buffers_sooner():
-    """A small copy, a pinned one, and one to the host tell nothing of that."""
+def test_with_fewer_bytes_the_host_fills_and_empties_pageable_buffers_sooner():
+    """A small copy and a pinned one tell nothing of that."""
     def most_ns(*copied):
         return floor(step(product(40, 1e9, FP32), copy(*copied)), [MECHANISMS["narrower_types"]]).most_ns
 
-    assert most_ns(20, "h2d", 100_000, False) is None and most_ns(20, "h2d", 100_000) is None
-    for copied in ((20, "h2d", 1000, False), (20, "h2d", 100_000, True), (20, "d2h", 100_000, False)):
-        assert most_ns(*copied) is not None
+    for kind in ("h2d", "d2h"):
+        assert most_ns(20, kind, 100_000, False) is None and most_ns(20, kind, 100_000) is None
+        assert most_ns(20, kind, 1000, False) is not None and most_ns(20, kind, 100_000, True) is not None
+
+
+def test_what_the_host_takes_of_pinned_results_is_not_known():
+    """It asks for no memory in each step then, and so works on them sooner; of inputs it is what it was."""
+    def waits_ns(kind):
+        return floor(step(product(40, 1e9), copy(20, kind, 100_000, False)), [MECHANISMS["pinned_copies"]]).waits_ns
+
+    assert waits_ns("d2h") is None and waits_ns("h2d") == 60_000 + 50_000
+
+
+def test_what_is_computed_only_to_be_read_as_a_number_may_go_with_the_read():
+    """Three passes before a read of a number at most, in its stream; none before a product, or before more bytes."""
+    def left_us(*pieces):
+        return floor_us(step(kernel(50, "gemm"), *pieces), "remove_syncs")
+
+    read, result = copy(1, "d2h", 8, True), copy(1, "d2h", 800, True)
+    assert left_us(kernel(9), kernel(2, "reduction"), read) == 51
+    assert left_us(kernel(9), kernel(9), kernel(9), kernel(9), read) == 60
+    assert left_us(kernel(9), kernel(5, "gemm"), kernel(2), read) == 65
+    assert left_us(kernel(9), result) == 60 and left_us(kernel(9, lane=1), read) == 51
+
+
+def test_results_that_the_host_computes_on_are_copied_no_more():
+    """10 MB that operators of the host take 20 ms for. Inputs of as many bytes, more time for each byte, or nothing
+    that the host computes, say that it is not the results that it works on.
+    """
+    def after(sent=0, on_host_us=20_000):
+        read = [copy(500, "d2h", 10_000_000)] + [copy(5, "h2d", sent, True)] * bool(sent)
+        return step(kernel(100, "gemm"), *read, on_host_ns=1000.0 * on_host_us)
+
+    assert floor_us(after(), "results_on_device") == 100
+    assert MECHANISMS["results_on_device"].shown(after(sent=1_000_000))
+    for other in (after(sent=10_000_000), after(on_host_us=101_000), after(on_host_us=0)):
+        assert "results" in why(other, "results_on_device") and not MECHANISMS["results_on_device"].shown(other)
 
 
 def test_without_waits_the_hosts_calls_are_as_long():
     """Of 1000 us the host waits 100 at most while the device works; it wakes up and asks three times, 80 us each."""
-    work = step(kernel(95), copy(5, "d2h", 8, True), syncs=3)
+    work = step(kernel(95, "gemm"), copy(5, "d2h", 8, True), syncs=3)
     found = floor(work, [MECHANISMS["remove_syncs"]])
     assert (found.floor_ns, found.most_ns, found.waits_ns) == (100_000, None, 100_000 + 3 * 80_000)
     assert kept_ns(StepTime(1_000_000, True), found) == 660_000
     assert kept_ns(StepTime(1_000_000, True, 900_000), found) == 560_000  # of the fastest steps
-    read = step(kernel(95), copy(5, "d2h", 8, True), syncs=0)
+    read = step(kernel(95, "gemm"), copy(5, "d2h", 8, True), syncs=0)
     assert floor(read, [MECHANISMS["remove_syncs"]]).waits_ns == 180_000
+    summed = step(kernel(85, "gemm"), kernel(10), copy(5, "d2h", 8, True), syncs=3)
+    assert floor(summed, [MECHANISMS["remove_syncs"]]).waits_ns == 100_000 + 3 * 80_000 + 30_000 + 10_000
     assert floor(step(kernel(95)), [MECHANISMS["remove_syncs"]]).waits_ns is None
 
 
@@ -440,6 +476,9 @@ def test_what_was_chosen_in_a_turn_may_be_looked_up_in_the_next():
     chosen = StepOperator("aten::argmax", arguments=taken)
     assert _rows((looks_up(16), _product_of(32, 50), chosen)) == {8}
     assert _rows((looks_up(8), _product_of(32, 50), chosen)) == {1}
+    weighed = StepOperator("aten::_softmax", arguments=OperatorArguments(
+        [[8, 50], [], []], ["float", "Scalar", "Scalar"], ["", "1", "False"]))
+    assert _rows((looks_up(400), _product_of(32, 50), weighed)) == {8}
 
 
 def _called(name, *shapes, outermost="", phase="", kinds=None, calls=0):
@@ -842,10 +881,11 @@ def test_copies_of_a_product_shrink_with_it():
     assert response.device_ns.tolist() == pytest.approx([3000, 3000, 3000, 3000, 4000, 5000])
 
 
-def converted(to="c10::BFloat16", phase="forward"):
+def converted(to="c10::BFloat16", phase="forward", of="float", weight=(64, 32)):
     """A weight is converted in 50 us and scaled in 40; another pass, 7 us, and the product, 20 us."""
-    cast = taking("aten::copy_", (64, 32), (64, 32), types=(to, "float"), phase=phase)
-    return step(kernel(50, "copy", cast), kernel(40, operator=taking("aten::mul", (64, 32), (64, 1), phase=phase)),
+    cast = taking("aten::copy_", weight, weight, types=(to, of), phase=phase)
+    scale = taking("aten::mul", weight, (*weight[:-1], 1), phase=phase)
+    return step(kernel(50, "copy", cast), kernel(40, operator=scale),
                 multiplied(20, 8, 32, 64, phase=phase), kernel(7, operator=taking("aten::mul", (8, 64), phase=phase)))
 
 
@@ -880,6 +920,9 @@ def test_weights_are_converted_and_scaled_once():
     assert floor_us(converted(), "cast_once") == 27
     assert "converts" in why(converted(to="float"), "cast_once")
     assert "training" in why(converted(phase="backward"), "cast_once")
+    assert floor_us(converted(phase="backward", of="signedchar"), "cast_once") == 27  # frozen: no gradient changes it
+    assert floor_us(converted(of="signedchar", weight=(16, 4, 32)), "cast_once") == 27  # in groups of one scale each
+    assert "converts" in why(converted(weight=(16, 4, 32)), "cast_once")
     cast = taking("aten::copy_", (32, 32), (32, 32), types=("c10::BFloat16", "float"))
     assert "converts" in why(step(kernel(50, "copy", cast), multiplied(20, 32, 32, 32)), "cast_once")  # maybe its input
 

@@ -13,7 +13,7 @@ from aaco.analytics.roofline import formulas
 from aaco.core.config import resolve
 from aaco.core.documents import encode
 from aaco.profiler.launchers import ncu
-from aaco.report.sections.findings.kernel_classes import sections
+from aaco.report.sections.finding_views import sections
 from aaco.steps.findings.kernel_classes import MOST
 from aaco.tracelake import layout, manifest
 from aaco.tracelake.document_schemas.answers import KernelClasses, KernelFacts
@@ -167,7 +167,7 @@ def test_shares_are_of_all_kernels_and_not_of_those_that_are_listed(tmp_path):
     settings = resolve(overrides={"storage": {"sessions_dir": str(tmp_path / "sessions")}}, environment={})
     document = pipeline.import_captures([path], settings).session.read_json(layout.finding("kernel_classes"))
     assert (len(document["kernels"]), document["kernel_ns"]) == (MOST, 50_000 * count)
-    ((_, rows),) = sections(document)
+    ((_, rows),) = sections({"kernel_classes": document})
     assert f" {100 / count:.1f} %;" in rows[0].text
 
 

@@ -9,7 +9,7 @@ from aaco.analytics.bottleneck.kernel_classes import classify
 from aaco.analytics.bottleneck.kernel_evidence import kernel_evidence
 from aaco.analytics.instructions import inside
 from aaco.core.config import resolve
-from aaco.core.documents import encode
+from aaco.core.documents import decode
 from aaco.report.sections import content, health
 from aaco.report.sections.findings.kernel_evidence import headline
 from aaco.tracelake import layout
@@ -31,7 +31,7 @@ def test_time_is_weighed_and_only_counters_count():
     first, second = found.limits
     assert first.roof_share == pytest.approx((0.8 * 3 + 0.6) / 4) and (first.limit, second.ns) == (
         "compute_throughput", 100_000)
-    assert headline(encode(found)) == ("3 kernels: compute throughput 80.0 % of the time (75.0 % of the matrix bf16 "
+    assert headline(found) == ("3 kernels: compute throughput 80.0 % of the time (75.0 % of the matrix bf16 "
                                        "roof), memory bandwidth 20.0 % of the time (70.0 % of the memory roof)")
     assert kernel_evidence((), 0, ()) is None
 
@@ -60,7 +60,7 @@ def test_waits_of_traced_waves_are_shares_of_all_their_cycles(captures, tmp_path
     """By the listing itself. Mutation: of the stalled cycles alone."""
     settings = resolve(overrides={"storage": {"sessions_dir": str(tmp_path)}}, environment={})
     run = pipeline.import_captures([captures / "att/gfx950_aiter_mxfp4_BM32-BN128_orig"], settings)
-    (traced,) = inside.of(run.session.read_json(layout.finding("instructions")))
+    (traced,) = decode(run.session.read_json(layout.finding("instructions")), inside.InstructionTraces).kernels
     vmem = next(loads for loads in traced.loads if loads.category == "vmem")
     share = 100 * vmem.stall_cycles / (traced.whole.latency_cycles + traced.whole.idle_cycles)
     assert f"{share:.1f} % of wave cycles wait for vmem" in content.kernel_headline(run.explanation)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from aaco.analytics.bottleneck.budget import Unprofiled
 from aaco.core.errors import UsageError
 from aaco.profiler.formats import latencies
 
@@ -33,3 +34,9 @@ def test_what_is_no_list_of_latencies_is_refused_with_a_way_out(tmp_path, text):
 def test_no_file_and_no_number():
     with pytest.raises(UsageError, match="No such file"):
         latencies.read("nowhere.csv")
+
+
+@pytest.mark.parametrize(("count", "fastest"), [(9, None), (10, 2.0), (20, 3.0)])
+def test_the_fastest_tenth_is_known_of_ten_steps_and_more(count, fastest):
+    given = Unprofiled.of([float(number) for number in range(count, 0, -1)], "times.csv")
+    assert (given.count, given.median_ms, given.fastest_ms) == (count, (count + 1) / 2, fastest)

@@ -14,7 +14,7 @@ from aaco.analytics.llm.points import points_of
 from aaco.analytics.llm.window import NO_CLOCK
 from aaco.core.documents import encode
 from aaco.core.tables import REQUESTS
-from aaco.report.sections.findings.backlog import sections
+from aaco.report.sections.finding_views import sections
 from tests.unit.test_llm_summary import LOAD, replace, request
 
 S = 1_000_000_000
@@ -104,7 +104,7 @@ def test_too_little_says_nothing(count: int, latency: float, why: str):
     due = np.arange(count) / 40
     backlog = found(due, due + latency)
     assert backlog.growth_per_s is None and backlog.answered_per_s is None and why in backlog.why_no_growth
-    (_, rows), = sections(encode(backlog))
+    (_, rows), = sections({"backlog": encode(backlog)})
     assert all(why in row.text for row in rows)
 
 

@@ -13,7 +13,7 @@ from aaco.analytics.llm.load_sweep import LoadStep, LoadSteps, LoadSweep, StepFi
 from aaco.cli import llm_loads, llm_sweep
 from aaco.core.documents import encode
 from aaco.core.readings import Reading
-from aaco.report.sections.findings.load_sweep import sections
+from aaco.report.sections.finding_views import sections
 from aaco.workflows import decode_sweep
 from aaco.workflows.decode_sweep import DecodePoint, DecodeSweep
 from aaco.workflows.load_sweep import RisingLoad, doublings, next_loads
@@ -119,7 +119,7 @@ def test_a_table_says_what_tokens_cost_and_why_it_does_not():
              StepFigure("package_power_mean_w", "W", None, None, None, "no counter")]
     measured, other = (replace(step(load, load), figures=FIGURES + costs[:most]) for load, most in ((1, 3), (2, 0)))
     sweep = rates(measured, other)
-    (_, rows), = sections(encode(sweep))
+    (_, rows), = sections({"load_sweep": encode(sweep)})
     labels = {row.label: row.text for row in rows}
     cost = "devices 0.500 J [0.400, 0.600] per output token, 300 W [280, 320]"
     assert labels["1"].endswith(f"; {cost}") and "devices" not in labels["2"]
@@ -145,7 +145,7 @@ def test_a_slope_without_times_per_token_says_why_they_are_absent():
 
 @pytest.mark.parametrize("steps", [[step(100, 100), step(200, 150, 50)], [step(100, None, None)]])
 def test_the_report_has_a_line_for_each_step_and_says_what_is_absent(steps: list[LoadStep]):
-    (_, rows), = sections(encode(rates(*steps)))
+    (_, rows), = sections({"load_sweep": encode(rates(*steps))})
     labels = {row.label: row.text for row in rows}
     assert [row.label for row in rows[:len(steps)]] == [f"{each.load:g}" for each in steps]
     assert "needs three" in labels["Knee"] and labels["Not shown"] == "not counted"

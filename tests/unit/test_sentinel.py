@@ -139,12 +139,6 @@ def test_contamination_is_the_missions_formula():
     assert found.contamination[0] == pytest.approx(0.7 * 0.5 + 0.3 * 0.25)
 
 
-@pytest.mark.parametrize(("impact", "name"), [(0.0, "negligible"), (0.01, "low"), (0.05, "moderate"), (0.2, "high"),
-                                              (0.25, "severe"), (19.0, "severe")])
-def test_classes(impact, name):
-    assert sentinel.classify(impact) == name
-
-
 def test_readings_of_a_tagged_session():
     """Mutation: `noise_impact_pct` over everything, counted or not."""
     wait = np.where(SOME, 1e6, 0.0)

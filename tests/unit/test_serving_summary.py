@@ -4,7 +4,6 @@ import pyarrow as pa
 import pytest
 
 from aaco.analytics.serving.summary import IDLE, IDLE_BEFORE, summary
-from aaco.core.documents import encode
 from aaco.core.tables import SERVING_KERNELS, SERVING_STEPS
 from aaco.report.sections.findings import serving
 
@@ -65,6 +64,6 @@ def test_the_share_that_is_explained_is_of_all_kernels():
 
 def test_steps_that_check_tokens_give_no_time_per_token():
     """How many tokens were accepted is not recorded. Mutation: `speculative` is left out of the document."""
-    of_both = [next(serving.sections(encode(summed(steps({"speculative": is_so}), {}))))[1] for is_so in (1, 0)]
+    of_both = [list(serving.rows(summed(steps({"speculative": is_so}), {}))) for is_so in (1, 0)]
     texts = [[row.text for row in rows if row.label == "Speculative"] for rows in of_both]
     assert texts == [[serving.SPECULATIVE], []] and "no time per token" in serving.SPECULATIVE

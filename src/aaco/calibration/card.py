@@ -9,9 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import AwareDatetime, Field, PlainSerializer, ValidationError
 
 from aaco.core import files
+from aaco.core.documents import ClosedModel
 from aaco.core.errors import first_problem
 
 DAY_S = 86_400.0
@@ -20,11 +21,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Utc = Annotated[AwareDatetime, PlainSerializer(lambda time: time.isoformat(timespec="milliseconds"), return_type=str)]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class CeilingConditions(_Record):
+class CeilingConditions(ClosedModel):
     """What else was going on while a ceiling was measured. What could not be read is null."""
 
     cpu_mhz_before: float | None = Field(description="mean clock; a virtual machine often shows its nominal one")
@@ -41,7 +38,7 @@ class CeilingConditions(_Record):
     device_samples: int | None = Field(default=None, description="null: nothing on this machine watches the device")
 
 
-class Ceiling(_Record):
+class Ceiling(ClosedModel):
     """One measured limit: the best sustained value, and what the repeats of it were like.
 
     For a rate `low` and `high` are the 10th percentile and the best of the repeats; for a cost the best repeat is
@@ -67,7 +64,7 @@ class Ceiling(_Record):
         return (max(self.rounds) - min(self.rounds)) / median(self.rounds) if len(self.rounds) > 1 else None
 
 
-class CalibratedDevice(_Record):
+class CalibratedDevice(ClosedModel):
     """A GPU as its driver presents it, and what its kernels were compiled with."""
 
     vendor: Literal["NVIDIA", "AMD"]
@@ -80,7 +77,7 @@ class CalibratedDevice(_Record):
     compiler: str
 
 
-class MachineCard(_Record):
+class MachineCard(ClosedModel):
     """Every ceiling measured on one machine at one time, of its CPUs or of a device; or both, merged."""
 
     schema_version: Literal[1] = 1

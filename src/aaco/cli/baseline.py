@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,17 @@ if TYPE_CHECKING:
 baselines_dir = click.option("--baselines-dir", type=click.Path(path_type=Path), help="Where baselines are kept.")
 
 
+def with_store(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb --baselines-dir and --config, and hand it the folder that they lead to."""
+
+    @wraps(verb)
+    def call(*, baselines_dir: Path | None, config_file: Path | None, **arguments: Any) -> Any:
+        resolved = options.settings(config_file, storage={"baselines_dir": baselines_dir})
+        return verb(store=resolved.config.storage.baselines_dir, **arguments)
+
+    return baselines_dir(options.config_file(call))
+
+
 @manual.group()
 def baseline() -> None:
     """Save, list and show baselines: names under which sessions are pinned in the history of measurements."""
@@ -26,17 +39,15 @@ def baseline() -> None:
 @click.option("--session", "named", multiple=True, metavar="SESSION", help="The same as SESSIONS, as an option.")
 @click.option("--replace", is_flag=True, help="Replace the baseline instead of adding to it.")
 @baselines_dir
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
-def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: bool, baselines_dir: Path | None,
-         config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: bool, settings: options.Settings,
+         as_json: bool) -> None:
     """Keep the samples of SESSIONS (by default the latest) as baseline NAME; more sessions make it sharper."""
     from aaco.core.session import find
     from aaco.report.format import plural
     from aaco.workflows import judge
 
-    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     stored_sessions = [find(reference, settings.config.storage.sessions_dir) for reference in (*sessions, *named)
                        or ("latest",)]
     saved, sides, unmarked = judge.save_baseline(name, stored_sessions, settings, replace)
@@ -55,15 +66,13 @@ def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: 
 
 
 @baseline.command("list")
-@baselines_dir
-@options.config_file
+@with_store
 @options.as_json
-def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
+def list_(store: Path, as_json: bool) -> None:
     """List the baselines."""
     from aaco.report.format import plural
     from aaco.tracelake.history import baselines
 
-    store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     listed = baselines.list_all(store)
     if as_json:
         rows = [{"file": str(item.path), "problem": item.problem or None,
@@ -86,17 +95,14 @@ def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -
 @click.argument("name", shell_complete=options.of_kind("baseline"))
 @click.argument("sessions", nargs=-1, required=True, shell_complete=options.of_kind("session"))
 @baselines_dir
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
-def promote(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None,
-            sessions_dir: Path | None, as_json: bool) -> None:
+def promote(name: str, sessions: tuple[str, ...], settings: options.Settings, as_json: bool) -> None:
     """Make SESSIONS the baseline NAME from now on, as its next version. What it was stays in the history."""
     from aaco.core.session import find
     from aaco.report.format import plural
     from aaco.workflows import judge
 
-    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     promoted = [find(reference, settings.config.storage.sessions_dir) for reference in sessions]
     saved = judge.save_baseline(name, promoted, settings, replace=True).saved
     if as_json:
@@ -108,16 +114,13 @@ def promote(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, co
 @baseline.command()
 @click.argument("name", shell_complete=options.of_kind("baseline"))
 @click.argument("sessions", nargs=-1, shell_complete=options.of_kind("session"))
-@baselines_dir
-@options.config_file
+@with_store
 @options.as_json
-def expire(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None,
-           as_json: bool) -> None:
+def expire(name: str, sessions: tuple[str, ...], store: Path, as_json: bool) -> None:
     """Take SESSIONS, or all, out of baseline NAME. Their values stay in the history."""
     from aaco.report.format import plural
     from aaco.tracelake.history import baselines
 
-    store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     left = baselines.expire(store, name, sessions or None)
     if as_json:
         say.document({"schema_version": 1, "name": name, "sessions_left": left})
@@ -129,16 +132,13 @@ def expire(name: str, sessions: tuple[str, ...], baselines_dir: Path | None, con
 @baseline.command()
 @click.argument("name", shell_complete=options.of_kind("baseline"))
 @click.option("-o", "--output", type=options.NewFile(), help="Where to.  [default: NAME.json]")
-@baselines_dir
-@options.config_file
+@with_store
 @options.as_json
-def export(name: str, output: Path | None, baselines_dir: Path | None, config_file: Path | None,
-           as_json: bool) -> None:
+def export(name: str, output: Path | None, store: Path, as_json: bool) -> None:
     """Write baseline NAME as a JSON file, which any command takes in its place, here and elsewhere."""
     from aaco.report.format import plural
     from aaco.tracelake.history import baselines
 
-    store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     path = output or Path(f"{name}.json")
     found = baselines.export(store, name, path)
     if as_json:
@@ -150,15 +150,13 @@ def export(name: str, output: Path | None, baselines_dir: Path | None, config_fi
 @baseline.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("name", required=False, shell_complete=options.of_kind("baseline"))
-@baselines_dir
-@options.config_file
+@with_store
 @options.as_json
-def import_(file: Path, name: str | None, baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
+def import_(file: Path, name: str | None, store: Path, as_json: bool) -> None:
     """Take the sessions of a baseline's JSON FILE into the history, as baseline NAME or that of the file."""
     from aaco.report.format import plural
     from aaco.tracelake.history import baselines
 
-    store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     saved = baselines.take_in(store, file, name)
     if as_json:
         say.document(_saved(saved))
@@ -169,14 +167,12 @@ def import_(file: Path, name: str | None, baselines_dir: Path | None, config_fil
 
 @baseline.command()
 @click.argument("name", shell_complete=options.of_kind("baseline"))
-@baselines_dir
-@options.config_file
+@with_store
 @options.json_anyway
-def show(name: str, baselines_dir: Path | None, config_file: Path | None) -> None:
+def show(name: str, store: Path) -> None:
     """Print baseline NAME as JSON, without the single latencies."""
     from aaco.tracelake.history import baselines
 
-    store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     document = baselines.load(store, name).model_dump(mode="json")
     for replicate in document["replicates"]:
         for process in replicate["processes"]:

@@ -22,28 +22,23 @@ def bundle() -> None:
 
 
 @bundle.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--output", "-o", type=FILE, help="Where to; its ending says the form: .tar.zst, .aaco (the same), "
               ".tar.gz, .json, .json.gz, or .html for the report alone.  [default: SESSION.tar.zst]")
-@options.config_file
-@options.sessions_dir
+@options.with_session_and_settings
 @options.as_json
-def export(session: str | None, named: str | None, output: Path | None, config_file: Path | None,
-           sessions_dir: Path | None, as_json: bool) -> None:
+def export(session: options.Session, output: Path | None, settings: options.Settings, as_json: bool) -> None:
     """Write SESSION (by default the latest) into one file, with the SHA-256 of everything and without credentials.
 
     Prints the file and its own SHA-256: send that to the receiver by another way.
     """
     from aaco.core import files
-    from aaco.core.session import find
     from aaco.workflows import share_bundle
 
-    settings = options.settings(config_file, sessions_dir)
-    exported = find(options.one_session(session, named), settings.config.storage.sessions_dir)
-    path = output or Path(f"{exported.id}.tar.zst")
+    path = output or Path(f"{session.id}.tar.zst")
     with talk() as show:
         show.step(f"writing {path}")
-        contents = share_bundle.export(exported, path, settings, show)
+        contents = share_bundle.export(session, path, settings, show)
     for file in contents.files if contents else []:
         if file.redacted:
             say.aside(f"{file.name}: credentials were taken out", "warning")
@@ -87,10 +82,9 @@ def verify(file: Path, expected: str | None, max_bytes: int, as_json: bool) -> N
 @bundle.command("import")
 @click.argument("file", type=FILE)
 @max_bytes
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
-def import_(file: Path, max_bytes: int, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+def import_(file: Path, max_bytes: int, settings: options.Settings, as_json: bool) -> None:
     """Make the session of a bundle one of yours: report, diff and all other commands work on it.
 
     A bundle that is damaged, or that names anything outside its session, leaves nothing behind.
@@ -98,7 +92,7 @@ def import_(file: Path, max_bytes: int, config_file: Path | None, sessions_dir: 
     from aaco.workflows import share_bundle
 
     with talk() as show:
-        session = share_bundle.import_(file, options.settings(config_file, sessions_dir), max_bytes, show)
+        session = share_bundle.import_(file, settings, max_bytes, show)
     if as_json:
         say.document({"schema_version": 1, "session_id": session.id, "folder": str(session.folder)})
         return

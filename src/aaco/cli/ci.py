@@ -27,11 +27,10 @@ SUMMARY, ON_GITHUB = "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"
               help="Afterwards add the sessions of what is not worse to their baselines: for the main branch.")
 @click.option("--strict", is_flag=True, help="Exit with 4 if a verdict is inconclusive or has no baseline.")
 @baselines_dir
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
-def ci(suite: Path, output: Path | None, save_baselines: bool, strict: bool, baselines_dir: Path | None,
-       config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+def ci(suite: Path, output: Path | None, save_baselines: bool, strict: bool, settings: options.Settings,
+       as_json: bool) -> None:
     """Measure the benchmarks of SUITE (by default aaco-ci.yaml) and hold them against their baselines and objectives.
 
     Nothing is red before fresh processes have shown it once more. Exits with 3 on a confirmed regression or a missed
@@ -43,7 +42,6 @@ def ci(suite: Path, output: Path | None, save_baselines: bool, strict: bool, bas
     from aaco.report.ci import gate as text
     from aaco.workflows import ci_gate
 
-    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     with talk() as show:
         made = ci_gate.load(suite, settings, show)
         report, measured = made.run()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -64,19 +63,16 @@ OF_MODELS, OF_COMMANDS = ("backend", "batch", "lab", "lab_cpus"), ("lab", "lab_c
 @options.lab
 @options.lab_cpus
 @baselines_dir
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
 def compare(models: tuple[str, ...], commands: tuple[str, ...], of_session: str | None, strict: bool,
-            baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None, as_json: bool,
-            **arguments: Any) -> None:
+            settings: options.Settings, as_json: bool, **arguments: Any) -> None:
     """Is B slower than A? Measures both in turns; exits with 3 on a confirmed regression.
 
     A and B are models (names or .onnx files); B may be left out where options or environments differ. Each fresh
     process holds both sides and alternates them, so that what the machine does meets both alike; order is random and
     recorded, and the session keeps every time. On CUDA and TensorRT the device's own time is judged, too.
     """
-    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     if of_session is not None:
         from aaco.core.session import find
         from aaco.workflows.duet import kept
@@ -105,10 +101,7 @@ def answer(verdict: RegressionVerdict, strict: bool, as_json: bool) -> None:
     from aaco.report.sections import verdict as report
 
     document = verdict.model_dump(mode="json")
-    if as_json:
-        say.document(document)
-    else:
-        say.text(report.render(document))
+    say.answer(as_json, document, report.render)
     sys.exit(exit_code(verdict, strict))
 
 

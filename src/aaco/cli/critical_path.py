@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,35 +41,31 @@ def _scale(context: click.Context, parameter: click.Parameter, value: Sequence[s
 
 
 @manual.command("critical-path")
-@options.session_reference()
+@options.session_reference
 @click.option("--what-if", "scales", metavar="KERNEL=FACTOR|CHANGE", multiple=True, callback=_scale,
               help="Predict the time if the kernels that match KERNEL, a glob or a part of a name, took FACTOR times "
                    "as long, and how much faster a step can become at most, by that or by a kind of change, such as "
                    "graph or narrower_types. Several count together.")
-@options.config_file
-@options.sessions_dir
+@options.with_session
 @options.as_json
-def critical_path(session: str | None, named: str | None, scales: tuple[tuple[str, float], ...],
-                  config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+def critical_path(session: Session, scales: tuple[tuple[str, float], ...], as_json: bool) -> None:
     """What bounded the wall time of SESSION's trace.
 
     The critical path is the chain of kernels, copies, launches, host code and waits that the end of the trace depends
     on. Its parts sum to the wall time. A faster kernel saves nothing unless it is on this path.
     """
-    from aaco.core.session import find
+    from aaco.core.documents import encode
     from aaco.report.format import pad
     from aaco.report.sections.findings.critical_path import rows
 
-    root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    asked_session = find(options.one_session(session, named), root)
-    distrust.warn(asked_session)
+    distrust.warn(session)
     factors = tuple((name, factor) for name, factor in scales if not math.isnan(factor))
     changes = [name for name, factor in scales if math.isnan(factor)]
-    paths, critical = _paths(asked_session, bool(factors))
+    paths, critical = _paths(session, bool(factors))
     answers = [_answer(number, path, factors) for number, path in enumerate(paths)] if factors else []
-    ceiling = _ceiling(asked_session, changes, answers) if scales else None
+    ceiling = _ceiling(session, changes, answers) if scales else None
     if as_json:
-        say.document(critical.document() | {"session_id": asked_session.id, "what_if": answers, "ceiling": ceiling})
+        say.document(encode(critical) | {"session_id": session.id, "what_if": answers, "ceiling": ceiling})
         return
     for row in rows(critical):
         say.line(f"{pad(row.label, 41)} {row.text}".rstrip())
@@ -83,6 +78,7 @@ def critical_path(session: str | None, named: str | None, scales: tuple[tuple[st
 def _paths(session: Session, recompute: bool) -> tuple[list[Way], CriticalPaths]:
     """Return the paths; recompute them on request or if the session does not keep them."""
     from aaco.analytics.critical_path.summary import CriticalPaths, summarise
+    from aaco.core.documents import decode
     from aaco.core.errors import UsageError
     from aaco.core.readings import Absent
     from aaco.steps import measured_part
@@ -90,7 +86,7 @@ def _paths(session: Session, recompute: bool) -> tuple[list[Way], CriticalPaths]
     from aaco.tracelake import documents, layout
 
     kept = documents.read(session, layout.finding("critical_path"))
-    stored = CriticalPaths.of(kept) if kept else None
+    stored = decode(kept, CriticalPaths) if kept else None
     if stored and stored.paths and not recompute:
         return [], stored
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -25,12 +24,10 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Judge even what did not measure the same thing or was contaminated.")
 @click.option("--strict", is_flag=True, help="Exit with 4 when the answer is inconclusive or there is no baseline.")
 @baselines_dir
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
 def diff(references: tuple[str, ...], baseline: str | None, session: str | None, tolerance: str | None, force: bool,
-         strict: bool, baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None,
-         as_json: bool) -> None:
+         strict: bool, settings: options.Settings, as_json: bool) -> None:
     """Judge SESSION against BASELINE; exits with 3 on a confirmed regression.
 
     The verdict, with the smallest change it could have shown, is also kept in the session under regress/. Of two
@@ -43,7 +40,6 @@ def diff(references: tuple[str, ...], baseline: str | None, session: str | None,
     from aaco.workflows import judge
     from aaco.workflows.compare_runs import DiffRequest
 
-    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     current = find(session, settings.config.storage.sessions_dir)
     if current.record.is_import:
         _contrast(judge.contrast(baseline, current, settings), current.id, as_json)
@@ -58,10 +54,7 @@ def diff(references: tuple[str, ...], baseline: str | None, session: str | None,
             error.exit_code = Exit.INCONCLUSIVE
         raise
     document = judged.model_dump(mode="json")
-    if as_json:
-        say.document(document)
-    else:
-        say.text(verdict.render(document))
+    say.answer(as_json, document, verdict.render)
     sys.exit(exit_code(judged, strict))
 
 
@@ -69,10 +62,7 @@ def _contrast(contrast: Contrast, session: str, as_json: bool) -> None:
     from aaco.report.sections import tracediff
 
     document = contrast.change.document()
-    if as_json:
-        say.document(document)
-    else:
-        say.text(tracediff.render(document, contrast.baseline.id, session))
+    say.answer(as_json, document, tracediff.render, contrast.baseline.id, session)
 
 
 def _sides(references: tuple[str, ...], baseline: str | None, session: str | None) -> tuple[str, str]:

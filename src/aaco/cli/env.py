@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from aaco.cli import manual, options, say
@@ -17,16 +15,15 @@ def env() -> None:
 @env.command()
 @click.argument("first", shell_complete=options.of_kind("session"))
 @click.argument("second", shell_complete=options.of_kind("session"))
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
-def diff(first: str, second: str, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+def diff(first: str, second: str, settings: options.Settings, as_json: bool) -> None:
     """Print what differs between the environments of FIRST and SECOND; what changes with every run is left out."""
     from aaco.collectors.inventory import environment
     from aaco.core.session import find
     from aaco.tracelake import documents, layout
 
-    root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
+    root = settings.config.storage.sessions_dir
     lockboxes = [documents.require(find(reference, root), layout.ENVIRONMENT) for reference in (first, second)]
     differences = environment.diff(*lockboxes)
     if as_json:

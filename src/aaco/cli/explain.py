@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @manual.command()
 @click.argument("metric", shell_complete=options.of_kind("metric"))
-@options.session_reference()
+@options.session_reference
 @options.config_file
 @options.sessions_dir
 @options.as_json

@@ -26,7 +26,7 @@ def export() -> None:
 
 
 @export.command()
-@options.session_reference()
+@options.session_reference
 @live
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Write to this file instead of stdout; - is "
               "stdout. For node_exporter's textfile collector: FOLDER/aaco.prom.")
@@ -61,7 +61,7 @@ def prometheus(session: str | None, named: str | None, live: bool, output: Path 
 
 
 @export.command()
-@options.session_reference()
+@options.session_reference
 @live
 @click.option("--endpoint", metavar="URL", help="Of a collector, with or without /v1/metrics.  [default: by "
               "OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318]")

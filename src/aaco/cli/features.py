@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,11 +15,9 @@ from aaco.cli import manual, options, say
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=options.of_kind("session"))
 @click.option("--iterations", is_flag=True, help="One row per inference instead of one per session.")
 @click.option("--format", "form", type=click.Choice(["csv", "json"]), default="csv", show_default=True, help="Form.")
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
-def features(sessions: tuple[str, ...], iterations: bool, form: str, config_file: Path | None,
-             sessions_dir: Path | None, as_json: bool) -> None:
+def features(sessions: tuple[str, ...], iterations: bool, form: str, settings: options.Settings, as_json: bool) -> None:
     """Print SESSIONs (by default the latest) as rows of features.
 
     A session's features are its metrics. A value that was not measured is empty. JSON adds each feature's unit and the
@@ -30,7 +27,6 @@ def features(sessions: tuple[str, ...], iterations: bool, form: str, config_file
     from aaco.core.session import find
 
     form = "json" if as_json else form
-    settings = options.settings(config_file, sessions_dir)
     explanations = [pipeline.explain(find(name, settings.config.storage.sessions_dir), settings)
                     for name in sessions or ("latest",)]
     if iterations:

@@ -513,15 +513,12 @@ def _group(row: dict[str, Any]) -> str:
             f"{row['fingerprint']})")
 
 
-def _device(row: dict[str, Any]) -> str:
-    """Return how a device of a session is called: by its rank where that is known."""
-    return f"rank {row['rank']}" if row["rank"] is not None else f"device {row['device_id']}"
-
-
 def _skewed(row: dict[str, Any]) -> str:
-    late = (f"the others wait for {_device(row['straggler'])} ({row['straggler_pct']:.1f} % of the time)"
+    from aaco.report.sections.fleet import device
+
+    late = (f"the others wait for {device(row['straggler'])} ({row['straggler_pct']:.1f} % of the time)"
             if row["straggler"] else row["why_no_straggler"])
-    return (f"skewed {row['session_id']}: {_device(row['slowest'])} is {row['skew_pct']:+.1f} % off the median of "
+    return (f"skewed {row['session_id']}: {device(row['slowest'])} is {row['skew_pct']:+.1f} % off the median of "
             f"{row['devices']} devices; {late}")
 
 
@@ -582,5 +579,7 @@ def _card_described(row: dict[str, Any]) -> str:
 
 
 def _card_devices(row: dict[str, Any]) -> str:
+    from aaco.report.sections.fleet import device
+
     skew = row["device_skew_pct"]
-    return "" if skew is None else f", slowest device ({_device(row['slowest_device'])}) {skew:+.1f} %"
+    return "" if skew is None else f", slowest device ({device(row['slowest_device'])}) {skew:+.1f} %"

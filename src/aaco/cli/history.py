@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aaco.cli import manual, options, say, series
-from aaco.cli.baseline import baselines_dir
+from aaco.cli.baseline import baselines_dir, with_store
 from aaco.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,17 +32,14 @@ def history() -> None:
 @history.command()
 @click.argument("sessions", nargs=-1, shell_complete=options.of_kind("session"))
 @baselines_dir
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
-def add(sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None,
-        as_json: bool) -> None:
+def add(sessions: tuple[str, ...], settings: options.Settings, as_json: bool) -> None:
     """Put SESSIONS (by default the latest) into the history, without a baseline's name."""
     from aaco.core.session import find
     from aaco.report.format import plural
     from aaco.workflows import judge
 
-    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     added_sessions = [find(reference, settings.config.storage.sessions_dir) for reference in sessions or ("latest",)]
     counts = judge.remember(added_sessions, settings)
     if as_json:
@@ -56,10 +53,9 @@ def add(sessions: tuple[str, ...], baselines_dir: Path | None, config_file: Path
 
 @history.command("import")
 @click.argument("paths", nargs=-1, required=True, metavar="FILES...", type=click.Path(path_type=Path))
-@baselines_dir
-@options.config_file
+@with_store
 @options.as_json
-def import_(paths: tuple[Path, ...], baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
+def import_(paths: tuple[Path, ...], store: Path, as_json: bool) -> None:
     """Take in histories that other tools wrote: CSV, JSON, Google Benchmark, pytest-benchmark, asv, hyperfine.
 
     postgresql:TABLE is a table with the columns of a CSV file; PGHOST, PGDATABASE, PGUSER and PGPASSWORD lead to it.
@@ -67,7 +63,6 @@ def import_(paths: tuple[Path, ...], baselines_dir: Path | None, config_file: Pa
     """
     from aaco.workflows import history as histories
 
-    store = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage.baselines_dir
     added, read, timeless = histories.take_in(store, paths)
     series.left_out(read)
     for path in timeless:
@@ -79,14 +74,13 @@ def import_(paths: tuple[Path, ...], baselines_dir: Path | None, config_file: Pa
 
 
 @history.command("list")
-@baselines_dir
-@options.config_file
+@with_store
 @options.as_json
-def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
+def list_(store: Path, as_json: bool) -> None:
     """List what has a history: benchmark, metric, machine, configuration."""
     from aaco.report.format import plural
 
-    with _open(baselines_dir, config_file) as opened:
+    with _open(store) as opened:
         rows = [_summary(opened, key) for key in opened.keys()]  # noqa: SIM118 - no mapping
     if as_json:
         say.document({"schema_version": 1, "keys": rows})
@@ -104,15 +98,14 @@ def list_(baselines_dir: Path | None, config_file: Path | None, as_json: bool) -
 @machine
 @config
 @click.option("--branch", help="Only this branch, behind what leads to where it began.")
-@baselines_dir
-@options.config_file
+@with_store
 @options.as_json
 def sessions(benchmark: str, metric: str, machine: str | None, configuration: str | None, branch: str | None,
-             baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
+             store: Path, as_json: bool) -> None:
     """List the sessions of BENCHMARK in the order of time, with accepted shifts."""
     from aaco.report.format import plural
 
-    with _open(baselines_dir, config_file) as opened:
+    with _open(store) as opened:
         key = _key(opened, benchmark, metric, machine, configuration)
         rows, unit = opened.sessions(key, branch).to_pylist(), opened.unit(key)[0]
         accepted = {item.session_id: item for item in opened.accepted(key)}
@@ -137,16 +130,15 @@ def sessions(benchmark: str, metric: str, machine: str | None, configuration: st
 @metric
 @machine
 @config
-@baselines_dir
-@options.config_file
+@with_store
 @options.as_json
 def accept(benchmark: str, session: str, author: str, reason: str, metric: str, machine: str | None,
-           configuration: str | None, baselines_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
+           configuration: str | None, store: Path, as_json: bool) -> None:
     """Accept that from SESSION on the level of BENCHMARK is another one: the mean moves, the spread stays.
 
     SESSION is an id, its beginning, or latest: the last of this history.
     """
-    with _open(baselines_dir, config_file) as opened:
+    with _open(store) as opened:
         key = _key(opened, benchmark, metric, machine, configuration)
         session = _session(opened, key, session)
         opened.accept(key, session, author, reason)
@@ -160,13 +152,11 @@ def accept(benchmark: str, session: str, author: str, reason: str, metric: str, 
 @click.argument("name")
 @click.argument("commit")
 @click.option("--parent", help="The branch it began from.  [default: the one that has the commit]")
-@baselines_dir
-@options.config_file
+@with_store
 @options.as_json
-def branch(name: str, commit: str, parent: str | None, baselines_dir: Path | None, config_file: Path | None,
-           as_json: bool) -> None:
+def branch(name: str, commit: str, parent: str | None, store: Path, as_json: bool) -> None:
     """Note that branch NAME began at COMMIT: what was measured up to there is its history, too."""
-    with _open(baselines_dir, config_file) as opened:
+    with _open(store) as opened:
         opened.branch_start(name, commit, parent)
     if as_json:
         say.document({"schema_version": 1, "branch": name, "commit": commit, "parent": parent})
@@ -174,11 +164,10 @@ def branch(name: str, commit: str, parent: str | None, baselines_dir: Path | Non
         say.line(f"{name} begins at {commit}")
 
 
-def _open(baselines_dir: Path | None, config_file: Path | None) -> History:
-    from aaco.tracelake.history import history as store
+def _open(store: Path) -> History:
+    from aaco.tracelake.history.history import NAME, History
 
-    storage = options.settings(config_file, storage={"baselines_dir": baselines_dir}).config.storage
-    opened = store.History.open(storage.baselines_dir / store.NAME, create=False)
+    opened = History.open(store / NAME, create=False)
     series.clock(opened.set_back_ns())
     return opened
 

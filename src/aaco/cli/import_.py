@@ -49,14 +49,13 @@ class _Named(click.Path):
               "attention compute and move, and how long that takes at least.")
 @click.option("--tensor-parallel", "ranks", metavar="N", type=click.IntRange(1, 4096),
               help="Over how many ranks that model's layers are split.")
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
 @options.full
 def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: bool, skip_bad: bool, tag: str,
             latency: str | None, steps: int | None, device: str, graphs: tuple[Path, ...], eager: tuple[Path, ...],
-            model_config: Path | None, ranks: int | None, config_file: Path | None, sessions_dir: Path | None,
-            as_json: bool, full: bool) -> None:
+            model_config: Path | None, ranks: int | None, settings: options.Settings, as_json: bool,
+            full: bool) -> None:
     """Turn captures into one session and print its first screen: what limits it, and what to try.
 
     PATH is a capture of a known format, or a folder that is searched for them, such as one with a file per rank.
@@ -67,7 +66,6 @@ def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: b
     from aaco.tracelake.memory import frugal
 
     frugal()
-    settings = options.settings(config_file, sessions_dir)
     with talk() as show:
         run = pipeline.import_captures(paths, settings, name, form, tag, keep, show, latency, steps, skip_bad,
                                        device, ServingInputs(graphs, eager, model_config, ranks))

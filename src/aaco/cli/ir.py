@@ -33,5 +33,4 @@ def ir(file: Path, top: int, as_json: bool) -> None:
     if as_json:
         say.document(read)
         return
-    for line in lines(read, top):
-        say.line(line.rstrip())
+    say.lines(line.rstrip() for line in lines(read, top))

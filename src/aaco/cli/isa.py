@@ -32,8 +32,4 @@ def isa(file: Path, as_json: bool) -> None:
     else:
         raise BadCapture(f"{file}: neither an AMD GPU code object nor its assembler text",
                          "give a .hsaco, .co or .amdgcn file: Triton keeps them in its cache, clang -S writes them")
-    if as_json:
-        say.document(document)
-        return
-    for line in shown.lines(document):
-        say.line(line)
+    say.answer(as_json, document, shown.lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,30 +26,28 @@ UNLIMITED = 51  # the same with p99, where no limit is known
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many.")
 @click.option("--by", type=click.Choice(["name", "family", *PLACES]), default="name", show_default=True,
               help="What the times are summed by. Layers and their parts are those of a serving engine's steps.")
 @click.option("--against", metavar="OTHER", help="An earlier session: what differs from its kernels.")
-@options.config_file
-@options.sessions_dir
+@options.with_session_and_settings
 @options.as_json
-def kernels(session: str | None, named: str | None, top: int, by: str, against: str | None, config_file: Path | None,
-            sessions_dir: Path | None, as_json: bool) -> None:
+def kernels(session: Session, top: int, by: str, against: str | None, settings: options.Settings,
+            as_json: bool) -> None:
     """List the kernels of SESSION that took the most time, by name, family or place in the model, or what differs from
     those of another."""
-    from aaco.core.session import find
 
-    root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    chosen_session = find(options.one_session(session, named), root)
     if against is not None:
-        _differences(find(against, root), chosen_session, top, as_json)
+        from aaco.core.session import find
+
+        _differences(find(against, settings.config.storage.sessions_dir), session, top, as_json)
         return
-    rows, others = _top(chosen_session, top, by)
-    distrust.warn(chosen_session)
+    rows, others = _top(session, top, by)
+    distrust.warn(session)
     if as_json:
         listed = LISTED.get(by, "kernels")
-        say.document({"schema_version": 1, "session_id": chosen_session.id, listed: rows, "others": others})
+        say.document({"schema_version": 1, "session_id": session.id, listed: rows, "others": others})
         return
     columns = say.columns()
     for line in (_place_lines(rows, by, columns) if by in PLACES else
@@ -69,8 +66,7 @@ def _differences(before: Session, after: Session, top: int, as_json: bool) -> No
     if as_json:
         say.document(shown.document(changes, before.id, after.id))
         return
-    for line in shown.lines(changes, top):
-        say.line(line)
+    say.lines(shown.lines(changes, top))
 
 
 def _top(session: Session, count: int, by: str) -> tuple[list[dict[str, Any]], int]:

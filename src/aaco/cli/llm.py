@@ -107,13 +107,12 @@ LIMITED = {"ttft": "ttft_p99_ms", "tpot": "tpot_p99_ms", "latency": "request_lat
 @click.option("--api-key-file", "key_file", type=FILE, help="File that holds the API key.")
 @click.option("--certificates", type=FILE, help="Authorities to trust for https, in place of the system's.")
 @click.option("--tag", default="", help="A label to find the session by.")
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
 @options.full
 def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_file: Path | None, strict: bool,
-        batches: str | None, against: str | None, tolerance_pct: float | None, tag: str, config_file: Path | None,
-        sessions_dir: Path | None, as_json: bool, full: bool, **load_fields: Any) -> None:
+        batches: str | None, against: str | None, tolerance_pct: float | None, tag: str, settings: Settings,
+        as_json: bool, full: bool, **load_fields: Any) -> None:
     """Ask an OpenAI-compatible server at URL, or a decoder in a process of its own, and say how fast its tokens come.
 
     MODEL is a name from `aaco models`, or an .onnx file, of a decoder with a key-value cache.
@@ -130,7 +129,7 @@ def llm(target: str | None, slo: tuple[str, ...], preset: str | None, policy_fil
     """
     from aaco.cli.report import print_report
 
-    policy, settings = _policy(preset, policy_file), options.settings(config_file, sessions_dir)
+    policy = _policy(preset, policy_file)
     load_fields["terms"] = terms = dict(map(_term, slo))
     if len(terms) < len(slo):
         raise UsageError("--slo: two levels of one name", "--slo ttft=500ms --slo tpot=50ms")
@@ -239,8 +238,7 @@ def _sweep(target: str | None, batches: str | None, load_fields: dict[str, Any],
     if as_json:
         say.document(swept.document())
         return
-    for line in llm_sweep.lines(swept):
-        say.line(line)
+    say.lines(llm_sweep.lines(swept))
 
 
 def _without(load_fields: dict[str, Any], names: Collection[str], of: str) -> dict[str, Any]:

@@ -85,8 +85,7 @@ def ask(request: LoadRequest, rising: RisingLoad, settings: Settings, tag: str, 
     if as_json:
         say.document(documents.encode(swept.sweep) | {"session_id": session})
     else:
-        for line in lines(swept.sweep):
-            say.line(line)
+        say.lines(lines(swept.sweep))
         say.aside(f"the whole is in session {session}: aaco report")
     if all(judged.step.failed == judged.step.requests for judged in swept.sweep.steps):
         raise AacoError("no request was answered", f"aaco report {session}  # why")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,7 +21,7 @@ BY = ("call", "operator", "module", "family", "annotation", "partition", "phase"
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many.")
 @click.option("--by", type=click.Choice(BY), default="call", show_default=True,
               help="What is summed; a call is an operator with its shapes and types.")
@@ -30,11 +29,9 @@ BY = ("call", "operator", "module", "family", "annotation", "partition", "phase"
               "modules that differ in their number only as one.")
 @click.option("--fusion", "shown", flag_value="fusion", help="Instead: what could be one kernel, and is not.")
 @click.option("--tiles", "shown", flag_value="products", help="Instead: matrix products and their tiles.")
-@options.config_file
-@options.sessions_dir
+@options.with_session
 @options.as_json
-def ops(session: str | None, named: str | None, top: int, by: str, nested: bool, shown: str | None,
-        config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+def ops(session: Session, top: int, by: str, nested: bool, shown: str | None, as_json: bool) -> None:
     """Which operators of SESSION took the device's time, with the arithmetic and traffic that they achieve.
 
     Their work is modelled from the shapes that the profiler recorded (record_shapes=True); an operator whose work is
@@ -42,30 +39,26 @@ def ops(session: str | None, named: str | None, top: int, by: str, nested: bool,
     """
     from aaco.analytics.costs.operator_work import document, summed
     from aaco.core.errors import UsageError
-    from aaco.core.session import find
     from aaco.core.tables import OPERATORS
     from aaco.report.sections.operators import lines
     from aaco.tracelake import store
 
-    root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    chosen_session = find(options.one_session(session, named), root)
-    distrust.warn(chosen_session)
+    distrust.warn(session)
     if shown:
-        _examined(chosen_session, shown, top, as_json)
+        _examined(session, shown, top, as_json)
         return
-    if not store.holds(chosen_session, OPERATORS):
-        raise UsageError(f"session {chosen_session.id} holds no operators of a framework",
+    if not store.holds(session, OPERATORS):
+        raise UsageError(f"session {session.id} holds no operators of a framework",
                          "import a trace of PyTorch's profiler: aaco import TRACE.json")
-    operators = store.read(chosen_session, OPERATORS)
+    operators = store.read(session, OPERATORS)
     if nested:
-        _tree(chosen_session.id, operators, top, as_json)
+        _tree(session.id, operators, top, as_json)
         return
     groups = summed(operators, by)
     if as_json:
-        say.document({"session_id": chosen_session.id} | document(groups, by, top))
+        say.document({"session_id": session.id} | document(groups, by, top))
         return
-    for line in lines(groups, by, top):
-        say.line(line.rstrip())
+    say.lines(line.rstrip() for line in lines(groups, by, top))
     if len(groups) > top:
         say.aside(f"{len(groups) - top:,} more; --top shows more of them")
 
@@ -81,8 +74,7 @@ def _tree(session_id: str, operators: pa.Table, top: int, as_json: bool) -> None
                       "total_ns": rolled.total_ns, "modules": [asdict(part) for part in parts],
                       "unattributed": [asdict(one) for one in rolled.loose], "others": len(rolled.parts) - len(parts)})
         return
-    for line in (*listing(parts, rolled.total_ns), *(f"of none: {loose(one)}" for one in rolled.loose)):
-        say.line(line)
+    say.lines((*listing(parts, rolled.total_ns), *(f"of none: {loose(one)}" for one in rolled.loose)))
     if len(rolled.parts) > len(parts):
         say.aside(f"{len(rolled.parts) - len(parts):,} more; --top shows more of them")
 
@@ -100,8 +92,9 @@ def _examined(session: Session, shown: str, top: int, as_json: bool) -> None:
     if as_json:
         say.document({"session_id": session.id} | document)
         return
-    for title, rows in {"fusion": fusion, "products": products}[shown].sections(document, top):
-        say.line(title)
+    view = {"fusion": fusion, "products": products}[shown]
+    if rows := list(view.rows(document, top)):
+        say.line(view.TITLE)
         for row in rows:
             first, *more = wrap(row.text, WIDTH - LABEL)
             say.line(f"  {pad(cut(row.label, LABEL - 3), LABEL - 2)}{first}".rstrip())

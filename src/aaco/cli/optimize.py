@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--list", "only_list", is_flag=True, help="Show which kernels are worth optimising, and which gate "
                                                         "refuses each of the rest; change nothing.")
 @click.option("--top", type=options.COUNT, default=10, show_default=True, help="How many kernels.")
@@ -83,8 +83,7 @@ def optimize(session: str | None, named: str | None, only_list: bool, top: int, 
         say.document({"schema_version": 1, "session_id": session_judged.id, "gates": config.optimize.model_dump(),
                       "kernels": [asdict(kernel) for kernel in judged[:top]], "others": max(0, len(judged) - top)})
         return
-    for line in shown.lines(judged, top, say.columns()):
-        say.line(line)
+    say.lines(shown.lines(judged, top, say.columns()))
     if len(judged) > top:
         say.aside(f"{len(judged) - top:,} more; --top shows more of them")
 

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -20,6 +21,8 @@ from aaco.core.presets import PRESETS
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from aaco.core.config import Settings as Settings  # verbs name the types of what they are handed by these
+    from aaco.core.session import Session as Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -178,6 +181,13 @@ def measuring(function: F) -> F:
     return function
 
 
+def session_reference(function: F) -> F:
+    """A session given by position or as --session; `latest` when neither is."""
+    function = click.option("--session", "named", metavar="SESSION", help="The same, as an option.",
+                            shell_complete=of_kind("session"))(function)
+    return click.argument("session", required=False, shell_complete=of_kind("session"))(function)
+
+
 def one_session(session: str | None, named: str | None) -> str:
     """Return the session that was named, as argument or option; by default the latest. Raise UsageError for two."""
     if session and named:
@@ -185,15 +195,43 @@ def one_session(session: str | None, named: str | None) -> str:
     return session or named or "latest"
 
 
-def session_reference(required: bool = False) -> Callable[[F], F]:
-    """A session given by position or as --session; `latest` when neither is."""
+def with_settings(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb --config and --sessions-dir, and hand it the settings that they, and --baselines-dir where it has
+    that option, lead to."""
 
-    def add(function: F) -> F:
-        function = click.option("--session", "named", metavar="SESSION", help="The same, as an option.",
-                                shell_complete=of_kind("session"))(function)
-        return click.argument("session", required=required, shell_complete=of_kind("session"))(function)
+    @wraps(verb)
+    def call(*, config_file: Path | None, sessions_dir: Path | None, baselines_dir: Path | None = None,
+             **arguments: Any) -> Any:
+        resolved = settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
+        return verb(settings=resolved, **arguments)
 
-    return add
+    return config_file(sessions_dir(call))
+
+
+def with_session_and_settings(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """As with_settings, and hand it the session that `session_reference` names. Raise UsageError where there is none.
+    """
+
+    @with_settings
+    @wraps(verb)
+    def call(*, session: str | None, named: str | None, settings: Settings, **arguments: Any) -> Any:
+        from aaco.core.session import find
+
+        stored = find(one_session(session, named), settings.config.storage.sessions_dir)
+        return verb(session=stored, settings=settings, **arguments)
+
+    return call
+
+
+def with_session(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """As with_session_and_settings, for a verb that asks no settings."""
+
+    @with_session_and_settings
+    @wraps(verb)
+    def call(*, settings: Settings, **arguments: Any) -> Any:
+        return verb(**arguments)
+
+    return call
 
 
 def words(option: str, text: str) -> tuple[str, ...]:

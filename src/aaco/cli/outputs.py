@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -22,12 +21,10 @@ from aaco.core.errors import Exit
 @click.option("--force", is_flag=True, help="Compare even other models or inputs.")
 @click.option("--strict", is_flag=True, help="Exit with 4 when the answer is unknown.")
 @baselines_dir
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
 def outputs(expected: str, actual: str, precision: str | None, rtol: float | None, atol: float | None, force: bool,
-            strict: bool, baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None,
-            as_json: bool) -> None:
+            strict: bool, settings: options.Settings, as_json: bool) -> None:
     """Compare the outputs of session ACTUAL (by default the latest) with those of EXPECTED.
 
     EXPECTED is a session, or a baseline: then its last session. Exits with 3 when an output is different.
@@ -36,13 +33,10 @@ def outputs(expected: str, actual: str, precision: str | None, rtol: float | Non
     from aaco.report.sections import outputs as report
     from aaco.workflows import compare_outputs as comparison
 
-    storage = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir}).config.storage
+    storage = settings.config.storage
     first = comparison.reference(expected, storage.baselines_dir, storage.sessions_dir)
     second = find(actual, storage.sessions_dir)
     agreement = comparison.compare(first, second, precision, comparison.tolerance(rtol, atol), force)
-    if as_json:
-        say.document(agreement)
-    else:
-        say.text(report.render(agreement))
+    say.answer(as_json, agreement, report.render)
     code = {"different": Exit.REGRESSION, "unknown": Exit.INCONCLUSIVE if strict else Exit.FINE}
     sys.exit(code.get(agreement["status"], Exit.FINE))

@@ -14,32 +14,27 @@ LISTED = 8
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--format", "form", type=click.Choice(list(SUFFIX)), default="perfetto", show_default=True,
               help="Perfetto's protobuf, or Chrome's JSON for older viewers.")
 @click.option("--output", "-o", type=options.NewFile(),
               help="Where to write; compressed where the name ends in .gz.  [default: SESSION.pftrace]")
-@options.config_file
-@options.sessions_dir
+@options.with_session
 @options.as_json
-def perfetto(session: str | None, named: str | None, form: str, output: Path | None, config_file: Path | None,
-             sessions_dir: Path | None, as_json: bool) -> None:
+def perfetto(session: options.Session, form: str, output: Path | None, as_json: bool) -> None:
     """Write SESSION (by default the latest) as a trace: open it with https://ui.perfetto.dev, which keeps it local.
 
     It holds iterations, host calls, kernels and copies per queue, operating-system events, and sampled values as
     counters; arrows lead from an operation to its launch to its kernel. Ranks whose clocks differ are brought to one
     clock by their collective operations, and the residual is printed.
     """
-    from aaco.core.session import find
     from aaco.report.format import duration, exact_ns, plural
     from aaco.workflows.export_trace import export
 
-    chosen_session = find(options.one_session(session, named),
-                          options.settings(config_file, sessions_dir).config.storage.sessions_dir)
-    path = output or Path(chosen_session.id + SUFFIX[form])
+    path = output or Path(session.id + SUFFIX[form])
     with talk() as show:
         show.step(f"writing {path}")
-        count, shifts = export(chosen_session, path, form, show)
+        count, shifts = export(session, path, form, show)
     if as_json:
         say.document({"schema_version": 1, "file": str(path), "events": count,
                       "shifts": [dict(each) for each in shifts]})

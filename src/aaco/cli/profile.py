@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from aaco.cli import manual, options
@@ -23,14 +21,12 @@ from aaco.cli.talk import talk
 @click.option("--tag", default="", help="A label to find the session by.")
 @options.lab
 @options.lab_cpus
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
 @options.full
 def profile(command: tuple[str, ...], runs: int, warmup: int, timeout_s: float | None, ignore_failure: bool,
             telemetry: bool, ebpf: bool, cool_s: float | None, tag: str, lab: str | None, lab_cpus: str | None,
-            config_file: Path | None, sessions_dir: Path | None, as_json: bool,
-            full: bool) -> None:
+            settings: options.Settings, as_json: bool, full: bool) -> None:
     """Run CMD many times, keep the evidence, say how long it takes.
 
     Each run is a fresh process, started without a shell and with nothing on its stdin. The session is like any other:
@@ -46,5 +42,5 @@ def profile(command: tuple[str, ...], runs: int, warmup: int, timeout_s: float |
     plan = Plan.of_command(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), runs, warmup,
                            telemetry=telemetry, ebpf=ebpf, cool_s=cool_s, tag=tag, lab=lab, lab_cpus=lab_cpus)
     with talk() as show:
-        explanation = pipeline.run(plan, options.settings(config_file, sessions_dir), show).explanation
+        explanation = pipeline.run(plan, settings, show).explanation
     print_report(explanation, as_json, full)

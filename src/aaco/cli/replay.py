@@ -39,10 +39,7 @@ def inspect(capture: Path, as_json: bool) -> None:
 
     with captures.open(capture) as opened:
         document = shown.inspected(opened)
-    if as_json:
-        say.document(document)
-    else:
-        say.lines(shown.inspect_lines(document))
+    say.answer(as_json, document, shown.inspect_lines)
 
 
 @replay.command()
@@ -56,10 +53,7 @@ def verify(capture: Path, as_json: bool) -> None:
 
     with captures.open(capture) as opened:
         document = shown.verified(opened, verify_capture(opened))
-    if as_json:
-        say.document(document)
-    else:
-        say.lines(shown.verify_lines(document))
+    say.answer(as_json, document, shown.verify_lines)
     sys.exit(Exit.FINE if document["whole"] else Exit.USAGE)
 
 
@@ -130,10 +124,7 @@ def run_replay(capture: Path, iterations: int, warmup: int, no_recopy: bool, cod
     by_cache = replay_each_cache(capture, result, code) if application_us and result.times_us else {}
     second = replay_capture(compared, request) if compared else None
     document = shown.replayed(result, application_us, by_cache, second)
-    if as_json:
-        say.document(document)
-    else:
-        say.lines(shown.replay_lines(document, raw))
+    say.answer(as_json, document, shown.replay_lines, raw)
     faithful = all(may_print_time(replayed.fidelity) for replayed in (result, second) if replayed)
     sys.exit(Exit.FINE if faithful else FAILED)
 
@@ -187,10 +178,7 @@ def full_vm(capture: Path, iterations: int, no_recopy: bool, code: Path | None, 
         result = replay_capture(capture, ReplayRequest(iterations, recopy=not no_recopy, any_driver=any_driver),
                                 code)
     document = shown.full_vm(result, code or capture)
-    if as_json:
-        say.document(document)
-    else:
-        say.lines(shown.full_vm_lines(document))
+    say.answer(as_json, document, shown.full_vm_lines)
     sys.exit(Exit.FINE if may_print_time(result.fidelity) else FAILED)
 
 

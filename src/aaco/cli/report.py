@@ -16,31 +16,27 @@ if TYPE_CHECKING:
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--format", "form", type=click.Choice(["terminal", "json", "markdown", "html", "pdf"]),
               default="terminal", show_default=True, help="Form of the report; pdf needs the extra aaco[pdf].")
 @click.option("--output", "-o", type=click.Path(path_type=Path),
               help="Write to this file; - is standard output. On a terminal html and pdf go to SESSION.html or .pdf.")
-@options.config_file
-@options.sessions_dir
+@options.with_session_and_settings
 @options.as_json
-def report(session: str | None, named: str | None, form: Form, output: Path | None, config_file: Path | None,
-           sessions_dir: Path | None, as_json: bool) -> None:
+def report(session: options.Session, form: Form, output: Path | None, settings: options.Settings,
+           as_json: bool) -> None:
     """Show SESSION (a path, an id, the beginning of one, or `latest`)."""
     from aaco import pipeline
     from aaco.core.errors import UsageError
     from aaco.core.files import write_atomically
-    from aaco.core.session import find
     from aaco.report.renderers import output_formats
 
     form, page = "json" if as_json else form, form in ("html", "pdf") and not as_json
     if page and output == Path("-") and sys.stdout.isatty():
         raise UsageError(f"{form} is not for a terminal", f"--output report.{form}")
-    settings = options.settings(config_file, sessions_dir)
-    asked_session = find(options.one_session(session, named), settings.config.storage.sessions_dir)
-    explanation = pipeline.explain(asked_session, settings)
+    explanation = pipeline.explain(session, settings)
     if page and output is None and sys.stdout.isatty():
-        output = Path(asked_session.id + output_formats.SUFFIXES[form])
+        output = Path(session.id + output_formats.SUFFIXES[form])
     if form != "pdf" and output in (None, Path("-")):
         say.text(output_formats.render(explanation, form, options.style(), say.report_columns()))
         return

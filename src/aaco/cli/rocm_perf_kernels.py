@@ -19,24 +19,19 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @manual.command("profile")
-@options.session_reference()
+@options.session_reference
 @click.option("--kernel", required=True, metavar="NAME", help="Its name, or a part that no other kernel has.")
-@options.config_file
-@options.sessions_dir
-def rocm_perf_profile(session: str | None, named: str | None, kernel: str, config_file: Path | None,
-                      sessions_dir: Path | None) -> None:
+@options.with_session
+def rocm_perf_profile(session: options.Session, kernel: str) -> None:
     """Print what is known of a kernel of SESSION (by default the latest), as JSON.
 
     Its launch, the device, its time and how that varies, registers, occupancy, place under the roofline, share of the
     critical path, and what limits it. What is not known is null, and `why_absent` says why.
     """
-    from aaco.core.session import find
     from aaco.steps.kernel_profile import profile
 
-    root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    profiled = find(options.one_session(session, named), root)
-    document = profile(profiled, kernel)
-    distrust.warn(profiled)
+    document = profile(session, kernel)
+    distrust.warn(session)
     say.document(document)
 
 

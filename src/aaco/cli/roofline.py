@@ -18,14 +18,12 @@ STEP = ("aaco run --pmc compute,memory on a GPU, or import a capture with counte
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--top", type=options.COUNT, default=20, show_default=True, help="How many kernels, by name.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture to this file.")
-@options.config_file
-@options.sessions_dir
+@options.with_session
 @options.as_json
-def roofline(session: str | None, named: str | None, top: int, svg: Path | None, config_file: Path | None,
-             sessions_dir: Path | None, as_json: bool) -> None:
+def roofline(session: Session, top: int, svg: Path | None, as_json: bool) -> None:
     """Place the kernels of SESSION (by default the latest) under their device's ceilings, by hardware counters.
 
     Operators of a framework's trace with shapes are placed by their modelled work.
@@ -34,16 +32,13 @@ def roofline(session: str | None, named: str | None, top: int, svg: Path | None,
     and, if the capture holds them, measured ceilings. A kernel above a theoretical ceiling is reported as an error of
     its counters, its time or the ceiling.
     """
-    from aaco.core.session import find
 
-    root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    chosen_session = find(options.one_session(session, named), root)
-    distrust.warn(chosen_session)
-    document = _document(chosen_session)
+    distrust.warn(session)
+    document = _document(session)
     if svg:
-        _draw(document, chosen_session, svg)
+        _draw(document, session, svg)
     if as_json:
-        say.document({"schema_version": 1, "session_id": chosen_session.id, "roofline": document or None,
+        say.document({"schema_version": 1, "session_id": session.id, "roofline": document or None,
                       "why_absent": None if document else NO_COUNTERS})
     elif document:
         _say(document, top)
@@ -75,5 +70,4 @@ def _draw(document: dict[str, Any], session: Session, path: Path) -> None:
 def _say(document: dict[str, Any], top: int) -> None:
     from aaco.report.sections.findings.roofline import lines
 
-    for line in lines(document, top):
-        say.line(line)
+    say.lines(lines(document, top))

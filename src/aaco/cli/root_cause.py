@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,19 +19,17 @@ LEVELS = ("executive", "engineer", "deep-dive", "debug")
 
 
 @manual.command("root-cause")
-@options.session_reference()
+@options.session_reference
 @click.option("--baseline", help="A baseline's name, or another session: what it was when it was fast.",
               shell_complete=options.of_kind("reference"))
 @click.option("--level", type=click.Choice(LEVELS), default="engineer", show_default=True, help="Level of detail.")
 @click.option("--check", is_flag=True, help="Take the likeliest cause back, measure again, and say whether that helps.")
 @click.option("--confirm", metavar="CAUSE", help="Keep that this was the cause of SESSION: later answers know it.")
 @baselines_dir
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
 def root_cause(session: str | None, named: str | None, baseline: str | None, level: str, check: bool,
-               confirm: str | None, baselines_dir: Path | None, config_file: Path | None, sessions_dir: Path | None,
-               as_json: bool) -> None:
+               confirm: str | None, settings: Settings, as_json: bool) -> None:
     """Say why SESSION (default: latest) is slower than its baseline, and what that rests on.
 
     What is wrong with either side's measurement is named first. Where nothing changed there is nothing to explain.
@@ -47,7 +44,6 @@ def root_cause(session: str | None, named: str | None, baseline: str | None, lev
     from aaco.workflows import root_cause as cause
     from aaco.workflows.compare_runs import DiffRequest
 
-    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     store, root = settings.config.storage.baselines_dir, settings.config.storage.sessions_dir
     slower = find(options.one_session(session, named), root)
     if confirm:
@@ -67,10 +63,7 @@ def root_cause(session: str | None, named: str | None, baseline: str | None, lev
     if check:
         answer = cause.check(answer, slower, explain, lambda plan: _again(plan, settings), root)
     document = answer.document()
-    if as_json:
-        say.document(document)
-    else:
-        say.text(report.render(document, level))
+    say.answer(as_json, document, report.render, level)
 
 
 def _again(plan: dict[str, Any], settings: Settings) -> Explanation:

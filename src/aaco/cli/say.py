@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
@@ -62,6 +62,16 @@ def content(whole: bytes) -> None:
 def document(content: Any) -> None:
     """Print a JSON document."""
     text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def answer(as_json: bool, content: Any, shown: Callable[..., str | Iterable[str]], *details: Any) -> None:
+    """Print a JSON document, or what `shown` makes of it and the details: a text, or lines."""
+    if as_json:
+        document(content)
+    elif isinstance(words := shown(content, *details), str):
+        text(words)
+    else:
+        lines(words)
 
 
 def heard(level: str) -> bool:

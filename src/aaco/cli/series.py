@@ -56,10 +56,7 @@ def drift(paths: tuple[Path, ...], benchmark: str | None, metric: str | None, br
     for path in history.keep(folder, status, points) if folder else ():
         say.aside(f"written: {path}")
     document = status.model_dump(mode="json")
-    if as_json:
-        say.document(document)
-    else:
-        say.text(report.render(document, points.model_dump(mode="json"), every))
+    say.answer(as_json, document, report.render, points.model_dump(mode="json"), every)
     sys.exit(_exit(status.counts, strict))
 
 

@@ -19,18 +19,17 @@ if TYPE_CHECKING:
 @click.option("--model", help="Only sessions of this model.", shell_complete=options.of_kind("model"))
 @click.option("--backend", help="Only sessions on this backend.", shell_complete=options.of_kind("backend"))
 @click.option("--limit", type=options.COUNT, default=20, show_default=True, help="At most this many.")
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
-def ls(tag: str | None, model: str | None, backend: str | None, limit: int, as_json: bool, config_file: Path | None,
-       sessions_dir: Path | None) -> None:
+def ls(tag: str | None, model: str | None, backend: str | None, limit: int, as_json: bool,
+       settings: options.Settings) -> None:
     """List sessions, newest first."""
     from itertools import islice
 
     from aaco.core.session import sessions
     from aaco.tracelake.index import Choice, entry
 
-    root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
+    root = settings.config.storage.sessions_dir
     choice = Choice(tag, model, backend)
     rows = [entry_shown.row() for entry_shown in islice(filter(choice.takes, map(entry, sessions(root))), limit)]
     if as_json:
@@ -64,11 +63,7 @@ def info(session: str | None, config_file: Path | None, sessions_dir: Path | Non
 
         there = {item.name: item.detail for item in examine(in_kernel=False) if item.available}
         document = {"schema_version": 1, "capabilities": there}
-    if as_json:
-        say.document(document)
-        return
-    for line in _lines(document):
-        say.line(line)
+    say.answer(as_json, document, _lines)
 
 
 def _session_facts(session: Session) -> dict[str, Any]:
@@ -96,11 +91,9 @@ def _lines(document: dict[str, Any], indent: str = "") -> list[str]:
 @manual.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @baselines_dir
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
-def gc(dry_run: bool, as_json: bool, baselines_dir: Path | None, config_file: Path | None,
-       sessions_dir: Path | None) -> None:
+def gc(dry_run: bool, as_json: bool, settings: options.Settings) -> None:
     """Remove sessions beyond storage.max_sessions or older than storage.max_age_days; a baseline's sessions stay.
 
     Baselines are looked for where the settings say, next to the sessions, and in every place where one was saved.
@@ -109,7 +102,7 @@ def gc(dry_run: bool, as_json: bool, baselines_dir: Path | None, config_file: Pa
     from aaco.tracelake import retention
     from aaco.tracelake.history import baselines
 
-    storage = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir}).config.storage
+    storage = settings.config.storage
     stores = retention.stores(storage.sessions_dir, storage.baselines_dir)
     kept = set().union(*map(baselines.referenced_sessions, stores))
     removals = retention.choose(storage.sessions_dir, storage.max_sessions, storage.max_age_days, kept)

@@ -21,16 +21,15 @@ def sla() -> None:
 
 
 @sla.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--policy", "policy_file", type=click.Path(path_type=Path), metavar="FILE",
               help="A YAML policy.  [default: that of `aaco sla policy`]")
 @click.option("--webhook", metavar="URL", help="Send an alert here. Better: name the variable in the policy.")
 @click.option("--strict", is_flag=True, help="Exit with 4 where an objective is nearly missed or could not be judged.")
-@options.config_file
-@options.sessions_dir
+@options.with_session_and_settings
 @options.as_json
-def check(session: str | None, named: str | None, policy_file: Path | None, webhook: str | None, strict: bool,
-          config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+def check(session: options.Session, policy_file: Path | None, webhook: str | None, strict: bool,
+          settings: options.Settings, as_json: bool) -> None:
     """Hold SESSION (by default the latest) against a policy; exits with 3 where an objective is missed.
 
     Each objective is passed, a warning (within its margin, or its interval reaches across the limit), failed, or
@@ -39,15 +38,12 @@ def check(session: str | None, named: str | None, policy_file: Path | None, webh
     """
     from aaco import pipeline
     from aaco.core import documents
-    from aaco.core.session import find
     from aaco.governance import sla as governance
     from aaco.report.ci import sla as report
 
     policy = documents.load_yaml(policy_file, governance.Policy, "policy") if policy_file else governance.DEFAULT
     address = address_of(policy, webhook)
-    settings = options.settings(config_file, sessions_dir)
-    checked = find(options.one_session(session, named), settings.config.storage.sessions_dir)
-    checked_policy = governance.check(policy, pipeline.explain(checked, settings).readings, checked.id)
+    checked_policy = governance.check(policy, pipeline.explain(session, settings).readings, session.id)
     if as_json:
         say.document(checked_policy.model_dump(mode="json"))
     else:

@@ -31,18 +31,17 @@ WIDEST = 60  # columns of the terminal that a value may take
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json", "arrow"]), default="table",
               show_default=True, help="Form of the answer; arrow is an Arrow IPC stream.")
 @click.option("--limit", type=options.COUNT, help="Rows at most.  [default: 50 of a table, else all]")
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
-def sql(query: str, references: tuple[str, ...], every: bool, form: str, limit: int | None, config_file: Path | None,
-        sessions_dir: Path | None, as_json: bool) -> None:
+def sql(query: str, references: tuple[str, ...], every: bool, form: str, limit: int | None, settings: options.Settings,
+        as_json: bool) -> None:
     """Answer QUERY, a SELECT over the tables of the latest session: kernels, copies, api_calls, counters, ...
 
     `events` is everything that has a time, in one table. Nothing can be changed, and no other file be read.
     """
     from aaco.tracelake.sql import ask
 
-    root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
+    root = settings.config.storage.sessions_dir
     writers = {"table": _table, "csv": _csv, "json": _json, "arrow": _arrow}
     form = "json" if as_json else form
     with ask(_sessions(references, every, root), query, spelt=form != "arrow") as answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,35 +20,29 @@ HEAD = (f"{'step':>6}  {'phase':<8}{'batch':>6}{'tokens':>8}{'KV':>10}{'kernels'
 
 
 @manual.command()
-@options.session_reference()
+@options.session_reference
 @click.option("--top", type=options.COUNT, default=20, show_default=True, help="How many.")
 @click.option("--phase", type=click.Choice(["prefill", "decode", "mixed"]), help="Only steps of this phase.")
-@options.config_file
-@options.sessions_dir
+@options.with_session
 @options.as_json
-def steps(session: str | None, named: str | None, top: int, phase: str | None, config_file: Path | None,
-          sessions_dir: Path | None, as_json: bool) -> None:
+def steps(session: Session, top: int, phase: str | None, as_json: bool) -> None:
     """List the steps of a serving engine in SESSION: phase, batch, tokens, and the device's work.
 
     A step is what vLLM, SGLang, TensorRT-LLM, TGI or ATOM annotate as one; without annotations what the host's launches
     repeat, and the first line says so. A kernel is of the step that launched it, whenever it ran. Times are those of
     the profiled run.
     """
-    from aaco.core.session import find
 
-    root = options.settings(config_file, sessions_dir).config.storage.sessions_dir
-    chosen_session = find(options.one_session(session, named), root)
-    rows = _rows(chosen_session, phase)
-    if not as_json and (source := _source(chosen_session)):
+    rows = _rows(session, phase)
+    if not as_json and (source := _source(session)):
         say.line(source)
-    distrust.warn(chosen_session)
+    distrust.warn(session)
     if as_json:
-        say.document({"schema_version": 1, "session_id": chosen_session.id, "steps": rows.slice(0, top).to_pylist(),
-                      "others": max(0, rows.num_rows - top), "phases": _phases(chosen_session, phase)})
+        say.document({"schema_version": 1, "session_id": session.id, "steps": rows.slice(0, top).to_pylist(),
+                      "others": max(0, rows.num_rows - top), "phases": _phases(session, phase)})
         return
-    for line in _lines(rows.slice(0, top).to_pylist()):
-        say.line(line)
-    for judged in _phases(chosen_session, phase):
+    say.lines(_lines(rows.slice(0, top).to_pylist()))
+    for judged in _phases(session, phase):
         say.line(f"{judged['phase']}: {_class(judged)}")
     if rows.num_rows > top:
         say.aside(f"{rows.num_rows - top:,} more; --top shows more of them")
@@ -92,11 +85,12 @@ def _why_none(session: Session) -> str:
 def _source(session: Session) -> str:
     """Return the line that says that steps are by repetition; empty where they are annotated."""
     from aaco.analytics.serving.summary import REPETITION, Serving
+    from aaco.core.documents import decode
     from aaco.report.sections.findings.serving import BY_REPETITION
     from aaco.tracelake import documents, layout
 
     document = documents.read(session, layout.finding("serving"))
-    serving = Serving.of(document) if document else None
+    serving = decode(document, Serving) if document else None
     return f"steps {BY_REPETITION}" if serving and serving.source == REPETITION else ""
 
 

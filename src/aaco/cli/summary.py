@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from aaco.cli import manual, options, say
 from aaco.cli.report import print_report
 
 
 @manual.command()
-@options.session_reference()
-@options.config_file
-@options.sessions_dir
+@options.session_reference
+@options.with_session_and_settings
 @options.as_json
-def summary(session: str | None, named: str | None, config_file: Path | None, sessions_dir: Path | None,
-            as_json: bool) -> None:
+def summary(session: options.Session, settings: options.Settings, as_json: bool) -> None:
     """Print the first screen of SESSION (by default the latest): what limits it, where the time went, what to try."""
     from aaco import pipeline
-    from aaco.core.session import find
     from aaco.report.sections import health
 
-    settings = options.settings(config_file, sessions_dir)
-    asked_session = find(options.one_session(session, named), settings.config.storage.sessions_dir)
-    explanation = pipeline.explain(asked_session, settings)
+    explanation = pipeline.explain(session, settings)
     if as_json:
         say.document(health.summary_document(explanation))
     else:
@@ -30,24 +23,19 @@ def summary(session: str | None, named: str | None, config_file: Path | None, se
 
 
 @manual.command()
-@options.session_reference()
-@options.config_file
-@options.sessions_dir
+@options.session_reference
+@options.with_session_and_settings
 @options.as_json
-def chi(session: str | None, named: str | None, config_file: Path | None, sessions_dir: Path | None,
-        as_json: bool) -> None:
+def chi(session: options.Session, settings: options.Settings, as_json: bool) -> None:
     """Print the compute health index of SESSION (by default the latest): 0-100 over the parts that were measured.
 
     Under 60 % of the weight there is no index. The trend is over up to ten sessions of its model and backend.
     """
     from aaco import pipeline
-    from aaco.core.session import find
     from aaco.report.sections import health
     from aaco.workflows import judge
 
-    settings = options.settings(config_file, sessions_dir)
-    chosen_session = find(options.one_session(session, named), settings.config.storage.sessions_dir)
-    index = health.Health(pipeline.explain(chosen_session, settings), judge.health_before(chosen_session, settings))
+    index = health.Health(pipeline.explain(session, settings), judge.health_before(session, settings))
     if as_json:
         say.document(index.document())
     else:

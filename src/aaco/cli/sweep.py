@@ -69,8 +69,7 @@ def sweep(model: str | None, named: str | None, batches: str | None, over: str |
         show_lines = _sizes(settings, model_name, over, slo_ms, as_json, plan_fields)
     else:
         show_lines = _batches(settings, model_name, counts, slo_ms, plot, as_json, plan_fields)
-    for line in show_lines:
-        say.line(line.rstrip())
+    say.lines(line.rstrip() for line in show_lines)
 
 
 def _over(text: str) -> tuple[str, list[int]]:
@@ -87,8 +86,8 @@ def _refuse_curves(over: str, batches: str | None, plot: Path | None) -> None:
         raise UsageError(f"--over {over}: at one batch, not at {batches}", "--batches 1")
 
 
-def _batches(settings: Settings, model: str, batches: list[int], slo_ms: float | None, plot: Path | None,
-             as_json: bool, plan_fields: dict[str, Any]) -> Iterator[str]:
+def _batches(settings: Settings, model: str, batches: list[int], slo_ms: float | None, plot: Path | None, as_json: bool,
+             plan_fields: dict[str, Any]) -> Iterator[str]:
     from aaco.workflows import sweep as workflow
 
     with talk() as show:

@@ -18,9 +18,8 @@ LIVE = "live"
 
 @manual.command()
 @click.argument("session", default="latest", metavar="SESSION|live", shell_complete=options.of_kind("session"))
-@options.config_file
-@options.sessions_dir
-def top(session: str, config_file: Path | None, sessions_dir: Path | None) -> None:
+@options.with_settings
+def top(session: str, settings: options.Settings) -> None:
     """Look through SESSION (by default the latest) at a terminal: numbers, latencies, kernels; / searches, q leaves.
 
     `live` is the newest run in progress: its latencies as they are measured, and all the rest once it has ended. Needs
@@ -32,7 +31,6 @@ def top(session: str, config_file: Path | None, sessions_dir: Path | None) -> No
 
     if not (say.lively(sys.stdout) and sys.stdin.isatty()):
         raise UsageError("aaco top draws on a terminal, and this is none", "aaco summary; aaco kernels")
-    settings = options.settings(config_file, sessions_dir)
     root = settings.config.storage.sessions_dir
     watched = running(root) if session == LIVE else find(session, root)
     Top(watched, settings).run()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from aaco.cli import manual, options
@@ -27,14 +25,13 @@ from aaco.cli.talk import talk_beside_program
 @click.option("--timeout", "timeout_s", type=options.SECONDS, help="Seconds a run may take.")
 @click.option("--ignore-failure", is_flag=True, help="Go on when a run fails, and read what was recorded.")
 @click.option("--tag", default="", help="A label to find the session by.")
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
 @options.full
 def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...], kernels: str | None, hsa: bool,
-          thread_trace: bool, pc_sampling: bool, att: tuple[str, ...], sampling: tuple[str, ...],
-          telemetry: bool, timeout_s: float | None, ignore_failure: bool, tag: str, config_file: Path | None,
-          sessions_dir: Path | None, as_json: bool, full: bool) -> None:
+          thread_trace: bool, pc_sampling: bool, att: tuple[str, ...], sampling: tuple[str, ...], telemetry: bool,
+          timeout_s: float | None, ignore_failure: bool, tag: str, settings: options.Settings, as_json: bool,
+          full: bool) -> None:
     """Run CMD under a profiler of the device, and explain what it did.
 
     Profilers: rocprofv3 and rocprof for AMD; nsys, ncu (counters, beside one that tells times) and cupti, which is our
@@ -59,7 +56,7 @@ def trace(command: tuple[str, ...], tool: str | None, counters: tuple[str, ...],
     request = Wanted(options.names(counters), kernels, hsa, thread_trace, pc_sampling, _pairs(att), _pairs(sampling))
     with talk_beside_program() as show:
         run = trace_command.trace(Command(argv=command, timeout_s=timeout_s, ignore_failure=ignore_failure), request,
-                                  options.settings(config_file, sessions_dir), tool, tag, show, telemetry)
+                                  settings, tool, tag, show, telemetry)
     import_.say_what_was_left(run.explanation.captures)
     print_report(run.explanation, as_json, full)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,12 +35,11 @@ if TYPE_CHECKING:
 @click.option("--write", "write", metavar="NAME", help="Write the change that was kept as a backend of this name.")
 @click.option("--again", "again", metavar="NAME", help="Judge a backend that was written so, in turns, again.")
 @baselines_dir
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
 def try_(names: tuple[str, ...], everything: bool, only_list: bool, log: bool, write: str | None, again: str | None,
-         budget_s: float, accept_error: float, slo_ms: float | None, seed: int | None, baselines_dir: Path | None,
-         config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+         budget_s: float, accept_error: float, slo_ms: float | None, seed: int | None, settings: Settings,
+         as_json: bool) -> None:
     """Try what SESSION advises, and keep what is proved: the same outputs, and faster by 2 % or more.
 
     ADVICE is an action of its advice or a change by name (--list shows them); without one the first advice that can be
@@ -50,7 +48,6 @@ def try_(names: tuple[str, ...], everything: bool, only_list: bool, log: bool, w
     """
     from aaco.workflows import try_advice as workflow
 
-    settings = options.settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
     advice, session = _named(names, everything or only_list or log or bool(write or again), settings)
     request = workflow.TryRequest(advice, everything, budget_s, seed, accept_error, slo_ms)
     if log:
@@ -136,8 +133,7 @@ def _print(rows: list[Any]) -> None:
     from aaco.report import format
 
     for row in rows:
-        for line in format.hung(f"  {row.label}: ", row.text):
-            say.line(line)
+        say.lines(format.hung(f"  {row.label}: ", row.text))
 
 
 def _write(session: Session, name: str, settings: Settings) -> None:

@@ -62,12 +62,11 @@ def _limits(context: click.Context, parameter: click.Parameter, value: Sequence[
               help="What is best under the limits.")
 @click.option("--nodes", type=options.COUNT, metavar="N",
               help="Also the N longest nodes: of the best choice, with --json of each.")
-@options.config_file
-@options.sessions_dir
+@options.with_settings
 @options.as_json
 def what_if(sessions: tuple[str, ...], tag: str | None, batches: tuple[int, ...], precisions: tuple[str, ...],
-            devices: tuple[str, ...], ran_on: str | None, limits: dict[str, float], aim: str,
-            nodes: int | None, config_file: Path | None, sessions_dir: Path | None, as_json: bool) -> None:
+            devices: tuple[str, ...], ran_on: str | None, limits: dict[str, float], aim: str, nodes: int | None,
+            settings: options.Settings, as_json: bool) -> None:
     """What SESSIONS' model would take at another batch, in another precision, on another device.
 
     The sessions (by default the latest) are runs of one model at one or more batches. Its graph gives the work of any
@@ -79,7 +78,6 @@ def what_if(sessions: tuple[str, ...], tag: str | None, batches: tuple[int, ...]
     from aaco.report.sections import what_if as shown
     from aaco.workflows import what_if as whatif
 
-    settings = options.settings(config_file, sessions_dir)
     observed = whatif.observe(_sessions(sessions, tag, settings.config.storage.sessions_dir), settings, ran_on)
     choices = _choices(observed.twin, batches, precisions, [whatif.named(device) for device in devices])
     predictions, refused = _predict(observed.twin, choices)
@@ -92,12 +90,10 @@ def what_if(sessions: tuple[str, ...], tag: str | None, batches: tuple[int, ...]
     from aaco.report import format
 
     say.line(f"WHAT IF  {format.name(observed.model, 40)} on {format.cut(observed.backend, 30)}")
-    for line in shown.lines(observed.twin, predictions, answer, limits, aim, refused):
-        say.line(line.rstrip())
+    say.lines(line.rstrip() for line in shown.lines(observed.twin, predictions, answer, limits, aim, refused))
     if nodes and (best := answer.best or answer.nearest):
         say.line("")
-        for line in shown.node_lines(observed.twin, best, nodes):
-            say.line(line.rstrip())
+        say.lines(line.rstrip() for line in shown.node_lines(observed.twin, best, nodes))
 
 
 def _sessions(references: Sequence[str], tag: str | None, root: Path) -> list[Session]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,3 +17,23 @@ UInts8 = NDArray[np.uint8]
 UInts64 = NDArray[np.uint64]  # words of ring buffers, hashes
 Structs = NDArray[np.void]  # rows of a structured type
 Array = NDArray[Any]
+
+
+class ArrayRows:
+    """A frozen dataclass of arrays of one length: the columns of some rows."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    def take(self, rows: Ints | Flags | slice) -> Self:
+        """Return these rows."""
+        if isinstance(rows, np.ndarray) and rows.dtype == bool:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)  # once, not for each column
+        return type(self)(*(getattr(self, column.name)[rows] for column in fields(self)))  # type: ignore[arg-type]
+
+
+def joined(parts: Iterable[Ints | Ints32]) -> Ints:
+    """Return the parts one after the other; empty without any."""
+    return np.concatenate([np.zeros(0, np.int64), *parts])

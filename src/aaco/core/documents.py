@@ -47,6 +47,18 @@ class Document(Part):
     schema_version: int = 1
 
 
+class FrozenModel(BaseModel):
+    """A document that stays as it is, or a part of one. Further fields of a later version are passed over."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class ClosedModel(BaseModel):
+    """The same, without any other fields than its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
 @dataclass(frozen=True)
 class Declaration:
     """A JSON document of a bundle: its file there, the type that it is decoded into, and its newest version."""

@@ -16,11 +16,12 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from aaco.analytics.quality import sentinel
 from aaco.core import inputs, statistics
 from aaco.core.arrays import Reals
+from aaco.core.documents import FrozenModel
 from aaco.core.errors import UsageError, first_problem
 from aaco.core.readings import Absent, or_why
 from aaco.governance import change
@@ -95,10 +96,8 @@ class Side:
         return change.combine([replicate.profile for replicate in self.replicates if replicate.profile])
 
 
-class EnvironmentDifference(BaseModel):
+class EnvironmentDifference(FrozenModel):
     """A fact that differs between the sides; null = not recorded."""
-
-    model_config = ConfigDict(frozen=True)
 
     fact: str
     baseline: str | None
@@ -115,7 +114,7 @@ class Comparison:
     and there is no probability.
     sigma_session is the relative standard deviation of one unit. p_value is two-sided, for no change at all;
     p_tolerance one-sided, for a slowdown of the tolerance or less; p_regression and p_improvement the probabilities
-    that the true change lies beyond the tolerance (calibrate.probability). mde80_pct is exact at `level` for these
+    that the true change is beyond the tolerance (calibrate.probability). mde80_pct is exact at `level` for these
     degrees of freedom, mde80_normal_pct METHODS' approximation. history: sessions besides the sides that the spread
     is known from.
     """
@@ -233,7 +232,7 @@ def judge(spread: Spread, tolerance_pct: float, level: float) -> Comparison:
 def decide(low: float, high: float, margin: float, mde_pct: float, tolerance_pct: float) -> tuple[Decision, str]:
     """Return the three-way decision on the interval (low, high), log scale.
 
-    A change whose whole interval lies beyond the tolerance has been seen, however coarse the instrument, so the
+    A change with its whole interval beyond the tolerance has been seen, however coarse the instrument, so the
     smallest detectable change does not veto it. It does veto `equivalent`: to see nothing with an instrument that could
     not have seen a change of the tolerance says nothing. The tolerance for a speed-up is the inverse ratio, 1 / (1 +
     tolerance), so that swapping the sides swaps the answer.

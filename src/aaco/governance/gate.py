@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from aaco.core.documents import FrozenModel
 from aaco.core.errors import Exit
 from aaco.governance import sla
 from aaco.governance.multiplicity import benjamini_hochberg
@@ -28,14 +29,9 @@ WORST_FIRST: tuple[Outcome, ...] = (
 RED: tuple[Outcome, ...] = ("regressed", "missed")
 UNKNOWN: tuple[Outcome, ...] = ("suspect", "no_baseline", "inconclusive")
 OF_OBJECTIVE: Mapping[sla.Status, Outcome] = {"fail": "missed", "warn": "near", "pass": "kept", "skip": "skipped"}
-Key = tuple[str, str]
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Check(_Document):
+class Check(FrozenModel):
     """One metric of one benchmark: a comparison with the baseline, or an objective. Nulls: see `why`."""
 
     benchmark: str
@@ -58,21 +54,21 @@ class Check(_Document):
     confirmed_by: list[str] = Field(default=[], description="sessions of fresh processes that show it, too")
 
 
-class Judged(_Document):
+class Judged(FrozenModel):
     """One benchmark of the suite."""
 
     name: str
     outcome: Outcome
     why: str
-    session_ids: list[str] = []
+    session_ids: list[str] = Field(default=[])
     baseline: str | None = None
-    checks: list[Check] = []
+    checks: list[Check] = Field(default=[])
     error_code: int | None = Field(default=None, description="what `aaco` alone would have exited with")
     reproduce_command: str | None = None
     fresh_baseline_ids: list[str] = Field(default=[], description="sessions of the baseline's version, measured again")
 
 
-class Overlooked(_Document):
+class Overlooked(FrozenModel):
     """An entry of the ignore list, and what became of it."""
 
     benchmark: str
@@ -82,7 +78,7 @@ class Overlooked(_Document):
     state: Literal["used", "unused", "expired"]
 
 
-class Report(_Document):
+class Report(FrozenModel):
     """aaco-ci.json. Fields are added, never renamed; `schema_version` rises when meaning changes."""
 
     schema_version: Literal[1] = 1

@@ -12,9 +12,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from aaco.core import registry
+from aaco.core.documents import ClosedModel, FrozenModel
 from aaco.core.errors import Exit, UsageError
 from aaco.core.near import meant
 from aaco.core.readings import Reading
@@ -51,11 +52,7 @@ Limit = Annotated[str, BeforeValidator(_spelled), Field(max_length=40)]
 Margin = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 
-class _Written(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Objective(_Written):
+class Objective(ClosedModel):
     """One limit on one metric: the largest value it may have, or the smallest."""
 
     metric: str = Field(description="a metric's name or alias, or p50, p90, p95, p99, throughput, memory, utilisation")
@@ -70,14 +67,14 @@ class Objective(_Written):
         return self
 
 
-class Webhook(_Written):
+class Webhook(ClosedModel):
     """Where to send an alert. The address is a credential: it is named by the variable that holds it."""
 
     url_env: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="environment variable that holds the URL")
     on: tuple[Status, ...] = Field(default=("fail",), description="outcomes that are worth an alert")
 
 
-class Policy(_Written):
+class Policy(ClosedModel):
     """A policy file. Fields are added, never renamed; `schema_version` rises when meaning changes."""
 
     schema_version: Literal[1] = 1
@@ -86,10 +83,8 @@ class Policy(_Written):
     webhook: Webhook | None = None
 
 
-class Outcome(BaseModel):
+class Outcome(FrozenModel):
     """What became of one objective. Values are in the metric's unit."""
-
-    model_config = ConfigDict(frozen=True)
 
     metric: str
     unit: str
@@ -103,10 +98,8 @@ class Outcome(BaseModel):
     headroom_pct: float | None = Field(description="how far the value is from the limit, of the limit; below 0: beyond")
 
 
-class Report(BaseModel):
+class Report(FrozenModel):
     """What `aaco sla check --json` prints."""
-
-    model_config = ConfigDict(frozen=True)
 
     schema_version: Literal[1] = 1
     session_id: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from aaco.core.documents import ClosedModel
 from aaco.core.plan import Count, Positive, Seconds, Whole
 
 EVERY = "*"
@@ -22,11 +23,7 @@ Word = Annotated[str, BeforeValidator(_word)]
 Tolerance = Annotated[float, Field(gt=0, lt=1000, allow_inf_nan=False)]
 
 
-class _Written(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Benchmark(_Written):
+class Benchmark(ClosedModel):
     """One thing to hold against its baseline: a model or a command that is run here, or a session that was."""
 
     name: Name
@@ -77,7 +74,7 @@ class Benchmark(_Written):
         return self.session is None
 
 
-class Ignore(_Written):
+class Ignore(ClosedModel):
     """A finding that is known and accepted until a day."""
 
     benchmark: str = Field(min_length=1, description="its name, or * for every one")
@@ -90,7 +87,7 @@ class Ignore(_Written):
         return self.benchmark in (EVERY, benchmark) and self.metric in (EVERY, metric)
 
 
-class Suite(_Written):
+class Suite(ClosedModel):
     """aaco-ci.yaml. Fields are added, never renamed; `schema_version` rises when meaning changes."""
 
     schema_version: Literal[1] = 1

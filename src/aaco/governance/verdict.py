@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from aaco.core import notebook
-from aaco.core.documents import document
+from aaco.core.documents import FrozenModel, document
 from aaco.core.errors import Exit
 from aaco.core.readings import or_why
 from aaco.governance.advice import phrase, recommend
@@ -40,18 +40,14 @@ NOT_IN_THIS_VERSION = {
 }
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True)  # a later version's further fields are passed over
-
-
-class Counts(_Document):
+class Counts(FrozenModel):
     """How many of something each side has."""
 
     baseline: int
     current: int
 
 
-class Cause(_Document):
+class Cause(FrozenModel):
     """One addend of the change of the profiled window; all of them sum to it exactly, in whole ns."""
 
     family: str | None = Field(description="kernel family; null for gaps and overlap")
@@ -61,7 +57,7 @@ class Cause(_Document):
     share_pct: float | None = Field(description="of the window's change; null when that is 0")
 
 
-class Duet(_Document):
+class Duet(FrozenModel):
     """How a comparison in turns was made, and what its interval rests on."""
 
     processes: int = Field(description="that measured both sides")
@@ -83,7 +79,7 @@ class Duet(_Document):
                         "launch some of the host's time (about 15 % on an H200), of either side alike")
 
 
-class MetricVerdict(_Document):
+class MetricVerdict(FrozenModel):
     """One metric of a comparison, judged by itself and then, by its q-value, among all of them.
 
     Figures that are null together are so for the reason in `why`.
@@ -108,7 +104,7 @@ class MetricVerdict(_Document):
 
 
 @document(layout.VERDICT)
-class RegressionVerdict(_Document):
+class RegressionVerdict(FrozenModel):
     """verdict.json. Fields are added, never renamed; `schema_version` rises when meaning changes.
 
     2: p_regression is the calibrated probability of a regression; what it was before is p_tolerance. mde80_pct is
@@ -165,12 +161,12 @@ class RegressionVerdict(_Document):
     order_randomised: bool = False
     estimator: str = ESTIMATOR
     baseline_name: str | None = None
-    baseline_ids: list[str] = []
-    session_ids: list[str] = []
-    env_diff: list[EnvironmentDifference] = []
+    baseline_ids: list[str] = Field(default=[])
+    session_ids: list[str] = Field(default=[])
+    env_diff: list[EnvironmentDifference] = Field(default=[])
     change_point: dict[str, Any] | None = None
     confirmed_by: list[str] = Field(default=[], description="sessions of fresh processes that show it, too (aaco ci)")
-    causes: list[Cause] = []
+    causes: list[Cause] = Field(default=[])
     metrics: list[MetricVerdict] = Field(default=[], description="every metric that both sides have")
     metrics_absent: dict[str, str] = Field(default={}, description="metrics that were not compared, and why")
     unknown_mass: None = None

@@ -24,6 +24,7 @@ from aaco.laboratory.knobs import KNOBS, cgroup, knob
 from aaco.laboratory.knobs.knob import Knob, NotHere, Want
 from aaco.laboratory.levels import Level
 from aaco.laboratory.watchdog import Watchdog
+from aaco.tracelake.document_schemas.evidence import KnobDrift
 
 # Knobs of the host that mean nothing without a command in them.
 GROUPED = {kind.name for kind in KNOBS.values() if kind.__module__ == cgroup.__name__}
@@ -180,16 +181,6 @@ def turn(setting: Knob, target: str, value: str) -> str:
     return before
 
 
-@dataclass(frozen=True)
-class KnobDeviation:
-    """A target of a knob with a value other than requested."""
-
-    knob: str
-    target: str
-    asked: str
-    now: str
-
-
 @contextmanager
 def quiet(level: Level, want: Want, folder: Path, host: Host | None = None) -> Iterator[Lab]:
     """Yield a laboratory for the length of the block. However the block or this process ends, the machine is restored.
@@ -247,13 +238,14 @@ def undo(path: Path, host: Host | None = None) -> list[Undone]:
     return journal.undo(path, lambda name: knob(name, host))
 
 
-def drift(outcomes: Iterable[KnobResult], host: Host | None = None) -> list[KnobDeviation]:
+def drift(outcomes: Iterable[KnobResult], host: Host | None = None) -> list[KnobDrift]:
     """Return the deviations among the knobs of the host that held: another process has changed them."""
     lasting = [outcome for outcome in outcomes if outcome.held and outcome.knob in KNOBS
                and KNOBS[outcome.knob].scope == "host" and not KNOBS[outcome.knob].vanishes]
     held = [(outcome.knob, target, value) for outcome in lasting for target, value in outcome.asked.items()
             if target in outcome.before]  # not one that was excused
-    states = [KnobDeviation(name, target, asked, _read_now(knob(name, host), target)) for name, target, asked in held]
+    states = [KnobDrift(knob=name, target=target, asked=asked, now=_read_now(knob(name, host), target))
+              for name, target, asked in held]
     return [state for state in states if state.asked != state.now]
 
 

@@ -35,7 +35,6 @@ CARVEOUT = 14  # CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: of this l
 # CUlaunchAttributeID of those that hold a handle of the process: events, and the node of a graph.
 HANDLES = {7: "an event that the kernel triggers", 12: "an event at the kernel's completion", 13: "a node of a graph"}
 ROLES: dict[int, RegionRole] = {0: "device", 1: "managed", 2: "host", 3: "device"}
-KINDS = {4: "memory of another process", 5: "textures and surfaces"}
 TOO_LARGE = "TOO LARGE"
 DEVICE_LAUNCH = (b"cudaCDP2LaunchDevice", b"cudaLaunchDevice")  # what a kernel calls that launches others
 

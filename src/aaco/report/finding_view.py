@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from aaco.core.documents import decode
 from aaco.report.rows import Row
 
 MakeSections = Callable[[Mapping[str, Any]], Iterator[tuple[str, list[Row]]]]
-Function = TypeVar("Function", bound=MakeSections)
+Function = TypeVar("Function", bound=Callable[..., Any])
 LAST = 100
 
 
@@ -26,13 +27,23 @@ class FindingView:
 VIEWS: dict[str, FindingView] = {}
 
 
-def finding_view(slot: str, meaning: str, place: int = LAST) -> Callable[[Function], Function]:
-    """Return a decorator that registers a function as the view of a slot. Raise TypeError if the slot has one."""
+def finding_view(slot: str, meaning: str, place: int = LAST, title: str = "",
+                 form: type[Any] | None = None) -> Callable[[Function], Function]:
+    """Return a decorator that registers a function as the view of a slot. Raise TypeError if the slot has one.
+
+    The function yields the rows of the one section with this title; without a title it yields titles and rows. It
+    takes the document, or what the dataclass declared for it makes of it: its form.
+    """
 
     def register(function: Function) -> Function:
         if slot in VIEWS:
             raise TypeError(f"{slot!r} has two views; the second is in {function.__module__}")
-        VIEWS[slot] = FindingView(function, meaning, place)
+
+        def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
+            shown = function(decode(document, form) if form else document)
+            yield from ((title, list(shown)),) if title else shown
+
+        VIEWS[slot] = FindingView(sections, meaning, place)
         return function
 
     return register

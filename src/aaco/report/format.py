@@ -96,6 +96,11 @@ def day(time_ns: int) -> str:
     return f"{datetime.fromtimestamp(time_ns / 1e9, UTC):%Y-%m-%d}"
 
 
+def share(part: float, whole: float) -> str:
+    """Return a part in percent of the whole; "no share" of a whole that is nothing."""
+    return percent(part / whole) if whole else "no share"
+
+
 def exact_ns(ns: int) -> str:
     """Return a time to the ns, for sums that must be exact."""
     return f"{ns:,} ns"

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from aaco.analytics.llm.load import PROCESS, EndpointLoad
 from aaco.core import tables
-from aaco.core.documents import encode
+from aaco.core.documents import decode, encode
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.tables import ENGINE_STEPS, GPU_EVENTS, LLM_EVENTS, REQUESTS, SAMPLES
@@ -34,7 +34,7 @@ def why_unseen(session: Session) -> str:
 
 def make(session: Session) -> None:
     """Read the record and write the tables; of one that was cut short all that came until then. Raise AacoError."""
-    load = EndpointLoad.of(documents.require(session, layout.LOAD))
+    load = decode(documents.require(session, layout.LOAD), EndpointLoad)
     parsing = Parsing(session.folder / layout.READS, [load.model, *load.answers_as])
     store.stream(session, LLM_EVENTS, parsing.events())
     store.write(session, REQUESTS, parsing.requests())

@@ -31,6 +31,7 @@ from aaco.collectors.gpu import device_watch
 from aaco.core import inputs
 from aaco.core.advice import FactValues
 from aaco.core.config import Analysis
+from aaco.core.documents import decode
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Session
 from aaco.governance.verdict import RegressionVerdict
@@ -128,7 +129,7 @@ def _known(session: Session, settings: Analysis, analyzed: Analyzed,
     paths = documents_by_slot.get("critical_path")
     return SessionFacts(documents.read(session, layout.ENVIRONMENT), documents.read(session, runtime), captures,
                         measured_tables, _trace(session, settings, analyzed.on_device, measured_tables),
-                        CriticalPaths.of(paths) if paths is not None else None)
+                        decode(paths, CriticalPaths) if paths is not None else None)
 
 
 def _trace(session: Session, settings: Analysis, on_device: bool,

@@ -6,7 +6,6 @@ import math
 import os
 import re
 import shutil
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from aaco import __version__
+from aaco.analytics.bottleneck.budget import Unprofiled
 from aaco.analytics.graph import partition
 from aaco.analytics.kernels.families import families_of
 from aaco.analytics.streaming.launch_ids import LaunchFinder
@@ -66,8 +66,7 @@ def given_latency(text: str | None, steps: int | None = None) -> dict[str, Any] 
         raise UsageError("--steps counts the steps that --latency times, and no latency is given", "--latency MS|FILE")
     latencies_ms = latencies.read(text)
     source = "given as a number" if len(latencies_ms) == 1 else Path(text).name
-    return encode(GivenLatency(count=len(latencies_ms), median_ms=statistics.median(latencies_ms),
-                               source=source, steps=steps))
+    return encode(GivenLatency(**asdict(Unprofiled.of(latencies_ms, source, steps))))
 
 
 def open_captures(paths: Sequence[Path], form: str | None, keep: bool, show: Show = SILENT, device: str = ""

@@ -103,7 +103,8 @@ def manifest(made: Lab, env: dict[str, Any], began_utc: str, ended_utc: str | No
         "level": {"asked": made.level, "achieved": made.achieved}, "cpus": listed(made.want.cpus),
         "knobs": [_knob(outcome, made.want.group) for outcome in made.outcomes],
         "hardware": {key: env.get(key) for key in HARDWARE}, "software": {key: env.get(key) for key in SOFTWARE},
-        "env_hash": environment.digest(env), "drift": [asdict(outcome) for outcome in lab.drift(made.host_outcomes)]}
+        "env_hash": environment.digest(env),
+        "drift": [drifted.model_dump() for drifted in lab.drift(made.host_outcomes)]}
     return document | {"hash": digest(document)}
 
 
@@ -159,7 +160,7 @@ def exit_(settings: Settings) -> dict[str, Any]:
     kept = _manifest_of(there.path)
     document: dict[str, Any] = files.read_json(kept)
     outcomes = [KnobResult(**knob) for knob in document["knobs"]]
-    drifted = [asdict(knob) for knob in lab.drift(outcomes)]
+    drifted = [knob.model_dump() for knob in lab.drift(outcomes)]
     undone = lab.undo(there.path)
     if not there.path.exists():
         kept.unlink(missing_ok=True)

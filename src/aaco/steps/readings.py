@@ -166,7 +166,7 @@ def _devices_of_endpoint(session: Session) -> dict[str, Any]:
 
 def _endpoint(session: Session) -> dict[str, Any]:
     document = documents.read(session, layout.finding(NAME))
-    return {NAME: Endpoint.of(document)} if document else {}
+    return {NAME: decode(document, Endpoint)} if document else {}
 
 
 def why_missing(analyzed: Analyzed, paths: CriticalPaths | None) -> dict[str, str]:
@@ -205,7 +205,8 @@ def unprofiled(session: Session) -> Unprofiled | None:
     latency = documents.read(session, layout.GIVEN_LATENCY)
     if not latency:
         return None
-    return Unprofiled(latency["count"], latency["median_ms"], latency["source"], latency.get("steps"))
+    return Unprofiled(latency["count"], latency["median_ms"], latency["source"], latency.get("steps"),
+                      latency.get("fastest_ms"))
 
 
 def _of_cheaper_passes(analyzed: Analyzed) -> dict[str, Any]:
@@ -219,7 +220,7 @@ def _of_cheaper_passes(analyzed: Analyzed) -> dict[str, Any]:
         latencies = inputs.latencies_ms(analyzed.tables["inference_iters"])
     except (Absent, KeyError):
         return views
-    return views | {"unprofiled": Unprofiled(len(latencies), float(np.median(latencies)), "the plain pass")}
+    return views | {"unprofiled": Unprofiled.of(latencies.tolist(), "the plain pass")}
 
 
 def _cpu_run(runtime: Mapping[str, Any]) -> CpuRun | None:
@@ -258,7 +259,7 @@ def _why_no_work(analyzed: Analyzed) -> str:
 
 def _device_work(session: Session) -> DeviceWork | None:
     document = documents.read(session, layout.finding("device_work"))
-    return DeviceWork.of(document) if document else None
+    return decode(document, DeviceWork) if document else None
 
 
 def _kernel_evidence(session: Session) -> KernelEvidence | None:
@@ -268,7 +269,7 @@ def _kernel_evidence(session: Session) -> KernelEvidence | None:
 
 def _windows(session: Session) -> Windows | None:
     document = documents.read(session, layout.finding("windows"))
-    return Windows.of(document) if document else None
+    return decode(document, Windows) if document else None
 
 
 def _at_work(captures: Mapping[str, Any]) -> MeasuredSpans | None:

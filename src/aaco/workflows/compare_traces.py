@@ -17,7 +17,7 @@ from aaco.core.documents import encode
 from aaco.core.errors import UsageError
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, KERNELS, OP_TO_KERNEL_MAP, OPERATORS, TableSpec
-from aaco.core.tables.spec import whole
+from aaco.core.tables.spec import names_of, whole
 from aaco.governance import tracediff
 from aaco.governance.tracediff import Trace, TraceChange
 from aaco.steps.findings.truth import trusted
@@ -89,8 +89,8 @@ def trace(session: Session) -> Trace:
     if not kernels.num_rows:
         raise UsageError(f"session {session.id} has no kernels with times: there is nothing to compare",
                          "aaco check SESSION  # what the capture holds")
-    names, codes = _names(kernels["kernel_name"])
-    call_names, call_codes = _names(calls["name"])
+    names, codes = names_of(kernels["kernel_name"], UNNAMED)
+    call_names, call_codes = names_of(calls["name"], UNNAMED)
     return Trace(names, codes, whole(kernels, "t_start_ns"), whole(kernels, "t_end_ns"),
                  _place(kernels, "capture", "device_id"), _place(kernels, "queue_id", "stream_id"),
                  launch_rows(kernels, calls), call_names, call_codes, _rows_of(calls, "parent_id"),
@@ -118,7 +118,7 @@ def _operators(session: Session) -> tuple[Ints, Ints, list[str]]:
     mapped = _table(session, OP_TO_KERNEL_MAP, ("kernel_id", "operator_id"))
     rows = _table(session, OPERATORS, ("operator_id", "outermost"))
     rows = rows.filter(pc.is_valid(rows["outermost"]))
-    names, codes = _names(rows["outermost"])
+    names, codes = names_of(rows["outermost"], UNNAMED)
     ids, operator_ids = whole(rows, "operator_id"), whole(mapped, "operator_id")
     order = np.argsort(ids)
     if not len(order):
@@ -132,7 +132,7 @@ def _operators(session: Session) -> tuple[Ints, Ints, list[str]]:
 def _purposes(kernels: pa.Table, operators: tuple[Ints, Ints, list[str]]) -> tuple[list[tuple[str, str]], Ints]:
     """The distinct (outermost operator, family) of the kernels, and which of them each is."""
     ids, operator, operator_names = operators
-    family_names, family = _names(kernels["family"])
+    family_names, family = names_of(kernels["family"], UNNAMED)
     families = ["unknown" if name == UNNAMED else name for name in family_names]
     kernel_ids = whole(kernels, "kernel_id")
     operator_of_kernel = np.full(len(kernel_ids), len(operator_names))  # of no operator
@@ -175,11 +175,3 @@ def _place(table: pa.Table, *columns: str) -> Ints:
         code = np.unique(whole(table, name), return_inverse=True)[1]
         places = np.unique(places * (code.max(initial=0) + 1) + code, return_inverse=True)[1]
     return places
-
-
-def _names(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
-    """The texts of a NAME column and each row's code; null is UNNAMED."""
-    whole = column.unify_dictionaries().combine_chunks()
-    whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-    texts = [*(text or UNNAMED for text in whole.dictionary.to_pylist()), UNNAMED]
-    return texts, np.asarray(whole.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False), np.int64)

@@ -14,6 +14,7 @@ from aaco.analytics.llm.load_sweep import ENERGY
 from aaco.analytics.llm.summary import Endpoint
 from aaco.analytics.what_if.sweep import BatchCurve, BatchPoint, curve, described
 from aaco.core.config import Settings
+from aaco.core.documents import decode
 from aaco.core.readings import Estimate, Reading
 from aaco.core.show import SILENT, Show
 from aaco.llm.prompts import Lengths
@@ -111,7 +112,7 @@ def _ask(request: DecodeRequest | LoadRequest, at_once: int, length: str, number
 
 
 def _point(run: Run, at_once: int, length: str) -> DecodePoint:
-    endpoint = Endpoint.of(run.explanation.examined["endpoint"])
+    endpoint = decode(run.explanation.examined["endpoint"], Endpoint)
     context = None if endpoint.prompt_tokens is None or not endpoint.ok else \
         (endpoint.prompt_tokens + endpoint.output_tokens / 2) / endpoint.ok
     return DecodePoint(at_once, length, run.session.id, tuple(run.metrics[name] for name in SHOWN), context)

@@ -19,7 +19,7 @@ from aaco.analytics.llm.summary import Endpoint
 from aaco.core import files
 from aaco.core.arrays import Ints
 from aaco.core.config import Settings
-from aaco.core.documents import encode
+from aaco.core.documents import decode, encode
 from aaco.core.errors import AacoError, UsageError
 from aaco.core.redaction import redact
 from aaco.core.session import Session
@@ -166,7 +166,7 @@ def _stop_profiler(to: Target, server: Server, key: str) -> str:
 
 def _count_after(session: Session, to: Target, server: Server, key: str) -> None:
     """Keep what the server has counted since the session began."""
-    load = EndpointLoad.of(documents.require(session, layout.LOAD))
+    load = decode(documents.require(session, layout.LOAD), EndpointLoad)
     if load.server:
         counted = server_metrics.after(load.server, to, server, key)
         session.write_json(layout.LOAD, encode(replace(load, server=counted)))
@@ -174,7 +174,7 @@ def _count_after(session: Session, to: Target, server: Server, key: str) -> None
 
 def _count_own(session: Session, tokenizer: Path, count: own_tokens.Counter) -> None:
     """Keep what a tokenizer counts of the answers. Raise BadCapture, StorageError."""
-    load = EndpointLoad.of(documents.require(session, layout.LOAD))
+    load = decode(documents.require(session, layout.LOAD), EndpointLoad)
     own = own_tokens.count(session.folder / layout.READS, [load.model, *load.answers_as], tokenizer, count)
     session.write_json(layout.LOAD, encode(replace(load, own_tokens=own)))
 
@@ -347,7 +347,7 @@ def compare_endpoints(request: LoadRequest, against: str, settings: Settings, to
 
 def _unanswered(baseline: Run, current: Run) -> AacoError:
     """Return the error of endpoints of which one, or both, answered no request: with the failure of the first."""
-    answers = [(run, Endpoint.of(run.explanation.examined[ENDPOINT])) for run in (current, baseline)]
+    answers = [(run, decode(run.explanation.examined[ENDPOINT], Endpoint)) for run in (current, baseline)]
     run, endpoint = next((run, endpoint) for run, endpoint in answers if not endpoint.ok)
     by = "" if not any(endpoint.ok for _, endpoint in answers) else f" by {run.session.record.plan['endpoint']}"
     failure = endpoint.failures[0]
@@ -358,7 +358,7 @@ def _unanswered(baseline: Run, current: Run) -> AacoError:
 def judge_endpoints(current: Session, baseline: Session, settings: Settings, tolerance_pct: float) -> RegressionVerdict:
     """Return what the pairs of requests of two sessions say. Raise AacoError."""
     pairs = request_pairs.table(*(store.read(session, REQUESTS_TABLE) for session in (baseline, current)))
-    loads = [EndpointLoad.of(documents.require(session, layout.LOAD)) for session in (baseline, current)]
+    loads = [decode(documents.require(session, layout.LOAD), EndpointLoad) for session in (baseline, current)]
     terms = request_pairs.terms(pairs, tolerance_pct, settings.config.analysis.false_alarm_pct / 100)
     command = f"aaco llm {loads[1].url} --against {loads[0].url} --model {loads[1].model} -n {loads[1].requests} " \
               f"--seed {loads[1].seed}"

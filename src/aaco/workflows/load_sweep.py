@@ -14,7 +14,7 @@ from aaco.analytics.llm.load_sweep import ENERGY, LoadStep, LoadSteps, LoadSweep
 from aaco.analytics.llm.summary import NAME as ENDPOINT
 from aaco.analytics.llm.summary import Endpoint
 from aaco.core.config import Settings
-from aaco.core.documents import encode
+from aaco.core.documents import decode, encode
 from aaco.core.errors import UsageError
 from aaco.core.readings import Reading
 from aaco.core.show import SILENT, Show
@@ -122,8 +122,8 @@ def _count(over: Over, load: float) -> float:
 
 
 def _step(run: Run, load: float, between: bool) -> LoadStep:
-    endpoint = Endpoint.of(documents.require(run.session, layout.finding(ENDPOINT)))
-    backlog = Backlog.of(documents.require(run.session, layout.finding(BACKLOG)))
+    endpoint = decode(documents.require(run.session, layout.finding(ENDPOINT)), Endpoint)
+    backlog = decode(documents.require(run.session, layout.finding(BACKLOG)), Backlog)
     return LoadStep(load, between, run.session.id, endpoint.requests, endpoint.requests - endpoint.ok, backlog,
                     [_figure(run.metrics[name]) for name in SHOWN])
 

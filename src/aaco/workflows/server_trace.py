@@ -15,7 +15,7 @@ from aaco.analytics.diagnosis import UNKNOWN
 from aaco.analytics.llm.load import WHOLE_TRACE, EndpointLoad, TracedClass
 from aaco.analytics.serving.summary import Serving
 from aaco.core.config import Settings
-from aaco.core.documents import encode
+from aaco.core.documents import decode, encode
 from aaco.core.errors import AacoError
 from aaco.core.session import Session
 from aaco.core.show import Show
@@ -37,7 +37,7 @@ def join(session: Session, folder: Path, before: server_profile.Written, setting
     why_not: why its profiler was not stopped. What hinders it is kept as the reason: the load is whole without it.
     Raise StorageError.
     """
-    load = EndpointLoad.of(documents.require(session, layout.LOAD))
+    load = decode(documents.require(session, layout.LOAD), EndpointLoad)
     try:
         if why_not:
             raise AacoError(why_not, "")
@@ -62,7 +62,7 @@ def _captures(paths: Sequence[Path]) -> Sequence[Path]:
 def _classes(run: Run) -> Iterator[TracedClass]:
     """Yield what limits the steps of each phase of a trace, and all of it."""
     if serving := documents.read(run.session, layout.finding("serving")):
-        for phase in Serving.of(serving).phases:
+        for phase in decode(serving, Serving).phases:
             yield TracedClass(phase.phase, phase.label, phase.confidence, phase.why)
     diagnosis = run.explanation.diagnosis
     label = None if diagnosis.label == UNKNOWN else diagnosis.label

@@ -31,8 +31,8 @@ class ChangedStep:
     gone. samples: times as many in a step as before. replayed: the host launches once for all between two of its
     copies, in replays calls with the copies themselves. saved_ns: of the device's work, per step before. paused_ns: of
     the host's path what is its own work, which no call that is gone shortens. whole_calls: with the calls that are gone
-    all goes that the host did for them. handed: its own work is gone, too. traced_ns: of its calls in a traced step,
-    without what the program does between them. only_less: work goes and none comes. loading_ns: in which other
+    all goes that the host did for them. handed: its own work is gone, too. launching_ns: in which it launches a traced
+    step, without its waits. only_less: work goes and none comes. loading_ns: in which other
     processes do for a step what its host did.
     """
 
@@ -48,7 +48,7 @@ class ChangedStep:
     paused_ns: float = 0.0
     whole_calls: bool = False
     handed: bool = False
-    traced_ns: float = 0.0
+    launching_ns: float = 0.0
     only_less: bool = False
     loading_ns: float = 0.0
 
@@ -79,7 +79,7 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
                        paused_ns, any(response.whole_calls for response in responses), handed,
-                       work.traced_calls_ns / work.steps, all(response.only_less for response in responses),
+                       work.launching_ns, all(response.only_less for response in responses),
                        paused_ns / loaders if loaders else 0.0)
 
 

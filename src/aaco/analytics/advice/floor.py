@@ -36,8 +36,7 @@ import numpy as np
 from aaco.analytics.advice.least import product_names
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange
 from aaco.analytics.advice.responses import CONVERSIONS
-from aaco.analytics.advice.work import CALL_NS, COPY, ENTRY_NS, LAUNCH_NS, StepWork, WorkName, entries
-from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
+from aaco.analytics.advice.work import CALL_NS, COPY, ENTRY_NS, LAUNCH_NS, StepWork, entries
 from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
@@ -180,11 +179,10 @@ def _least_of_all(times: LeastTimes, mechanisms: Sequence[Mechanism], samples: f
 
 
 def _leaves_the_host(work: StepWork, mechanism: Mechanism) -> bool:
-    """Return whether a change leaves the host's path as it is: with fewer bytes it fills pageable buffers sooner."""
-    if not mechanism.host_stays or not mechanism.fewer_bytes:
-        return mechanism.host_stays
-    filled = work.copies("h2d") & work.named(WorkName.may_wait_for_the_host) & (work.copied > SMALL_COPY_BYTES)
-    return not filled.any()
+    """Return whether a change leaves the host's path as it is: with fewer bytes it fills and empties pageable buffers
+    sooner.
+    """
+    return mechanism.host_stays and not (mechanism.fewer_bytes and work.pageable_copies.any())
 
 
 def _as_many(work: StepWork, least: Reals, samples: float) -> Reals:

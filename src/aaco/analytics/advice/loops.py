@@ -29,6 +29,7 @@ from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.analytics.costs.terms import UnknownShape
 from aaco.analytics.costs.torch import call
+from aaco.analytics.workload.signs import COMPARISONS
 from aaco.core.arrays import Flags, Ints, Reals
 
 TURNS = 8  # fewer are no loop
@@ -36,7 +37,6 @@ LONGEST_TURN = 32  # operators; a longer turn is a model's
 STACKS = ("aten::stack", "aten::cat")
 LOOKUPS = ("embedding", "index", "gather")  # what they read next may be what was chosen last
 MASKED = "aten::nonzero"  # what a mask of a turn looks up is not what was looked up last
-COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge")
 TRUTH = -1  # before the sizes of truth values, which nothing reads in place of numbers
 GATES = ("tanh", "sigmoid")  # of recurrent layers
 MOST_STACKS = 1000  # of a step that are looked at
@@ -132,12 +132,7 @@ def _result(operator: StepOperator) -> Shape | None:
 
 def _shapes_read(operator: StepOperator) -> set[Shape | None]:
     """Return the shapes of the tensors that an operator reads, those of lists too; of truth values after TRUTH."""
-    taken = operator.arguments
-    shapes = [(shape, kind) for shape, kind in zip(taken.shapes, taken.types, strict=False)
-              if isinstance(shape, list)] if taken else []
-    each = [(part, kind) for shape, kind in shapes
-            for part in (shape if any(isinstance(size, list) for size in shape) else [shape])]
-    return {(TRUTH, *shape) if kind == "bool" else tuple(shape) for shape, kind in each
+    return {(TRUTH, *shape) if kind == "bool" else tuple(shape) for shape, kind in operator.each_tensor
             if isinstance(shape, list) and shape}
 
 
@@ -400,7 +395,7 @@ def _made(operator: StepOperator) -> set[Size]:
     if shape is None:
         return set()
     sizes = {_size(shape, floating)}
-    return sizes | {_size(shape, False)} if any(word in operator.name for word in CHOOSING) else sizes
+    return sizes | {_size(shape, False)} if _chooses(operator) else sizes
 
 
 def _tensors(operator: StepOperator) -> list[Tensor]:

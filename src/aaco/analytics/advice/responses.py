@@ -30,6 +30,7 @@ from aaco.core.readings import Absent
 REACH, REACH_CONVOLUTION = 0.6, 0.3
 FIXED_NS = 3000.0  # of a kernel: filling the device and draining it; the shortest of those traces take 1 to 3 us
 HALF = 0.5
+NARROW_CONVERSION = 0.7  # of the time of a conversion of order, in half the bytes: .71 and .75 in two recorded traces
 WHOLE = ("softmax", "norm")
 # Norms that read no sums of their own rows: batch norm by stored means (cuDNN, MIOpen), and ATen's second pass.
 POINTWISE_NORMS = ("bn_fw_inf", "BatchNormFwdInfer", "batch_norm_transform_input")
@@ -108,9 +109,9 @@ def retyped(work: StepWork, least: Reals) -> Response:
     """Return the step in another type: products keep their share of the roof, up to REACH.
 
     Of other work the time that its bytes need is halved; what takes longer for another reason, still does. Conversions
-    between orders of a product's operands move half of the bytes. Fused attention is another kernel then, at REACH.
-    Reads by index take as long: lines of memory, not widths. Each kernel of a recurrent layer waits for the one before:
-    only the time that its arithmetic needs is another then.
+    between orders of a product's operands move half of the bytes, which does not halve their time. Fused attention is
+    another kernel then, at REACH. Reads by index take as long: lines of memory, not widths. Each kernel of a recurrent
+    layer waits for the one before: only the time that its arithmetic needs is another then.
     """
     own, now = own_time(work), roofs_now(work)
     is_product, reaches = np.zeros(len(work.operators) + 1, bool), np.full(len(work.operators) + 1, REACH)
@@ -125,7 +126,7 @@ def retyped(work: StepWork, least: Reals) -> Response:
     changed = (least < own) & ~work.of_families("embedding", "sort")
     others = np.where(changed, own - HALF * streamed_ns(work, ~products), own)
     achieved = np.where(products, np.maximum(same_share, least / reach), others)
-    achieved = np.where(products & work.of_families(*CONVERSIONS), HALF * own, achieved)
+    achieved = np.where(products & work.of_families(*CONVERSIONS), NARROW_CONVERSION * own, achieved)
     achieved = np.where(work.operated(_is_recurrent), own - now + np.minimum(now, least / REACH), achieved)
     return Response(np.minimum(own, np.maximum(achieved, fixed)), np.ones(len(least)))
 

@@ -32,8 +32,8 @@ class HostHabits:
     """How the host's path follows its calls. call_ns: an operator's call, with what the program does between two.
 
     saved_share: the part of a call's mean time that a call which is gone saves: what remains has more to do each.
-    traced_share: the path of a host that the device hides, in the traced time of its calls; 0 if that is not known, and
-    each call counts as long as the others.
+    traced_share: the path of a host that the device hides, in the time in which it launches a traced step; 0 if that is
+    not known, and each call counts as long as the others.
     """
 
     call_ns: float
@@ -48,7 +48,7 @@ class HostHabits:
         """
         if changed.replayed:
             return self.call_ns * changed.replays
-        hidden_ns = min(step_ns, self.traced_share * changed.traced_ns or self.call_ns * changed.calls)
+        hidden_ns = min(step_ns, self.traced_share * changed.launching_ns or self.call_ns * changed.calls)
         path_ns = hidden_ns if changed.host_ns is None else changed.host_ns
         if changed.whole_calls:
             return path_ns * changed.calls_left / changed.samples
@@ -181,10 +181,10 @@ def _residual(change: RecordedChange, habits: HostHabits) -> Residual:
 
 def _habits(changes: Sequence[RecordedChange]) -> HostHabits:
     """Return the habits as medians over steps that wait for the host. Raise Absent without such steps."""
-    befores = {change.before: _launching_ns(change) / change.changed.calls for change in changes
+    befores = {change.before: _path_of_calls_ns(change) / change.changed.calls for change in changes
                if change.changed.host_ns is not None and change.changed.calls}
-    traced = {change.before: _launching_ns(change) / change.changed.traced_ns for change in changes
-              if change.before in befores and change.changed.traced_ns}
+    traced = {change.before: _path_of_calls_ns(change) / change.changed.launching_ns for change in changes
+              if change.before in befores and change.changed.launching_ns}
     saved = [_saved_share(change) for change in changes
              if change.changed.host_ns is not None and not change.changed.replayed and not change.changed.waits_ns
              and not change.changed.whole_calls
@@ -197,10 +197,10 @@ def _habits(changes: Sequence[RecordedChange]) -> HostHabits:
 
 def _saved_share(change: RecordedChange) -> float:
     after_ns = change.after_ns * change.changed.samples
-    return (change.step_ns - after_ns) / _launching_ns(change) / (1 - change.changed.calls_left)
+    return (change.step_ns - after_ns) / _path_of_calls_ns(change) / (1 - change.changed.calls_left)
 
 
-def _launching_ns(change: RecordedChange) -> float:
+def _path_of_calls_ns(change: RecordedChange) -> float:
     """Return the host's path before a change without its own work."""
     return max(SHORTEST_NS, change.step_ns - change.changed.paused_ns)
 

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.advice.limits import DeviceLimits
+from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
 from aaco.analytics.costs.torch.arguments import TYPES, OperatorArguments
 from aaco.analytics.costs.torch.priced import arguments
 from aaco.analytics.kernels import families
@@ -96,6 +97,15 @@ class StepOperator:
         return [tuple(shape) if isinstance(shape, list | tuple) and all(isinstance(size, int) for size in shape)
                 else None for shape in taken]
 
+    @property
+    def each_tensor(self) -> list[tuple[list[Any], str]]:
+        """The sizes and the type of each tensor, those of lists one by one. Empty if they are not known."""
+        taken = self.arguments
+        listed = [(shape, kind) for shape, kind in zip(taken.shapes, taken.types, strict=False)
+                  if isinstance(shape, list)] if taken else []
+        return [(part, kind) for shape, kind in listed
+                for part in (shape if any(isinstance(size, list) for size in shape) else [shape])]
+
 
 @dataclass(frozen=True)
 class StepWork:
@@ -109,6 +119,7 @@ class StepWork:
     clock of the device in these steps, in its highest; None if no clocks were recorded. paused: the part of the
     device's idle time in which the host did something else than launch. syncs: calls in which the host waits for the
     device, None if its calls were not recorded. on_host_ns: of all these steps in operators that computed on the host.
+    launching_ns: in which the host launches a step, without its waits, traced; 0 if its calls are not known.
     """
 
     ns: Ints
@@ -129,6 +140,7 @@ class StepWork:
     paused: float = 0.0
     syncs: int | None = None
     on_host_ns: float = 0.0
+    launching_ns: float = 0.0
 
     @cached_property
     def sure_ns(self) -> Reals:
@@ -184,6 +196,12 @@ class StepWork:
     def result_reads(self) -> Flags:
         """Which rows are reads of the host of more than a single number."""
         return self.copies("d2h") & (self.copied > ONE_NUMBER)
+
+    @property
+    def pageable_copies(self) -> Flags:
+        """Which rows are copies of more than a few bytes whose buffers the host itself may fill or empty."""
+        between = self.copies(*HOST_COPIES) & self.named(WorkName.may_wait_for_the_host)
+        return between & (self.copied > SMALL_COPY_BYTES)
 
     def lane_ns(self, times: Reals, lane: Ints) -> Reals:
         """Return how long each lane takes in all steps, with these times of the rows.

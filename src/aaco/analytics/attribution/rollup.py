@@ -149,10 +149,6 @@ class OperatorSummary:
     modules: tuple[RollupPart, ...]
     phases: tuple[RollupPart, ...] = ()
 
-    def document(self) -> dict[str, Any]:
-        """Return the content of attribution.json."""
-        return documents.encode(self)
-
 
 def summary(operators: pa.Table, most: int) -> OperatorSummary:
     """Return the `most` longest of each roll-up."""
@@ -160,8 +156,3 @@ def summary(operators: pa.Table, most: int) -> OperatorSummary:
     return OperatorSummary(by_operator.kernels, by_operator.total_ns, by_operator.attributed_ns, by_operator.loose,
                            by_operator.parts[:most], by_module.parts[:most],
                            tuple(part for part in rollup(operators, "phase").parts if part.name != NO_PHASE))
-
-
-def of(document: Mapping[str, Any]) -> OperatorSummary:
-    """Return the summary that a document was made of. Raise BadBundle if this version did not write it so."""
-    return documents.decode(document, OperatorSummary)

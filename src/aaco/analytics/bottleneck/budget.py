@@ -18,7 +18,8 @@ is the time that kernels took longer than the same launch in other steps (timeli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
@@ -39,17 +40,28 @@ FEWEST_UNSTARTED = 3  # recordings without a co-tenant have at most one such gap
 MOST_BUSY, MOST_LONGER = 1.1, 3.0
 STRETCH = (0.9, 6.5)  # time of a traced step / without the profiler: METHODS 7 has 1.5 to 6.5; 0.9 for noise
 GIVE = "give the number (--steps N), or mark the steps (prof.step(), record_function(\"step 1\"))"
+TENTHS = 10  # the fewest latencies of which a tenth is one
 OUTSIDE_MOST = 0.1  # of kernels in no step; with more, a step's time says little of the trace's
 
 
 @dataclass(frozen=True)
 class Unprofiled:
-    """Latencies of the same steps without a profiler: count, median, and source. steps: in the trace, if given."""
+    """Latencies of the same steps without a profiler: count, median, and source. steps: in the trace, if given.
+    fastest_ms: that of which a tenth of them are faster; None of fewer than TENTHS.
+    """
 
     count: int
     median_ms: float
     source: str
     steps: int | None = None
+    fastest_ms: float | None = None
+
+    @classmethod
+    def of(cls, latencies_ms: Sequence[float], source: str, steps: int | None = None) -> Unprofiled:
+        """Return what is told of these latencies, ms, of which there is at least one."""
+        ordered = sorted(latencies_ms)
+        fastest_ms = ordered[len(ordered) // TENTHS] if len(ordered) >= TENTHS else None
+        return cls(len(ordered), statistics.median(ordered), source, steps, fastest_ms)
 
     def refuse_others(self, steps: int, devices: int, span_ns: float, busy_ns: float) -> None:
         """Raise Absent if the latency cannot be of the steps of a trace: the device alone works longer in each, or they

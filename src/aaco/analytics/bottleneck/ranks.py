@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from aaco.analytics.bottleneck.budget import IDLE, Budget, Preempted, Unprofiled, budget
 from aaco.analytics.bottleneck.own_times import STRAGGLER, own_times_ns
@@ -100,17 +99,9 @@ class Windows:
     cause: LateCause | None = None
     why_no_cause: str = ""
 
-    def document(self) -> dict[str, Any]:
-        """Return the content of windows.json."""
-        return documents.encode(self)
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Windows:
-        """Return the windows that this document was made of. Raise BadBundle."""
-        windows = documents.decode(document, cls)
-        if not 0 <= windows.slowest < len(windows.ranks) or len(windows.budgets_ns) != len(windows.ranks):
-            raise documents.damaged(cls, "slowest")
-        return windows
+    def __post_init__(self) -> None:
+        if not 0 <= self.slowest < len(self.ranks) or len(self.budgets_ns) != len(self.ranks):
+            raise ValueError("slowest")
 
     @property
     def paused(self) -> float:
@@ -127,7 +118,7 @@ class Windows:
 def windows(trace: DeviceTrace, captures: Sequence[CaptureWindow], ranks: Sequence[RankTime],
             who_waits: Stragglers | None) -> Windows:
     """Return the document of a session's ranks, with the slowest one and the cause of a straggler's lateness."""
-    plain = Windows(tuple(captures), tuple(ranks), (), 0, who_waits)
+    plain = Windows(tuple(captures), tuple(ranks), ({},) * len(ranks), 0, who_waits)
     budgets = [_budget(trace, plain, rank) for rank in ranks]
     cause, why = _cause(ranks, budgets, who_waits)
     return replace(plain, budgets_ns=tuple(dict(spent.parts_ns) for spent in budgets),

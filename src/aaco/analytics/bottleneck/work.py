@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -90,17 +89,9 @@ class DeviceWork:
         """Time in which devices did anything."""
         return sum(self.parts_ns.values())
 
-    def document(self) -> dict[str, Any]:
-        """Return the content of device_work.json."""
-        return documents.encode(self)
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> DeviceWork:
-        """Return the work that this document was made of. Raise BadBundle."""
-        work = documents.decode(document, cls)
-        if work.parts_ns.keys() != {limiter.name.lower() for limiter in Limiter}:
-            raise documents.damaged(cls, "parts_ns")
-        return work
+    def __post_init__(self) -> None:
+        if self.parts_ns.keys() != {limiter.name.lower() for limiter in Limiter}:
+            raise ValueError("parts_ns")
 
 
 class Working:

@@ -25,7 +25,7 @@ An edge that contradicts its times (a wait that returned before the work had end
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +36,7 @@ from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.stream_ids import NONE, first_rows, last_before, latest_end_before
 from aaco.analytics.streaming.work import COPY
 from aaco.analytics.timeline.idle import KERNEL_WAIT_NS
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import Flags, Ints, joined
 from aaco.core.distinct import coded
 
 MOST_WAITERS = 64  # threads of a process whose waits for the whole device are followed
@@ -195,7 +195,7 @@ class _WaitNodes:
             after = np.maximum(begin + np.searchsorted(start[begin:stop], end[members]), members + 1)
             sources.append(order[members[after < stop]])
             targets.append(order[after[after < stop]])
-        return self._after(_whole(sources), _whole(targets), Edge.STREAM)
+        return self._after(joined(sources), joined(targets), Edge.STREAM)
 
     def _launches(self) -> WaitEdges:
         """Return edges from each launch call's start to its work, with at least the capture's launch latency."""
@@ -315,7 +315,7 @@ class _WaitNodes:
             is_held &= idle & near
             sources.append(last[is_held])
             targets.append(rows[is_held])
-        return self._after(_whole(sources), _whole(targets), Edge.EVENT, inferred=True)
+        return self._after(joined(sources), joined(targets), Edge.EVENT, inferred=True)
 
     def _threads(self) -> Iterator[WaitEdges]:
         """Yield each node of a thread after the one before it.
@@ -402,7 +402,3 @@ def _most_frequent(values: Ints, most: int) -> list[int]:
     distinct_values, count = np.unique(values, return_counts=True)
     frequent: list[int] = distinct_values[np.argsort(-count, kind="stable")][:most].tolist()
     return frequent
-
-
-def _whole(parts: Sequence[Ints]) -> Ints:
-    return np.concatenate([np.zeros(0, np.int64), *parts])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import SLACK_NS
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
 from aaco.analytics.streaming.work import COMMUNICATION, COMPUTE, COPY, FARTHEST_NS, links
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import ArrayRows, Flags, Ints
 from aaco.core.distinct import coded
 
 _WHERE = ("process_id", "device_id", "queue_id", "stream_id", "correlation_id", "launch_id", "t_start_ns", "t_end_ns",
@@ -30,19 +30,8 @@ LAUNCHES = (CallKind.LAUNCH, CallKind.GRAPH, CallKind.COPY, CallKind.FILL)
 PARTS = (*LAUNCHES, CallKind.SYNC, CallKind.WAIT, CallKind.RECORD, CallKind.STREAM_WAIT)
 
 
-class _PathColumns:
-    """Columns of one length that rows can be taken from."""
-
-    def __len__(self) -> int:
-        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
-
-    def take(self, rows: Ints | Flags) -> Any:
-        """Return these rows."""
-        return type(self)(*(getattr(self, column.name)[rows] for column in fields(self)))  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True)
-class PathWork(_PathColumns):
+class PathWork(ArrayRows):
     """Device work in start order.
 
     kind: work.COMPUTE, COMMUNICATION or COPY. device: number of (capture, device). lane: number of (capture, process,
@@ -63,7 +52,7 @@ class PathWork(_PathColumns):
 
 
 @dataclass(frozen=True)
-class PathCalls(_PathColumns):
+class PathCalls(ArrayRows):
     """Calls into a GPU runtime that launch, wait or order, in start order.
 
     part: of calls.CallKind. thread: number of (capture, process, thread). asynchronous: whether its name says that it

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -86,17 +85,9 @@ class CriticalPaths:
     paths: tuple[PathSummary, ...]
     why_absent: str | None = None
 
-    def document(self) -> dict[str, Any]:
-        """Return the content of critical_path.json."""
-        return documents.encode(self)
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> CriticalPaths:
-        """Return the paths that this document was made of. Raise BadBundle."""
-        critical = documents.decode(document, cls)
-        if any(course.bound_by_ns.keys() != set(KINDS) for course in critical.paths):
-            raise documents.damaged(cls, "bound_by_ns")
-        return critical
+    def __post_init__(self) -> None:
+        if any(course.bound_by_ns.keys() != set(KINDS) for course in self.paths):
+            raise ValueError("bound_by_ns")
 
 
 def critical_paths(trace: DeviceTrace) -> CriticalPaths:

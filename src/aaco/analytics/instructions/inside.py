@@ -118,11 +118,6 @@ def document(kernels: Sequence[KernelInstructions]) -> dict[str, Any]:
     return documents.encode(InstructionTraces(tuple(kernels)))
 
 
-def of(document: Mapping[str, Any]) -> tuple[KernelInstructions, ...]:
-    """Return the kernels that such a document was made of. Raise BadBundle if it is not as this version writes it."""
-    return documents.decode(document, InstructionTraces).kernels
-
-
 def inside(tables: Mapping[str, pa.Table]) -> tuple[KernelInstructions, ...]:
     """Return every traced or sampled kernel, from those of COLUMNS that the session has; most cycles or samples first.
     """

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.analytics.streaming.stream_ids import TupleIds, grow, integers
-from aaco.core.arrays import Ints, Reals
+from aaco.core.arrays import Ints, Reals, joined
 from aaco.core.tables import KERNEL_GROUPS, replaced
 
 FEWEST_FOR_P99 = 100
@@ -35,7 +35,7 @@ def group(batches: Batches, window_ns: int | None, iterations: int | None = None
     """
     grouping = Grouping()
     parts = [grouping.add(batch) for batch in batches()]
-    number, duration = (np.concatenate([np.zeros(0, np.int64), *columns]) for columns in zip(*parts, strict=True)) \
+    number, duration = (joined(columns) for columns in zip(*parts, strict=True)) \
         if parts else (np.zeros(0, np.int64), np.zeros(0, np.int64))
     return grouping.table([duration[np.lexsort((~duration, number))]], window_ns, iterations)
 

@@ -8,9 +8,7 @@ which makes the interval too wide, never too narrow (batch means of a process wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -48,11 +46,6 @@ class Backlog:
     growth_high: float | None
     why_no_rate: str
     why_no_growth: str
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Backlog:
-        """Return the content of the document. Raise BadBundle."""
-        return documents.decode(document, cls)
 
     @property
     def is_over_saturated(self) -> bool | None:

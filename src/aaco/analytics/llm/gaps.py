@@ -6,7 +6,6 @@ passes until then is the time to the first token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from aaco.analytics.llm.decoding import ContextSums
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, Points
-from aaco.core.arrays import Flags, Ints, Ints32, Reals
+from aaco.core.arrays import Flags, Ints, Ints32, Reals, joined
 
 COLUMNS = ("request_id", "t_ns", "earliest_ns", "delay_ns", "kind", "tokens")
 
@@ -98,11 +97,11 @@ class EventTally:
 
     def icl(self) -> tuple[Reals, Reals, Reals]:
         """Return the gaps between chunks, the least and the most that each can be, ms."""
-        gaps = _joined(self.gaps)
+        gaps = joined(self.gaps)
         ms = gaps / NS_PER_MS
         if self.is_exact:
             return ms, ms, ms
-        return ms, (gaps - _joined(self.narrower)) / NS_PER_MS, (gaps + _joined(self.wider)) / NS_PER_MS
+        return ms, (gaps - joined(self.narrower)) / NS_PER_MS, (gaps + joined(self.wider)) / NS_PER_MS
 
     def itl(self) -> tuple[Reals, Reals, Reals]:
         """Return the same for each token. Needs `is_counted`."""
@@ -111,7 +110,3 @@ class EventTally:
             return icl
         ms, least, most = (np.repeat(gaps / weights, weights) for gaps in icl)
         return ms, least, most
-
-
-def _joined(parts: Sequence[Ints | Ints32]) -> Ints:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)

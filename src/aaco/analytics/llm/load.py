@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from aaco.analytics.llm.server_counters import ServerCounters
 from aaco.core import documents
@@ -103,8 +102,3 @@ class EndpointLoad:
     why_no_steps: str = ""
     own_tokens: OwnTokenCount | None = None
     device_classes: list[TracedClass] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> EndpointLoad:
-        """Return the content of the document. Raise BadBundle."""
-        return documents.decode(document, cls)

@@ -6,9 +6,9 @@ no backlog: it is saturated where it answers less than 10 % more per doubling th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from aaco.analytics.llm.backlog import Backlog
 from aaco.analytics.what_if.sweep import SATURATED_PCT, Gain, gains_between, knee_of
@@ -85,11 +85,6 @@ class LoadSteps:
     over: Over
     steps: list[LoadStep]
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> LoadSteps:
-        """Return the content of the document. Raise BadBundle."""
-        return documents.decode(document, cls)
-
 
 @dataclass(frozen=True)
 class JudgedStep:
@@ -119,11 +114,6 @@ class LoadSweep:
     most_answered_per_s: float | None
     most_answered_low: float | None
     most_answered_high: float | None
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> LoadSweep:
-        """Return the content of the document. Raise BadBundle."""
-        return documents.decode(document, cls)
 
 
 def sweep_of(measured: LoadSteps) -> LoadSweep:

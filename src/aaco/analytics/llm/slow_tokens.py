@@ -13,9 +13,9 @@ Which request a step was of is not in a trace: parts are by time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -64,11 +64,6 @@ class SlowTokens:
     by_cause: dict[str, int]
     tokens: list[SlowToken]
     why_absent: str
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> SlowTokens:
-        """Return the content of the document. Raise BadBundle."""
-        return documents.decode(document, cls)
 
 
 class TokenGaps(NamedTuple):

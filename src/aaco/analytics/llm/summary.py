@@ -21,7 +21,6 @@ from aaco.analytics.llm.server_counters import PhaseMean, means
 from aaco.analytics.llm.window import NO_CLOCK, SteadyWindow, steady_window
 from aaco.core import documents, statistics
 from aaco.core.arrays import Flags, Ints, Reals
-from aaco.core.documents import decode
 from aaco.core.readings import Absent, Estimate
 from aaco.tracelake import layout
 
@@ -158,11 +157,6 @@ class Endpoint:
         if self.client is None:
             raise Absent(OTHER_CLIENT)
         return self.client
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Endpoint:
-        """Return the content of the document. Raise BadBundle."""
-        return decode(document, cls)
 
     def quantile(self, name: str, q: float) -> Estimate:
         """Return a quantile of a latency over all requests. Raise Absent."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -44,11 +43,6 @@ class ConversationTurns:
     conversations: int
     not_asked: int
     turns: list[TurnLatencies]
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> ConversationTurns:
-        """Return the content of the document. Raise BadBundle."""
-        return documents.decode(document, cls)
 
 
 def turns_of(points: Points, conversation: Ints, load: EndpointLoad) -> ConversationTurns:

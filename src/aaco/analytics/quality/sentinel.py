@@ -28,7 +28,6 @@ from aaco.core.tables import replaced
 
 LIMIT = 0.05  # of the undisturbed latency (METHODS section 1: an interference of more than 5 % contaminates)
 NAMED = 0.01  # a reason is named from here on; below, METHODS calls the session clean
-CLASSES = ((0.01, "negligible"), (0.05, "low"), (0.10, "moderate"), (0.25, "high"))
 LOST = {"run_queue_wait_ns": "waiting for a CPU", "steal_ns": "time stolen by the hypervisor"}
 USUAL = 0.05  # quantile of a process's latencies; what took no longer than that lost nothing
 WAKE_NS = 20_000  # a thread that was woken waits this long for an idle CPU, too: no interference
@@ -79,11 +78,6 @@ class NoiseJudgement:
     reasons: pa.Array
     impact: Reals
     contamination: Reals
-
-
-def classify(impact: float) -> str:
-    """Return the class of a slowdown given as a share: negligible, low, moderate, high, severe."""
-    return next((name for limit, name in CLASSES if impact < limit), "severe")
 
 
 def judge(features: pa.Table) -> NoiseJudgement:

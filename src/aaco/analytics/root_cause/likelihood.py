@@ -58,12 +58,12 @@ def _constant(degrees: float) -> float:
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """The laws learnt, and how much each group of symptoms is believed.
+    """The estimated laws, and how much each group of symptoms is believed.
 
     laws: cause -> symptom -> law, only where the cause changes the symptom; sound: of runs without a fault.
     weights: group -> exponent of its ratios, at most 1, because symptoms of one group tell partly the same.
     temperature: of all of them. novelty: how much of the unknown cause's law is that anything may happen; bias: its
-    head start. rows: how many runs each cause was learnt from.
+    head start. rows: how many runs each cause was estimated from.
     """
 
     laws: Mapping[str, Mapping[str, Law]]
@@ -78,7 +78,7 @@ class Likelihoods:
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """All that can be answered: the causes, and that there is none, or one that nobody planted."""
+        """All that can be answered: the causes, and that there is none, or one that was never planted."""
         return (*self.laws, UNKNOWN, SOUND)
 
     @property

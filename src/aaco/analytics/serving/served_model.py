@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from aaco.analytics.serving.model_config import ModelShape
 from aaco.core import documents
@@ -19,8 +17,3 @@ class ServedModel:
     file: str
     ranks: int | None
     shape: ModelShape
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> ServedModel:
-        """Return the document as stored."""
-        return documents.decode(document, cls)

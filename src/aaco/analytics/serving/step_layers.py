@@ -11,7 +11,7 @@ import pyarrow as pa
 from aaco.analytics.serving.layers import LayerBlocks, layer_blocks, without_layers
 from aaco.analytics.serving.steps import StepKernels
 from aaco.analytics.streaming.stream_ids import NONE
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Ints, joined
 from aaco.core.tables import SERVING_KERNELS
 
 MOST_DIFFERENT = 512  # sequences of kernels whose layers are looked for
@@ -35,7 +35,7 @@ def serving_kernels(kernels: StepKernels, names: Sequence[str], families: Sequen
     first = dict(zip(distinct, np.cumsum([0, *sizes]).tolist(), strict=False))
     moved = np.array([first[id(block)] - low for low, block in zip(bounds, blocks, strict=False)], np.int64)
     place = np.arange(len(step)) + np.repeat(moved, np.array([len(block.part) for block in blocks], np.int64))
-    layer, position, kind = (_joined([column(block) for block in distinct.values()])[place] for column in (
+    layer, position, kind = (joined([column(block) for block in distinct.values()])[place] for column in (
         lambda block: block.layer, lambda block: block.position, _kinds))
     part = pa.array([part or None for block in distinct.values() for part in block.part], pa.string())
     table = SERVING_KERNELS.build(
@@ -53,10 +53,6 @@ def _blocks(name: Ints, names: Sequence[str], families: Sequence[str], found: di
             return without_layers(len(name), TOO_MANY)
         found[key] = layer_blocks(*([texts[number] for number in name.tolist()] for texts in (names, families)))
     return found[key]
-
-
-def _joined(columns: Sequence[Ints]) -> Ints:
-    return np.concatenate([np.zeros(0, np.int64), *columns])
 
 
 def _kinds(blocks: LayerBlocks) -> Ints:

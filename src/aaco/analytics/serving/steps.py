@@ -14,7 +14,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -31,7 +31,7 @@ from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, Launch
 from aaco.analytics.streaming.stream_ids import NONE, integers, is_name, latest_end_before
 from aaco.analytics.streaming.work import COPY, WorkReader
 from aaco.core import distinct
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import ArrayRows, Flags, Ints, joined
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, SERVING_STEPS
 
 ON_DEVICE = "gpu_marker"  # domain of what a profiler copies from the host's ranges onto the device's streams
@@ -79,7 +79,7 @@ class _Spans:
 
 
 @dataclass(frozen=True)
-class StepKernels:
+class StepKernels(ArrayRows):
     """Kernels that steps launched, as columns; name: its number (NONE: unnamed)."""
 
     kernel_id: Ints
@@ -88,10 +88,6 @@ class StepKernels:
     start: Ints
     end: Ints
     capture: Ints
-
-    def take(self, rows: Ints) -> StepKernels:
-        """Return these rows."""
-        return StepKernels(*(getattr(self, column.name)[rows] for column in fields(self)))
 
 
 class ServingSteps:
@@ -145,7 +141,7 @@ class ServingSteps:
     def of_kernels(self) -> StepKernels:
         """The kernels that steps launched, in start order. Needs `rest` before."""
         step, start, end = self._kernels.columns()
-        ids, names = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (
+        ids, names = (joined(parts) for parts in (
             self._kernel_ids, self._kernel_names))
         capture = np.array([capture for capture, *_ in self._origin] or [NONE], np.int64)[step]
         return StepKernels(ids, step, names, start, end, capture)
@@ -179,7 +175,7 @@ class ServingSteps:
         count = 1 + self.engines.max(initial=0)
         if count == 1:
             return False
-        device = np.concatenate([np.zeros(0, np.int64), *self._kernel_devices])
+        device = joined(self._kernel_devices)
         engine = self.engines[self._kernels.columns()[0]]
         pairs = distinct.values(device * count + engine)
         return len(distinct.values(pairs // count)) < len(pairs)

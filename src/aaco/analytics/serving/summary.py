@@ -106,11 +106,6 @@ class Serving:
     source: str = ANNOTATION
     why_absent: str = ""
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Serving:
-        """Return the document as stored."""
-        return documents.decode(document, cls)
-
 
 def summary(steps: pa.Table, kernels: pa.Table, why_no_layers: Mapping[int, str], operators: pa.Table | None,
             bytes_per_s: float | None, limits: Mapping[int, Mapping[str, int]]) -> Serving:

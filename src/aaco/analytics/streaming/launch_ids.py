@@ -11,6 +11,7 @@ from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import SLACK_NS, Callers, LaunchCalls, Linker
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.analytics.streaming.work import WorkRows
+from aaco.core.arrays import joined
 
 LAUNCH_COLUMNS = ("t_start_ns", "capture", "correlation_id", "call_id")
 
@@ -46,7 +47,7 @@ class LaunchFinder:
 
 def _calls(launches: list[pa.Table]) -> LaunchCalls:
     start, capture, correlation, call_id = (
-        np.concatenate([np.zeros(0, np.int64), *(integers(part[name]) for part in launches)])
+        joined(integers(part[name]) for part in launches)
         for name in LAUNCH_COLUMNS)
     none = np.zeros(len(start), np.int64)
     return LaunchCalls(start, start, capture, correlation, none + CallKind.LAUNCH, none, none, none, none, none, none,

@@ -31,7 +31,7 @@ from aaco.analytics.streaming.stream_ids import (
 )
 from aaco.analytics.streaming.work import WorkRows, join
 from aaco.core import distinct
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import ArrayRows, Flags, Ints
 
 CALL_COLUMNS = ("call_id", "name", "domain", "process_id", "thread_id", "correlation_id", "t_start_ns", "t_end_ns",
                 "capture")
@@ -42,7 +42,7 @@ RUN = 8192  # launches that are searched together
 
 
 @dataclass(frozen=True)
-class LaunchCalls:
+class LaunchCalls(ArrayRows):
     """Calls into a GPU runtime in start order. part: of calls.CallKind. name and thread: numbers that Callers gave.
 
     For a launching call, synced_* is the latest wait that its thread made before it: the first start and the last end
@@ -65,17 +65,6 @@ class LaunchCalls:
     copied_from: Ints
     copied_until: Ints
     tag: Ints
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def take(self, rows: Ints | Flags | slice) -> LaunchCalls:
-        """Return these rows."""
-        if isinstance(rows, np.ndarray) and rows.dtype == bool:
-            if rows.all():
-                return self
-            rows = np.flatnonzero(rows)  # once, not for each column
-        return LaunchCalls(*(getattr(self, column.name)[rows] for column in fields(self)))
 
 
 CALL_FIELDS = tuple(column.name for column in fields(LaunchCalls))
@@ -359,7 +348,6 @@ class _LaunchRun:
         earliest[place[::-1]] = turn[::-1]  # of several rows at one place the last written stays: the first of them
         first[rows[(earliest[place] == turn) & ~self.used[place]]] = True
         self.used[place] = True
-
 
 
 def _by_capture(calls: LaunchCalls) -> Iterator[tuple[int, LaunchCalls]]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import Flags, Ints, joined
 from aaco.core.distinct import coded
 
 FEW_ROWS = 64  # per stream: fewer are not worth a loop over streams
@@ -76,7 +76,7 @@ class NameIds:
         """Return the number of each row's name; null becomes NONE."""
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
         parts = [self._chunk(chunk) for chunk in chunks]
-        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
+        return parts[0] if len(parts) == 1 else joined(parts)
 
     def text(self, number: int) -> str:
         """Return the name of a number; empty for none."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from aaco.analytics.streaming import communication
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, is_name
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import ArrayRows, Flags, Ints
 
 COMPUTE, COMMUNICATION, COPY, FILL = 0, 1, 2, 3  # kinds of work; what is below COPY is a kernel
 MEMSET = "memset"  # the kind of a row of the copies table that fills
@@ -22,7 +22,7 @@ COPY_COLUMNS = ("kind", "device_id", "queue_id", "stream_id", "correlation_id", 
 
 
 @dataclass(frozen=True)
-class WorkRows:
+class WorkRows(ArrayRows):
     """Rows of device work in start order. Integers; NONE means null.
 
     kind: COMPUTE, COMMUNICATION, COPY or FILL. device and stream: numbers of WorkReader. link: as link_launches.py
@@ -39,17 +39,6 @@ class WorkRows:
     name: Ints
     kernel_id: Ints
     iteration: Ints
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def take(self, rows: Ints | Flags | slice) -> WorkRows:
-        """Return these rows."""
-        if isinstance(rows, np.ndarray) and rows.dtype == bool:
-            if rows.all():
-                return self
-            rows = np.flatnonzero(rows)  # once, not for each column
-        return WorkRows(*(getattr(self, column.name)[rows] for column in fields(self)))
 
 
 def join(parts: Sequence[WorkRows]) -> WorkRows:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -70,15 +69,6 @@ class LaunchTax:
     score: float | None
     why_no_causes: str | None = None
     wall_ns: int | None = None
-
-    def document(self) -> dict[str, Any]:
-        """Return the content of launch_tax.json."""
-        return documents.encode(self)
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> LaunchTax:
-        """Return what this document was made of. Raise BadBundle."""
-        return documents.decode(document, cls)
 
 
 def score(short_share: float, launch_rate_hz: float) -> float:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from aaco.analytics.bottleneck.work import TRANSFERS
 from aaco.analytics.streaming.calls import CallKind, call_kind
 from aaco.analytics.workload.facts import WorkloadFact, absent
-from aaco.analytics.workload.signs import WORTH_A_GRAPH, WorkloadSigns
+from aaco.analytics.workload.signs import COMPARISONS, LEAST_GRAPH, WORTH_A_GRAPH, WorkloadSigns
 from aaco.core.words import plural
 
 NO_CALLS = "no call that launches was recorded"
 READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero")  # operators whose result the host reads
-# Operators whose result has a size that data decide, which the host waits for.
-SIZED_BY_DATA = ("aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim")
+# Operators whose result has a size that data decide, which the host waits for: of masks, and of the values themselves.
+OF_MASKS = ("aten::nonzero", "aten::masked_select")
+OF_VALUES = ("aten::_unique2", "aten::unique_dim")
+GIVEN_MASKS = "given_masks"  # beside "possible": most masks that the host waits for are not made in the step
 MOST = 0.5
 NOT_RUN = "not_run"  # beside "captured": hardly any of the launches ran
 MOST_LAUNCHES = 4  # for each kernel that ran; with more, a trace with captures is one of them
@@ -46,8 +48,10 @@ def device_graph(signs: WorkloadSigns) -> WorkloadFact:
 
 
 def graph_capture(signs: WorkloadSigns) -> WorkloadFact:
-    """Return whether graphs could hold most launches: possible, or too_short between the host's waits. The sizes in a
-    graph are fixed: sized_by_data where most waits are for sizes that data decide, growing where a cache grows.
+    """Return whether graphs could hold most launches: possible, or too_short between the host's waits, or nowhere, as
+    hardly any launch has another beside it. The sizes in a graph are fixed: sized_by_data where most waits are for
+    sizes that data decide, growing where a cache grows. What a mask chooses has one size if the step does not make the
+    mask: given_masks where most of them are such.
     """
     stretches = signs.stretches
     if not stretches.launches:
@@ -56,13 +60,19 @@ def graph_capture(signs: WorkloadSigns) -> WorkloadFact:
     parts = {"launches": stretches.launches, f"in stretches of {WORTH_A_GRAPH} and more": stretches.in_long,
              "waits": stretches.waits}
     value, why = "possible" if share >= MOST else "too_short", ""
-    sized = {name: signs.calls[name] for name in SIZED_BY_DATA if signs.calls.get(name)}
-    if sum(sized.values()) > MOST * stretches.waits:
+    values: tuple[str, ...] = ()
+    if not stretches.in_long and stretches.launches < LEAST_GRAPH * stretches.waits:
+        value = "nowhere"
+    sized = {name: signs.calls[name] for name in (*OF_MASKS, *OF_VALUES) if signs.calls.get(name)}
+    masks, made = (sum(signs.calls.get(name, 0) for name in names) for names in (OF_MASKS, COMPARISONS))
+    if sum(sized.values()) - max(0, masks - made) > MOST * stretches.waits:
         value, why = "sized_by_data", f"; sizes that data decide: {', '.join(sized)}"
+    elif made < MOST * masks:
+        values, why = (value, GIVEN_MASKS), f"; {masks:,} waits for what masks choose, {made:,} comparisons"
     if signs.growth.outlives(stretches.waits):
-        value, why = "growing", f"; a tensor grows by concatenation, through {signs.growth.sizes:,} sizes"
+        value, values, why = "growing", (), f"; a tensor grows by concatenation, through {signs.growth.sizes:,} sizes"
         parts |= {"sizes of a tensor that grows": signs.growth.sizes}
-    return WorkloadFact("graph_capture", value, (), parts | sized, share_ratio=share, source="calls",
+    return WorkloadFact("graph_capture", value, values, parts | sized, share_ratio=share, source="calls",
                         evidence=f"{100 * share:.0f} % of {stretches.launches:,} launches come {WORTH_A_GRAPH} and "
                                  f"more between two waits of the host{why}")
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from aaco.core.host import Host
-from aaco.core.readings import Absent
 
 _VMSTAT = {b"pgfault": "host_fault", b"pgmajfault": "host_fault_major", b"pswpin": "swap_in", b"pswpout": "swap_out"}
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -57,26 +56,6 @@ class ProcessSnapshot:
     levels: Mapping[str, float] = field(default_factory=dict)
     mhz: Mapping[int, float] = field(default_factory=dict)  # by CPU
     max_mhz: Mapping[int, float] = field(default_factory=dict)  # by CPU, turbo included
-
-
-def wait_ns(pid: int, host: Host | None = None) -> int:
-    """Return the run-queue wait of all living threads of a process since they began, ns. Raise Absent as waits_ns."""
-    return sum(waits_ns(pid, host).values())
-
-
-def waits_ns(pid: int, host: Host | None = None) -> dict[int, int]:
-    """Return by living thread its run-queue wait since it began, ns.
-
-    Raise Absent if there is no such process, or the kernel keeps no account. (/proc/PID/schedstat is only the main
-    thread's.)
-    """
-    tasks = f"{(host or Host()).proc}/{pid}/task"
-    pairs = {int(tid): pair for tid in _list_folder(tasks) if (pair := _read_schedstat(f"{tasks}/{tid}")) is not None}
-    if not pairs:
-        raise Absent(f"{tasks}: no such process, or a kernel without CONFIG_SCHED_INFO")
-    if not any(ran for ran, _ in pairs.values()):
-        raise Absent(f"{tasks}/*/schedstat: all zero: the kernel keeps no account")
-    return {tid: waited for tid, (_, waited) in pairs.items()}
 
 
 def look(pid: int, host: Host, group: str | None = None,

@@ -2,8 +2,8 @@
 
 There are three measures. `looks_secret` and `redact` know the names and shapes of credentials and little else, so that
 the kernel names, hashes, identifiers and paths of a capture pass untouched. `is_suspicious` is for what a user
-exported: it also doubts every name that sounds like a secret and every stretch of text that looks random.
-`is_doubtful` is for the words of a command: it doubts less, for a command is made of hashes, names and numbers.
+exported: it also suspects every name that sounds like a secret and every stretch of text that looks random.
+`is_doubtful` is for the words of a command: it suspects less, for a command is made of hashes, names and numbers.
 
 `command_line` redacts the words of a command, `columns` whole columns of a table, `pieces` text and bytes that come in
 pieces. Pure: text in, text out, and no pattern takes more than linear time for any text.

@@ -140,6 +140,14 @@ def whole(table: pa.Table, column: str) -> Ints:
     return np.asarray(pc.fill_null(table[column], -1).to_numpy(), np.int64)
 
 
+def names_of(column: pa.ChunkedArray, unnamed: str) -> tuple[list[str], Ints]:
+    """Return the texts of a column of names, and the code of each row's; null and an empty text are `unnamed`."""
+    whole = column.unify_dictionaries().combine_chunks()
+    whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+    texts = [*(text or unnamed for text in whole.dictionary.to_pylist()), unnamed]
+    return texts, np.asarray(whole.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False), np.int64)
+
+
 def sampled(events: pa.Table) -> pa.Table:
     """Return the rows of system_events that are sums over a sampled interval."""
     import pyarrow.compute as pc

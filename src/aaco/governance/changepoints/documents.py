@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from aaco.core.documents import FrozenModel
 from aaco.governance.changepoints import hints as online
 from aaco.governance.changepoints.changes import Change
 from aaco.governance.changepoints.drift import Drift, Question, Series, Status
@@ -16,11 +17,7 @@ from aaco.governance.changepoints.steps import ALPHA
 WORST_FIRST: tuple[Status, ...] = ("regressed", "drifting", "improved", "stable", "insufficient")
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True)  # a later version's further fields are passed over
-
-
-class Place(_Document):
+class Place(FrozenModel):
     """A session of a history; index counts from 0, null = not recorded."""
 
     index: int
@@ -29,7 +26,7 @@ class Place(_Document):
     time_ns: int | None
 
 
-class ChangePoint(_Document):
+class ChangePoint(FrozenModel):
     """A change of level. `at` is the first session of the new level."""
 
     at: Place
@@ -44,7 +41,7 @@ class ChangePoint(_Document):
     returned_at: Place | None = Field(description="where the level came back; null for one that stayed")
 
 
-class CostShift(_Document):
+class CostShift(FrozenModel):
     """Cost that moved from some series to others, their sum unchanged; amounts in the series' unit."""
 
     at: Place
@@ -52,7 +49,7 @@ class CostShift(_Document):
     sum_changed: float
 
 
-class Slope(_Document):
+class Slope(FrozenModel):
     """A stretch in which the level moved steadily rather than in steps."""
 
     begin: Place
@@ -60,7 +57,7 @@ class Slope(_Document):
     change_pct: float
 
 
-class Accepted(_Document):
+class Accepted(FrozenModel):
     """A shift that a user accepted: the history before it is read at the level after it."""
 
     session_id: str
@@ -68,7 +65,7 @@ class Accepted(_Document):
     reason: str
 
 
-class Trend(_Document):
+class Trend(FrozenModel):
     """The trend since the present level began, in per cent a session."""
 
     sessions: int
@@ -79,7 +76,7 @@ class Trend(_Document):
     memory: float = Field(description="first autocorrelation of what the line leaves")
 
 
-class TimeToLimit(_Document):
+class TimeToLimit(FrozenModel):
     """In how many sessions the level reaches the limit; the ends of its 95 % interval."""
 
     limit: float
@@ -88,7 +85,7 @@ class TimeToLimit(_Document):
     latest: float | None = Field(description="null: beyond what the trend may be extrapolated by")
 
 
-class Hint(_Document):
+class Hint(FrozenModel):
     """An alarm of an online detector: a hint, never a verdict."""
 
     detector: online.Detector
@@ -97,7 +94,7 @@ class Hint(_Document):
     since: Place
 
 
-class _History(_Document):
+class _History(FrozenModel):
     """Which history it is."""
 
     benchmark: str
@@ -135,7 +132,7 @@ class SeriesChanges(_History):
     why_absent: dict[str, str]
 
 
-class DriftStatus(_Document):
+class DriftStatus(FrozenModel):
     """drift_status.json. Fields are added, never renamed; `schema_version` rises when meaning changes."""
 
     schema_version: Literal[1] = 1
@@ -147,7 +144,7 @@ class DriftStatus(_Document):
     tool_version: str
 
 
-class ChangePoints(_Document):
+class ChangePoints(FrozenModel):
     """change_points.json. Fields are added, never renamed; `schema_version` rises when meaning changes."""
 
     schema_version: Literal[1] = 1

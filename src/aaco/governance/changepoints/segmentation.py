@@ -22,18 +22,13 @@ PENALTY = 5.0  # per cut, in units of the kernel's largest value: a segment of t
 COARSER = 8  # values that one of the next coarser series is the mean of: small changes of long stretches
 
 
-def candidates(values: Reals, bandwidth: float, penalty: float = PENALTY) -> Ints:
-    """Return the indices at which a new segment may begin, ascending.
-
-    values: finite. bandwidth: of the kernel, in the unit of the values, above 0; the means of coarser series are held
-    to a kernel as much narrower as their noise would be. Where the newest two values begin is always one: news need not
-    wait for a third.
-    """
-    return candidates_of([(values, bandwidth)], penalty)[0]
-
-
 def candidates_of(series: Sequence[tuple[Reals, float]], penalty: float = PENALTY) -> list[Ints]:
-    """Return the same of several series with their bandwidths: windows of one width are segmented together."""
+    """Return the indices of each series at which a new segment may begin, ascending.
+
+    series: finite values, and the bandwidth of the kernel in their unit, above 0; the means of coarser series are held
+    to a kernel as much narrower as their noise would be. Where the newest two values begin is always one: news need not
+    wait for a third. Windows of one width are segmented together.
+    """
     cuts_of = [[np.array([len(values) - LEAST] if len(values) >= 2 * LEAST else [], np.int64)] for values, _ in series]
     coarser = [(number, step, means, width) for number, (values, bandwidth) in enumerate(series)
                for step, means, width in _coarser(values, bandwidth)]

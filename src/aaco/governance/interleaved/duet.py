@@ -192,7 +192,7 @@ def looks(first: int, most: int, alpha: float) -> tuple[Look, ...]:
 
     They are planned before anything is measured, and their alphas sum to `alpha`. Each look's interval is at its own
     alpha, so all of them hold together with probability 1 - alpha at least (Bonferroni), however the looks depend on
-    each other and for whatever reason one stops at one of them.
+    each other and for any reason one stops at one of them.
     """
     if not 2 <= first <= most:
         raise UsageError(f"{first} to {most} processes", "at least two, and no more at first than at most")

@@ -27,7 +27,6 @@ from aaco.replay.tolerance import NUMBER_TYPES
 
 ALIGNED = 16  # bytes; of a region that ends where its mapping ends: the widest load
 CANARY_SEED = 0x5EED
-COPIES = 6  # of each region, beside the two of a replay
 
 
 class NotRepeatable(AacoError):

@@ -12,6 +12,7 @@ from aaco.core.registry import import_modules
 from aaco.profiler import formats
 from aaco.profiler.capture import Parser
 from aaco.profiler.io import encodings, jsonstream, sqlite
+from aaco.profiler.io.readable import readable
 
 HEAD_BYTES = 1 << 20
 PACKAGE = "aaco.profiler.formats"
@@ -37,13 +38,8 @@ def parsers() -> dict[str, Parser]:
 def recognise(path: Path) -> Parser | None:
     """Return the parser of the file's format, or None. Raise BadCapture if the file cannot be read, or was cut short.
     """
-    try:
-        with path.open("rb") as file:
-            empty = not file.read(1)
-    except FileNotFoundError as error:
-        raise BadCapture(f"{path}: no such file", "check the path") from error
-    except OSError as error:
-        raise BadCapture(f"{path}: {error.strerror or error}", "check the file and its permissions") from error
+    with readable(path), path.open("rb") as file:
+        empty = not file.read(1)
     if empty:
         raise BadCapture(f"{path}: the file is empty", "record it again: the profiler ended before it wrote anything")
     frequent = (importlib.import_module(f"{PACKAGE}.{name}") for name in FREQUENT)

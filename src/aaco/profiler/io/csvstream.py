@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import NAME, REAL, TEXT
+from aaco.profiler.io.readable import readable
 
 BLOCK_BYTES = 1 << 20
 WINDOW_BYTES = 1 << 16  # small enough that numpy's temporaries stay in the cache and cost no page faults
@@ -144,13 +145,8 @@ def sniff(path: Path, aliases: Mapping[str, str]) -> Header | None:
 def opened(path: Path) -> Iterator[BufferedReader]:
     """Yield the file, opened for reading. Raise BadCapture for every error of the operating system, also in the block.
     """
-    try:
-        with path.open("rb") as file:
-            yield file
-    except FileNotFoundError as error:
-        raise BadCapture(f"{path}: no such file", "check the path") from error
-    except OSError as error:
-        raise BadCapture(f"{path}: {error.strerror or error}", "check the file and its permissions") from error
+    with readable(path), path.open("rb") as file:
+        yield file
 
 
 def read(path: Path, head: Header, layout: Layout, tally: CsvTally) -> Iterator[pa.Table]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Ints, joined
 
 NONE = -1
 # These calls take the grid in work-items, all others in workgroups (HIP runtime API, module Execution).
@@ -81,7 +81,7 @@ class Dispatches:
             places.add(new_keys, number_new(len(new_keys)))
             first.append(at[kernels_before < 0][first_places])
             kernels[at] = np.where(kernels_before >= 0, kernels_before, places.find(keys))
-        return kernels, np.sort(np.concatenate([np.zeros(0, np.int64), *first]))
+        return kernels, np.sort(joined(first))
 
 
 def _merge_runs(run: tuple[Ints, Ints], second_run: tuple[Ints, Ints]) -> tuple[Ints, Ints]:

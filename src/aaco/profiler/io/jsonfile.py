@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from aaco.core.errors import BadCapture
 from aaco.profiler.io import encodings
+from aaco.profiler.io.readable import readable
 
 T = TypeVar("T")
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what a column can hold
@@ -63,11 +64,7 @@ def content(path: Path, most_bytes: int) -> bytes:
 def beginning(path: Path, most_bytes: int = 1) -> bytes:
     """Return at most `most_bytes` of a file's beginning. Raise BadCapture if it is missing or cannot be read."""
     try:
-        with path.open("rb") as file:
+        with readable(path), path.open("rb") as file:
             return encodings.as_utf8(file).read(most_bytes)
     except UnicodeError as error:
         raise BadCapture(f"{path}: marked as UTF-16, which it is not: {error}", "write it again") from error
-    except FileNotFoundError as error:
-        raise BadCapture(f"{path}: no such file", "check the path") from error
-    except OSError as error:
-        raise BadCapture(f"{path}: {error.strerror or error}", "check the file and its permissions") from error

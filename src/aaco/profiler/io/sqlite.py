@@ -32,6 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.core.errors import BadCapture
+from aaco.profiler.io.readable import readable
 
 MAGIC = b"SQLite format 3\0"
 GZIP = b"\x1f\x8b"
@@ -248,6 +249,7 @@ def opened(path: Path) -> Iterator[Database]:
     """Yield the database at the path, expanded into a temporary file if it is gzip. Raise BadCapture."""
     try:
         with ExitStack() as stack:
+            stack.enter_context(readable(path))
             file = stack.enter_context(_expanded(path)) if _head(path, len(GZIP)) == GZIP else path
             before = _fingerprint(file)
             _check(path, file)
@@ -255,10 +257,6 @@ def opened(path: Path) -> Iterator[Database]:
                 yield database
             if _fingerprint(file) != before:
                 raise BadCapture(f"{path}: it changed while it was read", "wait until the profiler has ended")
-    except FileNotFoundError as error:
-        raise BadCapture(f"{path}: no such file", "check the path") from error
-    except OSError as error:
-        raise BadCapture(f"{path}: {error.strerror or error}", "check the file and its permissions") from error
     except BROKEN as error:
         raise BadCapture(f"{path}: damaged: {_message_of(error)}", AGAIN) from error
 

@@ -23,7 +23,6 @@ REPEATED = 4  # names of one level that differ in their last number alone
 _LAST_NUMBER = re.compile(r"(?<=[._])\d+$")
 NAME = 200
 HEAVIEST = 20  # stacks in the table beside the picture
-NOTHING = "no kernel has a time"
 
 
 @dataclass

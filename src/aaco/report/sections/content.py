@@ -10,6 +10,7 @@ from typing import Any
 from aaco.analytics.advice.expected import Expected
 from aaco.analytics.advice.floor import UNPROFILED
 from aaco.analytics.advice.recommend import Recommendation
+from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence
 from aaco.analytics.diagnosis import ONLY_CAPTURED, Diagnosis
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.truth import trust
@@ -17,6 +18,7 @@ from aaco.analytics.truth.launches import TRACE_DEVICE
 from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core import inputs
 from aaco.core.advice import FactValues
+from aaco.core.documents import decode
 from aaco.core.readings import Absent, Evidence, Verdict
 from aaco.report import format
 from aaco.report.names import shorten
@@ -241,7 +243,7 @@ def tells_kernels_only(explanation: Explanation) -> bool:
 def kernel_headline(explanation: Explanation) -> str:
     """What the kernels of a capture of counters or instruction traces say; empty of any other."""
     document = explanation.examined.get("kernel_evidence")
-    return headline(document) if document else ""
+    return headline(decode(document, KernelEvidence)) if document else ""
 
 
 def _confidence_rows(found: Diagnosis) -> Iterator[Row]:

@@ -12,6 +12,7 @@ from itertools import accumulate
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.llm.summary import NAME, Endpoint
 from aaco.core import registry
+from aaco.core.documents import decode
 from aaco.core.readings import Verdict
 from aaco.report import format
 from aaco.report.rows import Row
@@ -154,7 +155,7 @@ def _trust(explanation: Explanation) -> str:
     """Return what the trace check says, and how good a measurement of our own is; of an endpoint how exact its client.
     """
     if document := explanation.examined.get(NAME):
-        return exactness(Endpoint.of(document))
+        return exactness(decode(document, Endpoint))
     measured = [f"{row.label.lower()} {_first_reason(row.text)}" for row in quality.rows(explanation)
                 if row.label in TRUSTED]
     checked = [f"Trace check: {explanation.trust.line}"] if explanation.trust.line else []
@@ -191,7 +192,7 @@ def _disturbed(explanation: Explanation) -> Iterator[Row]:
 def limit(explanation: Explanation) -> str:
     """Return what limits the session, in a sentence; of an endpoint how fast it answered."""
     if document := explanation.examined.get(NAME):
-        return headline(Endpoint.of(document))
+        return headline(decode(document, Endpoint))
     verdict, kernels = explanation.diagnosis.bottleneck, content.kernel_headline(explanation)
     if kernels and content.tells_kernels_only(explanation):
         name = f"{_name(verdict)} by its kernels" if verdict else "No diagnosis of the program"
@@ -243,7 +244,7 @@ def _time(explanation: Explanation) -> tuple[tuple[BarPart, ...], str]:
     for parted in breakdown.every(explanation):
         return _largest([BarPart(part.name, parted.share(part)) for part in parted.parts]), f"of {parted.whole}"
     if document := explanation.examined.get(NAME):
-        return (), DECODER_UNSEEN if Endpoint.of(document).process else SERVER_UNSEEN
+        return (), DECODER_UNSEEN if decode(document, Endpoint).process else SERVER_UNSEEN
     return (), "where it went is not measured: no kernel has a time"
 
 

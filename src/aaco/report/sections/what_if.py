@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from aaco.analytics.what_if import interval
 from aaco.analytics.what_if.choose import LIMITS, ChoiceAnswer
 from aaco.analytics.what_if.model import Prediction, WhatIfModel
 from aaco.analytics.what_if.roofs import PRECISIONS
+from aaco.core.documents import ClosedModel
 from aaco.core.readings import Absent
 from aaco.report import format
 
@@ -19,11 +20,7 @@ NAMES = {dtype: name for name, dtype in PRECISIONS.items()}
 BOUNDS = {"latency_bound": "latency", "compute_bound": "compute", "memory_bound": "memory", "optimal": "at the roof"}
 
 
-class _WhatIfModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PredictedNode(_WhatIfModel):
+class PredictedNode(ClosedModel):
     """An executed node in one of the choices."""
 
     name: str
@@ -35,7 +32,7 @@ class PredictedNode(_WhatIfModel):
     bound: Literal["compute", "memory"]
 
 
-class Predicted(_WhatIfModel):
+class Predicted(ClosedModel):
     """A choice and what it would take. What is null is in `absent` with its reason."""
 
     batch: int
@@ -60,7 +57,7 @@ class Predicted(_WhatIfModel):
     assumed: list[str]
 
 
-class Missed(_WhatIfModel):
+class Missed(ClosedModel):
     """A limit that the nearest choice does not surely keep; value null: not known."""
 
     limit: str
@@ -68,7 +65,7 @@ class Missed(_WhatIfModel):
     value: float | None
 
 
-class Solution(_WhatIfModel):
+class Solution(ClosedModel):
     """What the limits leave; best and nearest are places in `predictions`."""
 
     limits: dict[str, float]
@@ -79,7 +76,7 @@ class Solution(_WhatIfModel):
     without: dict[str, int | None] = Field(description="by limit, the best if it did not hold; null: no other")
 
 
-class MeasuredBatch(_WhatIfModel):
+class MeasuredBatch(ClosedModel):
     """A batch that the twin was made of, and what it is off when the others predict it; null: too few others."""
 
     batch: int
@@ -88,7 +85,7 @@ class MeasuredBatch(_WhatIfModel):
     held_out_error_pct: float | None
 
 
-class WhatIf(_WhatIfModel):
+class WhatIf(ClosedModel):
     """`aaco what-if --json`."""
 
     schema_version: Literal[1] = 1

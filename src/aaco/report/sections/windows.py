@@ -8,6 +8,7 @@ from aaco.analytics.bottleneck.ranks import RUNS, Windows
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.timeline.stragglers import Lateness, Stragglers
 from aaco.analytics.timeline.windows import REPETITION, WHOLE, CaptureWindow
+from aaco.core.documents import decode
 from aaco.report import format
 from aaco.report.rows import Row
 from aaco.report.sections.budget import LEAST, WORDS
@@ -21,7 +22,7 @@ def first_rows(explanation: Explanation) -> Iterator[Row]:
     document = explanation.examined.get("windows")
     if not document:
         return
-    windows = Windows.of(document)
+    windows = decode(document, Windows)
     if windows.stragglers is not None and windows.stragglers.late is not None:
         yield next(straggler(windows))
     slowest = windows.ranks[windows.slowest]

@@ -14,6 +14,7 @@ from aaco.analytics.attribution.symbols import by_symbol
 from aaco.analytics.graph.executed_work import executed_work
 from aaco.analytics.streaming.stream_ids import integers
 from aaco.core.config import Analysis
+from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import (
@@ -45,7 +46,7 @@ def attribution(session: Session, settings: Analysis) -> Results:
         yield OP_TO_KERNEL_MAP, mapped
         yield OPERATORS, operators
     if store.holds(session, OPERATORS):  # or as the capture has them
-        yield "attribution", rollup.summary(store.read(session, OPERATORS), MOST).document()
+        yield "attribution", encode(rollup.summary(store.read(session, OPERATORS), MOST))
 
 
 def _by_symbol(session: Session) -> tuple[pa.Table, pa.Table]:

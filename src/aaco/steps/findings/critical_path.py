@@ -14,6 +14,7 @@ from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.kernels import priority
 from aaco.analytics.timeline import collectives
 from aaco.core.config import Analysis
+from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.readings import Absent
 from aaco.core.session import Session
@@ -43,11 +44,11 @@ def critical_path(session: Session, settings: Analysis) -> Results:
                          f"({settings.critical_path_work:,}): aaco critical-path SESSION looks for it")
         paths = find(session)
     except Absent as reason:
-        yield "critical_path", CriticalPaths((), str(reason)).document()
+        yield "critical_path", encode(CriticalPaths((), str(reason)))
         return
     if paths:
         headroom = _headroom(session)
-        yield "critical_path", summary.summarise(paths, headroom).document()
+        yield "critical_path", encode(summary.summarise(paths, headroom))
         yield CRITICAL_PATH, _in_order(summary.segment_rows(paths), len(paths))
         yield CRITICAL_KERNELS, summary.kernel_rows(paths, headroom)
         yield KERNEL_SLACK, summary.slack_rows(paths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aaco.analytics.bottleneck.kernel_limits import budget_parts
 from aaco.analytics.bottleneck.work import COLUMNS, DeviceWork, Working
 from aaco.core.config import Analysis
+from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import COPIES, KERNEL_GROUPS, KERNELS
@@ -17,7 +18,7 @@ _LIMITS = ("kernel_name", "budget_part", "limit_by")
 def device_work(session: Session, settings: Analysis) -> Results:
     """What the time of the devices went to, by what limits it."""
     if work := find(session):
-        yield "device_work", work.document()
+        yield "device_work", encode(work)
 
 
 def find(session: Session) -> DeviceWork | None:
@@ -31,5 +32,5 @@ def find(session: Session) -> DeviceWork | None:
 
 
 def limits_of(session: Session) -> dict[str, tuple[str, str]]:
-    """Return by kernel name its part of the budget and what told it, as Working takes them. Raise BadBundle."""
+    """Return by kernel name its part of the budget and what says so, as Working takes them. Raise BadBundle."""
     return budget_parts(row for batch in queries.batches(session, KERNEL_GROUPS, _LIMITS) for row in batch.to_pylist())

@@ -8,7 +8,7 @@ from aaco.analytics.llm.gaps import COLUMNS
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.analytics.llm.summary import summarise
 from aaco.core.config import Analysis
-from aaco.core.documents import encode
+from aaco.core.documents import decode, encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
@@ -23,7 +23,7 @@ def endpoint(session: Session, settings: Analysis) -> Results:
         return
     events = queries.batches(session, LLM_EVENTS, COLUMNS) if store.holds(session, LLM_EVENTS) else ()
     yield "endpoint", encode(summarise(store.read(session, REQUESTS), events,
-                                      EndpointLoad.of(load) if load else None, _steps(session)))
+                                      decode(load, EndpointLoad) if load else None, _steps(session)))
 
 
 def _steps(session: Session) -> pa.Table | None:

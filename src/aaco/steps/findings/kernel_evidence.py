@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow.compute as pc
 
 from aaco.analytics.bottleneck.kernel_evidence import kernel_evidence as evidence_of
-from aaco.analytics.instructions import inside
+from aaco.analytics.instructions.inside import InstructionTraces
 from aaco.core.config import Analysis
-from aaco.core.documents import encode
+from aaco.core.documents import decode, encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import COUNTERS, KERNELS
@@ -24,7 +24,8 @@ def kernel_evidence(session: Session, settings: Analysis) -> Results:
         return
     classes = documents.read(session, layout.finding("kernel_classes"))
     classified = KernelClasses.model_validate(classes) if classes else KernelClasses(kernels=[])
-    evidence = evidence_of(classified.kernels, classified.kernel_ns or 0, inside.of(traced) if traced else (),
+    traces = decode(traced, InstructionTraces).kernels if traced else ()
+    evidence = evidence_of(classified.kernels, classified.kernel_ns or 0, traces,
                            _without_time(session) if has_counters else 0)
     if evidence:
         yield "kernel_evidence", encode(evidence)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aaco.analytics.timeline.launch_tax import COLUMNS, Durations
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.config import Analysis
+from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import KERNELS
@@ -20,4 +21,4 @@ def launch_tax(session: Session, settings: Analysis) -> Results:
         durations = Durations(round(1000 * settings.microkernel_us))
         for rows in queries.batches(session, KERNELS, COLUMNS):
             durations.feed(rows)
-        yield "launch_tax", durations.result(DeviceTrace.of(parts), measured_part.wall_ns(session)).document()
+        yield "launch_tax", encode(durations.result(DeviceTrace.of(parts), measured_part.wall_ns(session)))

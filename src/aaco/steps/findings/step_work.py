@@ -23,16 +23,18 @@ from aaco.analytics.advice.work import (
 from aaco.analytics.bottleneck.budget import STRETCH, Unprofiled
 from aaco.analytics.bottleneck.ranks import RankTime, Windows
 from aaco.analytics.roofline.devices.ceilings import Identity
-from aaco.analytics.streaming.calls import waits_for_the_device
-from aaco.analytics.streaming.stream_ids import integers
+from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.analytics.timeline.windows import MARKERS, REPETITION, CaptureWindow
 from aaco.core.arrays import Reals
+from aaco.core.documents import decode
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, COPIES, GPU_EVENTS, KERNELS, OPERATORS, TableSpec
+from aaco.steps.findings import host_calls
 from aaco.steps.findings.kernel_operators import operators as operator_of_kernel
 from aaco.tracelake import documents, layout, queries, store
 
+LINK_COLUMNS = ("t_start_ns", "correlation_id", "capture", "device_id")
 CLOCK_COLUMNS = ("t_ns", "sclk_mhz", "sclk_max_mhz", "capture", "device_id")
 
 
@@ -44,14 +46,14 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
     document = documents.read(session, layout.finding("windows"))
     if not document:
         raise Absent("no work of a device was recorded")
-    windows = Windows.of(document)
+    windows = decode(document, Windows)
     rank = windows.ranks[windows.slowest]
     window = windows.window_of(rank)
     steps = _steps(window, unprofiled)
     work = _work(session, rank, window, steps)
     work = replace(work, preempted_ns=rank.preempted_ns, others_ns=_others_ns(session, windows, work.names),
-                   clock=_clock(session, rank, window), paused=windows.paused,
-                   syncs=_syncs(session, rank, window))
+                   clock=_clock(session, rank, window), paused=windows.paused)
+    work = _with_host(work, session, rank, window)
     return work, _step_time(work, window, unprofiled)
 
 
@@ -66,7 +68,8 @@ def _step_time(work: StepWork, window: CaptureWindow, unprofiled: Unprofiled | N
         unprofiled.refuse_others(work.steps, 1, window.window_ns, busy_ns)
     except Absent:  # the budget of the same latency says why it is not used
         return profiled
-    return StepTime(1e6 * unprofiled.median_ms, True)
+    fastest_ms = unprofiled.fastest_ms
+    return StepTime(1e6 * unprofiled.median_ms, True, None if fastest_ms is None else 1e6 * fastest_ms)
 
 
 def _work(session: Session, rank: RankTime, window: CaptureWindow, steps: int) -> StepWork:
@@ -107,19 +110,17 @@ def _clock(session: Session, rank: RankTime, window: CaptureWindow) -> float | N
     return min(1.0, float((now[inside] / highest[inside]).min())) if inside.any() else None
 
 
-def _syncs(session: Session, rank: RankTime, window: CaptureWindow) -> int | None:
-    """Return how often the host waits for the device in a window; None where its calls were not recorded."""
+def _with_host(work: StepWork, session: Session, rank: RankTime, window: CaptureWindow) -> StepWork:
+    """Return the work with the host's part in it; as it is where the host's calls were not recorded."""
     if not store.holds(session, API_CALLS):
-        return None
-    waits = np.array([*map(waits_for_the_device, queries.names(session, API_CALLS, "name")), False])
-    count = 0
-    for batch in queries.batches(session, API_CALLS, ("name", "t_start_ns", "t_end_ns", "capture")):
-        start, end = (integers(batch[column]) for column in ("t_start_ns", "t_end_ns"))
-        mine = waits[integers(batch["name"].indices)] & (end > window.t_start_ns) & (start < window.t_end_ns)
-        if rank.capture is not None:
-            mine &= integers(batch["capture"]) == rank.capture
-        count += int(np.count_nonzero(mine))
-    return count
+        return work
+    calls = host_calls.read(session, rank.capture)
+    kernels = _rows(session, KERNELS, LINK_COLUMNS, rank)
+    start, link = integers(kernels["t_start_ns"]), integers(kernels["correlation_id"])
+    launched = link[(start >= window.t_start_ns) & (start < window.t_end_ns) & (link != NONE)]
+    return replace(work, syncs=calls.waits_between(window.t_start_ns, window.t_end_ns),
+                   launching_ns=calls.launching_ns(int(launched[0]), int(launched[-1]), work.steps) if len(launched)
+                   else 0.0)
 
 
 def _steps(window: CaptureWindow, unprofiled: Unprofiled | None) -> int:

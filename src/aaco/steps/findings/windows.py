@@ -28,6 +28,7 @@ from aaco.analytics.timeline.trace import COLUMNS, DeviceTrace
 from aaco.core import distinct
 from aaco.core.arrays import Ints
 from aaco.core.config import Analysis
+from aaco.core.documents import decode, encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import COLLECTIVES, KERNEL_GROUPS, KERNELS
@@ -88,7 +89,7 @@ def windows(session: Session, settings: Analysis) -> Results:
         return
     first = _first_pass(session)
     if session_windows := _judge(session, settings, DeviceTrace.of(parts), first):
-        yield "windows", session_windows.document()
+        yield "windows", encode(session_windows)
     if first.skew_ns:
         yield from _with_skew(session, first.skew_ns)
 
@@ -194,7 +195,7 @@ def _unchanged(session: Session, trace: DeviceTrace, captures: tuple[judged.Capt
         session, layout.finding("device_work"))
     if others or not document or (device.t_start_ns, device.t_end_ns) != (captures[0].t_start_ns, captures[0].t_end_ns):
         return []
-    done = work.DeviceWork.of(document)
+    done = decode(document, work.DeviceWork)
     rank = rank_by_capture.get(number_of(device.capture))
     return [ranks.RankTime(device.capture, device.device_id, rank, device, lane, done.parts_ns, 0, done.copies,
                            done.call_ns, done.host_ns, done.told_by_ns, ())]

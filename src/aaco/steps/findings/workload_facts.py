@@ -15,6 +15,7 @@ from aaco.analytics.workload.program import listed_json
 from aaco.analytics.workload.read import facts_of
 from aaco.analytics.workload.signs import CallTallies, KernelTallies, WorkloadSigns
 from aaco.core.config import Analysis
+from aaco.core.documents import decode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, OPERATORS
@@ -88,7 +89,7 @@ def _copies(session: Session) -> tuple[Copied, ...] | None:
     document = documents.read(session, layout.finding("device_work"))
     if not document or not queries.rows(session, COPIES):
         return None
-    return DeviceWork.of(document).copies
+    return decode(document, DeviceWork).copies
 
 
 def _launched(session: Session) -> tuple[int, int]:

@@ -519,6 +519,7 @@ class GivenLatency(Document):
     median_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     source: str
     steps: Annotated[int, Field(ge=1, lt=2**63)] | None = None  # of each device in the capture, if given
+    fastest_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # a tenth are faster; of ten and more
 
 
 class AskedLevel(Part):

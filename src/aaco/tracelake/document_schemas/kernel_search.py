@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
+from pydantic import Field, RootModel, TypeAdapter
 
+from aaco.core.documents import FrozenModel
 from aaco.tracelake.document_schemas.ledger import LedgerLine
 
 
-class KernelOrigin(BaseModel):
+class KernelOrigin(FrozenModel):
     """What a search is of; one that finds another origin begins again."""
-
-    model_config = ConfigDict(frozen=True)
 
     kernel: str
     source_sha256: str

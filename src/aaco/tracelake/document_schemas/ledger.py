@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
+from pydantic import Field, RootModel, TypeAdapter
 
 from aaco.core.candidate import Candidate, Inapplicable
+from aaco.core.documents import FrozenModel
 
 Pct = float | None
 SHORTEST_LIMIT_S = 30.0
 PROCESSES_S = "seconds that each of its processes took, in their order"
 
 
-class LedgerLine(BaseModel):
+class LedgerLine(FrozenModel):
     """A step of a search."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     schema_version: Literal[1] = 1
     search: str = Field(description="which search this step is of")
     took_s: float = Field(default=0.0, ge=0, description="seconds that the step took")
 
 
-class SearchOrigin(BaseModel):
+class SearchOrigin(FrozenModel):
     """What a search is of; one that finds another origin does not go on with it."""
-
-    model_config = ConfigDict(frozen=True)
 
     model_sha256: str
     config_hash: str
@@ -34,10 +31,8 @@ class SearchOrigin(BaseModel):
     versions: dict[str, str]
 
 
-class SearchTerms(BaseModel):
+class SearchTerms(FrozenModel):
     """What a search is judged by, settled before anything is measured."""
-
-    model_config = ConfigDict(frozen=True)
 
     seed: int
     alpha: float = Field(default=0.05, gt=0, lt=1, description="chance that a search keeps a change that is no gain")
@@ -107,10 +102,8 @@ class ConfirmationPlanned(LedgerLine):
     detectable_pct: Pct = Field(description="the gain that so many processes show with a chance of 80 %")
 
 
-class GuardedMetric(BaseModel):
+class GuardedMetric(FrozenModel):
     """A metric that must not get worse."""
-
-    model_config = ConfigDict(frozen=True)
 
     metric: str
     worse: bool
@@ -140,7 +133,7 @@ class SearchDecided(LedgerLine):
     step: Literal["decided"] = "decided"
     kept: str | None = Field(description="the change; null: no change")
     why: str
-    settings: dict[str, str] = {}
+    settings: dict[str, str] = Field(default={})
     model: str | None = Field(default=None, description="the model file, where the change rewrites it")
 
 

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from aaco.core import files
+from aaco.core.documents import FrozenModel
 from aaco.core.errors import BadBundle, UsageError, first_problem
 
 FILE = "confirmed-causes.jsonl"
@@ -19,10 +20,8 @@ NAME = r"^[a-z][a-z0-9_]{0,63}$"
 MOST_BYTES = 16 << 20
 
 
-class Confirmed(BaseModel):
+class Confirmed(FrozenModel):
     """One confirmation."""
-
-    model_config = ConfigDict(frozen=True)
 
     session_id: str
     cause: Annotated[str, Field(pattern=NAME)]

@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Ints
-from aaco.core.tables.spec import whole
+from aaco.core.tables.spec import names_of, whole
 
 INFERENCES = "Inferences"
+UNNAMED = "unnamed"
 HOST = "Host process"  # viewers write its number behind it
 CRITICAL_PATH = "Critical path"
 PATH_PID = 2**31 - 1  # likewise no process
@@ -137,7 +138,7 @@ def _critical(table: pa.Table) -> Events:
     several = len(numbers) > 1
     tracks = [Track(CRITICAL_PATH, PATH_PID, f"path {number}" if several else "path", int(number))
               for number in numbers]
-    kinds, kind = _names(table, "kind")
+    kinds, kind = names_of(table["kind"], UNNAMED)
     inferred = np.asarray(pc.equal(pc.fill_null(table["basis"].cast(pa.string()), ""), "inferred"), bool)
     names = [*kinds, *(f"{each} (inferred)" for each in kinds)]
     return Events("critical_path", tracks, np.searchsorted(numbers, path), whole(table, "t_start_ns"),
@@ -148,7 +149,7 @@ def _critical(table: pa.Table) -> Events:
 def _calls(table: pa.Table) -> Events:
     track, keys = _grouped(table, "capture", "rank", "process_id", "thread_id")
     tracks = [_thread(*key) for key in keys]
-    names, name = _names(table, "name")
+    names, name = names_of(table["name"], UNNAMED)
     flow = np.where(whole(table, "correlation_id") > 0, _flow(table), 0)
     return Events("call", tracks, track, whole(table, "t_start_ns"), whole(table, "t_end_ns"), names, name,
                   flows=[flow, *_asked(table, flow)], notes=_notes(table, "correlation_id", "external_id"))
@@ -179,7 +180,7 @@ def _asked(table: pa.Table, flow: Ints) -> list[Ints]:
 def _kernels(table: pa.Table) -> Events:
     track, keys = _grouped(table, "capture", "rank", "device_id", "queue_id", "stream_id", "process_id", "thread_id")
     tracks = [_queue("Kernels", *key) for key in keys]
-    names, name = _names(table, "kernel_name")
+    names, name = names_of(table["kernel_name"], UNNAMED)
     shape = (f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
     shown = _notes(table, "correlation_id", "dispatch_id", *shape)
     return Events("kernel", tracks, track, whole(table, "t_start_ns"), whole(table, "t_end_ns"), names, name,
@@ -189,7 +190,7 @@ def _kernels(table: pa.Table) -> Events:
 def _copies(table: pa.Table) -> Events:
     track, keys = _grouped(table, "capture", "rank", "device_id", "queue_id", "stream_id", "process_id", "thread_id")
     tracks = [_queue("Copies", *key) for key in keys]
-    names, name = _names(table, "kind")
+    names, name = names_of(table["kind"], UNNAMED)
     return Events("copy", tracks, track, whole(table, "t_start_ns"), whole(table, "t_end_ns"), names, name,
                   flow_end=_flow(table), notes=_notes(table, "correlation_id", "bytes"))
 
@@ -204,8 +205,8 @@ def _system(table: pa.Table) -> Events:
     tracks = [Track(_process(None, None, pid), max(pid, 0), ("Markers" if is_own else "Operating system")
                     + (f" of {_thread_name(pid, tid)}" if tid >= 0 else ""), tid + is_own * MARKER_TIDS)
               for pid, tid, is_own in keys]
-    kinds, kind = _names(table, "kind")
-    details, detail = _names(table, "detail")
+    kinds, kind = names_of(table["kind"], UNNAMED)
+    details, detail = names_of(table["detail"], UNNAMED)
     of_both, name = np.unique(kind * len(details) + detail, return_inverse=True)
     names = [_event(kinds[code // len(details)], details[code % len(details)], code % len(details) < len(details) - 1)
              for code in of_both.tolist()]
@@ -236,7 +237,7 @@ def _gpu_values(table: pa.Table) -> Iterator[Values]:
 def _sampled(table: pa.Table, label: str, device: str | None) -> Iterator[Values]:
     table = table.filter(pc.and_(pc.is_valid(table["t_ns"]), pc.is_valid(table["value"])))
     track, keys = _grouped(table, *([device] if device else []), "process_id")
-    names, name = _names(table, label)
+    names, name = names_of(table[label], UNNAMED)
     for key in np.unique(track * len(names) + name).tolist():
         place, code = divmod(key, len(names))
         rows = table.filter(pa.array((track == place) & (name == code)))
@@ -311,14 +312,6 @@ def _timed(table: pa.Table, column: str) -> pa.Table | None:
     """The rows that have a time; None where there are none."""
     timed = table.filter(pc.is_valid(table[column]))
     return timed if timed.num_rows else None
-
-
-def _names(table: pa.Table, column: str) -> tuple[list[str], Ints]:
-    """The texts of a NAME column and their code in each row; null is called "unnamed"."""
-    whole = table[column].unify_dictionaries().combine_chunks()
-    whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-    texts = [*(text or "unnamed" for text in whole.dictionary.to_pylist()), "unnamed"]
-    return texts, np.asarray(whole.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False), np.int64)
 
 
 def _grouped(table: pa.Table, *columns: str) -> tuple[Ints, list[tuple[int, ...]]]:

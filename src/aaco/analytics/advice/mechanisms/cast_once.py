@@ -1,11 +1,12 @@
 """Weights that each step converts to another type, and scales, before a product reads them: kept in that type.
 
 A weight is the second operand of a product of matrices; no first operand of one has its shape. In training weights
-change with each step, so each step has to convert them.
+change with each step, so each step has to convert them; but whole numbers, which no gradient changes.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +17,12 @@ from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.product_before_gather import TRAINING
 from aaco.analytics.advice.responses import without_rows
 from aaco.analytics.advice.work import Shape, StepOperator, StepWork
-from aaco.core.advice import Step
+from aaco.core.advice import Step, fact_is_not
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
 OPERANDS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::linear": (0, 1), "aten::addmv": (2, 1)}
+WHOLE_NUMBERS = ("signedchar", "unsignedchar", "char", "short", "int")
 CONVERTS = ("aten::copy_", "aten::_to_copy")
 
 
@@ -41,22 +43,36 @@ def _weights(work: StepWork) -> set[Shape]:
     return weights - inputs
 
 
-def _converts(operator: StepOperator, weights: set[Shape]) -> bool:
+def _converts(operator: StepOperator, weights: set[Shape], only_whole: bool) -> bool:
+    """Return whether an operator converts a weight; one of whole numbers, in groups too, or only_whole of them."""
     taken = operator.arguments
-    return (operator.name in CONVERTS and taken is not None and len(taken.types) > 1
-            and taken.types[0] != taken.types[1] and _shape(operator, 0) in weights)
+    if operator.name not in CONVERTS or taken is None or len(taken.types) < 2:
+        return False
+    to, of = taken.types[:2]
+    whole = of in WHOLE_NUMBERS
+    is_weight = _size(operator) in _sizes(weights) if whole else _shape(operator, 0) in weights
+    return of != to and is_weight and (whole or not only_whole)
+
+
+def _size(operator: StepOperator) -> int | None:
+    shape = _shape(operator, 0)
+    return math.prod(shape) if shape else None
+
+
+def _sizes(shapes: set[Shape]) -> set[int]:
+    return {math.prod(shape) for shape in shapes}
 
 
 def _again(work: StepWork) -> Flags:
     """Return the conversions of weights, and what works on their results at once. Raise Absent if there are none."""
-    if any(operator.phase in TRAINING for operator in work.operators):
-        raise Absent("a training step changes its weights")
-    weights = _weights(work)
-    converted = work.operated(lambda operator: _converts(operator, weights))
+    weights, trains = _weights(work), any(operator.phase in TRAINING for operator in work.operators)
+    converted = work.operated(lambda operator: _converts(operator, weights, trains))
     if not converted.any():
-        raise Absent("no step converts weights to another type")
+        raise Absent("a training step changes its weights, and converts none of whole numbers" if trains
+                     else "no step converts weights to another type")
     order = work.lane_order
-    scales = (work.of_families("elementwise") & work.operated(lambda operator: _shape(operator, 0) in weights))[order]
+    sizes = _sizes(weights)
+    scales = (work.of_families("elementwise") & work.operated(lambda operator: _size(operator) in sizes))[order]
     gone = converted[order]
     follows = np.r_[False, gone[:-1]]
     while (more := scales & follows & ~gone).any():  # passes over a weight, one after another
@@ -81,6 +97,8 @@ CAST_ONCE = Mechanism("cast_once", "Convert weights once", "D - conversions of w
 ACTIONS = (Action(
     "cast_once", "Convert weights once", of_targets("cast_once"), "kernels convert weights in each step", "low",
     (Step("weights in the type that products read: model.to(dtype) before the first step",
-          (PYTORCH, OWN_CODE)),),
-    "memory_limited_pct", applies_if=(PYTORCH, INFERENCE), memory="what wider weights take more",
+          (PYTORCH, OWN_CODE, INFERENCE)),
+     Step("frozen weights of 8 and 4 bits: widened once before the first step, where memory holds them",
+          (PYTORCH, OWN_CODE, fact_is_not("phase", "inference")))),
+    "memory_limited_pct", applies_if=(PYTORCH,), memory="what wider weights take more",
     mechanism="cast_once"),)

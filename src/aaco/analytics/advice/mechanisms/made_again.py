@@ -73,8 +73,7 @@ def _shapes(operator: StepOperator) -> list[Sizes] | None:
     """Return the shapes of an operator's tensors, those of lists too; None where one is not known."""
     if operator.arguments is None:
         return None
-    shapes = [part for shape in operator.arguments.shapes if isinstance(shape, list)
-              for part in (shape if any(isinstance(size, list) for size in shape) else [shape])]
+    shapes = [shape for shape, _ in operator.each_tensor]
     known = all(isinstance(shape, list) and all(isinstance(size, int) for size in shape) for shape in shapes)
     return [tuple(shape) for shape in shapes] if known else None
 

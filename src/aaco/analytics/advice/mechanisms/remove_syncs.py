@@ -21,13 +21,15 @@ from aaco.analytics.advice.action import (
     of_metric,
 )
 from aaco.analytics.advice.floor import device_chain_ns
-from aaco.analytics.advice.least import own_time
+from aaco.analytics.advice.least import fusible, own_time
 from aaco.analytics.advice.loops import MASKED
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import unchanged
 from aaco.analytics.advice.work import CALL_NS, WAKE_UP_NS, StepWork
 from aaco.core.advice import Step, fact_is
-from aaco.core.arrays import Ints, Reals
+from aaco.core.arrays import Flags, Ints, Reals
+
+MOST_PASSES = 3  # before a read: of a test of all values and its sum over them
 
 
 def _unwatched(work: StepWork, least: Reals) -> Response:
@@ -55,12 +57,28 @@ def _waited_ns(work: StepWork) -> float:
     return min(waited, device_chain_ns(work))
 
 
+def _only_for_numbers(work: StepWork) -> Flags:
+    """Return the passes right before a read of a number: they may compute nothing else, and go with it."""
+    order = work.lane_order
+    behind = np.r_[np.diff(work.lane[order]) == 0, False] & fusible(work)[order]
+    ahead, passes = work.number_reads[order], np.zeros(len(order), bool)
+    for _ in range(MOST_PASSES):
+        ahead = np.r_[ahead[1:], False] & behind
+        passes[order] |= ahead
+    return passes
+
+
 def _waits_ns(work: StepWork) -> float | None:
-    """Return what waking up takes, with the call that asks for a value. Each copy from the device waits at least once.
+    """Return what waking up takes, with the calls that ask for a value. Each copy from the device waits at least once.
     """
     if work.syncs is None:
         return None
-    return (WAKE_UP_NS + CALL_NS) * max(work.syncs, float(np.count_nonzero(work.copies("d2h"))))
+    reads, passes = (float(np.count_nonzero(rows)) for rows in (work.copies("d2h"), work.once(_only_for_numbers)))
+    return (WAKE_UP_NS + CALL_NS) * max(work.syncs, reads) + CALL_NS * passes + _gone_ns(work)
+
+
+def _gone_ns(work: StepWork) -> float:
+    return float(own_time(work)[work.once(_only_for_numbers)].sum())
 
 
 def _reads_results(work: StepWork) -> bool:
@@ -77,12 +95,16 @@ def _removable(values: Values) -> float:
     return values["removable_wait_pct"]
 
 
-REMOVE_SYNCS = Mechanism("remove_syncs", "Take the host's waits out of the step", "D, and of the rest what is no wait",
-                         own_time, respond=_unwatched, waits_ns=_waits_ns, shown=_reads_results)
+REMOVE_SYNCS = Mechanism("remove_syncs", "Take the host's waits out of the step", "D - passes before reads of numbers, "
+                         "and of the rest what is no wait", own_time, gone_ns=_gone_ns, respond=_unwatched,
+                         waits_ns=_waits_ns, shown=_reads_results)
+INDICES_FOR_MASKS = Step("indices in place of masks that do not change, made once before the steps: mask.nonzero()",
+                         (PYTORCH, OWN_CODE, fact_is("graph_capture", "given_masks")))
 ACTIONS = (Action(
     "remove_waits", "Take the host's waits out of the loop", _removable,
     "the device is idle because the host waited for it", "medium", (
         Step("no .item(), .cpu(), print or boolean indexing per operation", (PYTORCH, OWN_CODE)),
+        INDICES_FOR_MASKS,
         Step("outputs bound to the device: session.io_binding()", (ORT,)),
         Step("no hipDeviceSynchronize or hipStreamSynchronize per operation", (AMD, NO_FRAMEWORK)),
         Step("no cudaDeviceSynchronize or cudaStreamSynchronize per operation", (NVIDIA, NO_FRAMEWORK)),

@@ -16,7 +16,7 @@ from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.graph import GRAPH, replayed
 from aaco.analytics.advice.mechanisms.inputs_on_device import INPUTS_ON_DEVICE
-from aaco.analytics.advice.mechanisms.remove_syncs import REMOVE_SYNCS
+from aaco.analytics.advice.mechanisms.remove_syncs import INDICES_FOR_MASKS, REMOVE_SYNCS
 from aaco.analytics.advice.work import HOST_COPIES, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Reals
@@ -65,8 +65,9 @@ ACTIONS = (Action(
     "whole_graph", "One graph of the whole step, without waits in it", _waiting,
     "the device waits for launches and for reads between them", "medium", (
         Step("torch.cuda.CUDAGraph of the step: inputs copied to fixed tensors, no .item() in it, conditions by "
-             "torch.where, results read at its end", (PYTORCH, OWN_CODE)),),
+             "torch.where, results read at its end", (PYTORCH, OWN_CODE)),
+        INDICES_FOR_MASKS),
     "launch_tax_pct", applies_if=(NVIDIA, PYTORCH, fact_is("host_waits", "waits"),
-                                  fact_is("graph_capture", "possible", "too_short")),
+                                  fact_is("graph_capture", "possible", "too_short", "nowhere")),
     already_done_if=(fact_is("device_graph", "replayed", "captured"),),
     memory="a graph keeps its own buffers, for each shape", mechanism="whole_graph", at_most=_at_most),)

@@ -104,11 +104,6 @@ def rotary_flops(call: OperatorCall) -> int:
     return ROTARY * elements * call.number("turned") // call.number("width")
 
 
-def cached(args: OperatorArguments) -> OperatorCall:
-    """Attention over a cache of keys and values. Raise UnknownShape: its work is a value."""
-    raise UnknownShape(CACHED)
-
-
 def store_cache(args: OperatorArguments) -> OperatorCall:
     """Keys and values written into a cache (keys, values, cache of keys, of values, slots): as many as are given."""
     key, value, keys, values = (args.tensor(index) for index in range(4))

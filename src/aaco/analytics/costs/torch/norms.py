@@ -8,13 +8,10 @@ native_functions.yaml of PyTorch; Ba et al., Layer Normalization (2016); Ioffe a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from aaco.analytics.costs.norm import rows_norm
 from aaco.analytics.costs.terms import OperatorCall, TensorType
 from aaco.analytics.costs.torch.arguments import OperatorArguments, form, known
-
-Form = Callable[[OperatorArguments], OperatorCall]
 
 
 def softmax(args: OperatorArguments) -> OperatorCall:

@@ -18,7 +18,6 @@ from aaco.analytics import costs
 from aaco.analytics.kernels.families import (
     aiter,
     aten,
-    backends,
     ck,
     cublas,
     cudnn,
@@ -41,7 +40,7 @@ from aaco.analytics.kernels.families import (
 from aaco.analytics.kernels.families.terms import UNKNOWN, Fields, KernelLibrary, KernelName, ParsedSymbol, Rules
 from aaco.core.tables import KERNEL_NAMES
 
-__all__ = ["LIBRARIES", "POINTWISE", "UNKNOWN", "KernelName", "backend", "decode", "families_of", "of_names"]
+__all__ = ["LIBRARIES", "POINTWISE", "UNKNOWN", "KernelName", "decode", "families_of", "of_names"]
 
 # Of two that could begin a symbol the first takes it: the narrower grammar precedes the wider.
 LIBRARIES: tuple[KernelLibrary, ...] = (
@@ -91,14 +90,6 @@ def decode(name: str) -> KernelName:
         key: value for key, value in properties.items() if value}
     normalise = stated.pop("normalise", symbols.short)
     return KernelName(name, symbols.cut(normalise(symbol)), **stated)
-
-
-def backend(name: str) -> str | None:
-    """Return which implementation of a matrix product or of attention a kernel's name says: hipBLASLt, cuBLASLt nvjet,
-    FlashInfer, AITER and others; None of another kernel, or where the name does not tell."""
-    symbol = symbols.read(name)
-    family = _properties(symbol).get("family", UNKNOWN) if symbol.base else UNKNOWN
-    return backends.backend_of(family, symbol.text)
 
 
 def of_names(names: Iterable[str]) -> pa.Table:

@@ -27,6 +27,7 @@ from aaco.profiler.formats.nvidia import cupti_records as records
 from aaco.profiler.formats.nvidia.cupti_kinds import COPY_KINDS, HOST, KINDS, PINNED
 from aaco.profiler.io.columns import coded, constant
 from aaco.profiler.io.demangle import demangled
+from aaco.profiler.io.readable import readable
 from aaco.profiler.io.record_accounting import RecordAccount
 
 FORMAT = "cupti"
@@ -55,11 +56,8 @@ def recognises(path: Path) -> bool:
 
 def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     """Yield kernels, copies and calls; for a process that could not be traced, only the reason. Raise BadCapture."""
-    try:
-        with path.open("rb") as file:
-            yield from _CuptiReader(path, file).tables()
-    except OSError as error:
-        raise BadCapture(f"{path}: {error.strerror or error}", "check the file and its permissions") from error
+    with readable(path), path.open("rb") as file:
+        yield from _CuptiReader(path, file).tables()
 
 
 def read(*paths: Path) -> tuple[dict[str, list[pa.Table]], list[str]]:

@@ -12,7 +12,6 @@ SEQUENCE_CLOCKS = range(64, 128)  # each sequence has its own of these
 STATE_CLEARED = 1
 LATEST_NS = 1 << 62
 MOST_TRACKS = 1_000_000
-NONE = -1
 
 
 @dataclass

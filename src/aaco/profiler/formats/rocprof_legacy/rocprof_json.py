@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Ints, joined
 from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, COPIES, INT, KERNELS
 from aaco.profiler.capture import CapturedDevice, CaptureFacts
@@ -168,10 +168,10 @@ class _RocprofPicture:
         """Return, in the order of the file, the id of each call, of each kernel or copy, and the bytes of the latter.
         """
         spots = {name: Spots.all(parts) for name, parts in self._parts.items()}
-        ids = {name: np.concatenate([np.zeros(0, np.int64), *numbers]) for name, numbers in self._ids.items()}
+        ids = {name: joined(numbers) for name, numbers in self._ids.items()}
         arrows = paired(ids["t"], spots["t"], ids["s"], spots["s"])
         calls, works = linked(arrows, spots["call"], spots["work"])
-        return calls, works, _copy_sizes(calls, works, np.concatenate([np.zeros(0, np.int64), *self._sizes]))
+        return calls, works, _copy_sizes(calls, works, joined(self._sizes))
 
 
 class _RocprofJsonReader:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Ints, joined
 
 NONE = -1
 
@@ -34,7 +34,7 @@ class Spots:
     def all(cls, parts: Iterable[Spots]) -> Spots:
         """Return the spots of all parts, in order."""
         columns = list(zip(*((part.row, part.lane, part.us) for part in parts), strict=True)) or [()] * 3
-        return cls(*(np.concatenate([np.zeros(0, np.int64), *column]) for column in columns))
+        return cls(*(joined(column) for column in columns))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aaco.core.arrays import joined
 from aaco.core.tables import ALLOCATIONS, API_CALLS, CALL_ARGUMENTS, COPIES, COUNTERS, KERNELS, WAVE_INSTRUCTIONS
 from aaco.profiler.formats.code_object import isa
 from aaco.profiler.formats.rocprofv3.rocm_labels import allocation, direction
@@ -78,7 +79,7 @@ class ProcessRecords:
 
     def _dispatches(self, name: str, batch: list[RocprofDispatch]) -> Tables:
         is_repeated = np.isin(numbers([record.dispatch_info.dispatch_id for record in batch]),
-                              np.concatenate([np.zeros(0, np.int64), *self.counted]))
+                              joined(self.counted))
         if is_repeated.any():
             repeated = [record for record, seen in zip(batch, is_repeated.tolist(), strict=True) if seen]
             self.account.saw(AGAIN, len(repeated))

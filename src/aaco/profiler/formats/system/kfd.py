@@ -24,6 +24,7 @@ from aaco.core.tables import DEVICE_FACTS, DEVICE_LINKS
 from aaco.profiler.capture import CapturedDevice, CaptureFacts, Subtotal
 from aaco.profiler.formats.rocprofv3 import rocm_agent
 from aaco.profiler.io import jsonfile
+from aaco.profiler.io.readable import readable
 
 FORMAT = "kfd"
 MOST_BYTES = 128 << 20  # of a whole tarball, unzipped; 64 nodes with all their links take 13 MB
@@ -208,17 +209,13 @@ class _BoundedStream:
 def _read_tarball(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield names and contents of the regular files in a tarball. Raise BadCapture."""
     try:
-        with _open_unzipped(path) as file:
+        with readable(path), _open_unzipped(path) as file:
             bounded = _BoundedStream(path, file)
             yield from _read_files(bounded)
             while bounded.read(1 << 16):
                 pass
             if bounded.last.strip(b"\0"):
                 raise BadCapture(f"{path}: cut short: a tarball ends with zeros", FIX)
-    except FileNotFoundError as error:
-        raise BadCapture(f"{path}: no such file", "check the path") from error
-    except OSError as error:
-        raise BadCapture(f"{path}: {error.strerror or error}", "check the file and its permissions") from error
     except (EOFError, zlib.error, tarfile.TarError) as error:
         raise BadCapture(f"{path}: not a tarball, or cut short: {error}", FIX) from error
 

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from aaco.core.errors import BadCapture
 from aaco.profiler.io import protos
+from aaco.profiler.io.readable import readable
 
 FIX = "record it again: jax.profiler.trace(FOLDER), and check that it was copied whole"
 CHUNK_BYTES = 1 << 20
@@ -158,12 +159,8 @@ class XspaceFile:
 def opened(path: Path) -> Iterator[XspaceFile]:
     """Yield the file, mapped into memory. Raise BadCapture."""
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        with readable(path), path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
             yield XspaceFile(path, text)
-    except FileNotFoundError as error:
-        raise BadCapture(f"{path}: no such file", "check the path") from error
-    except OSError as error:
-        raise BadCapture(f"{path}: {error.strerror or error}", "check the file and its permissions") from error
     except ValueError as error:  # mmap of an empty file
         raise BadCapture(f"{path}: {error}", FIX) from error
 

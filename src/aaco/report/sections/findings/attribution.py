@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from aaco.analytics.attribution.rollup import NO_MODULE, OperatorSummary, RollupPart, UnattributedKernels, of
+from aaco.analytics.attribution.rollup import NO_MODULE, OperatorSummary, RollupPart, UnattributedKernels
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.names import shorten
 from aaco.report.rows import Row
 
-TITLE = "Kernel time by module"
 SHOWN = 6
 PHASES = {"recompute": "forward again in the backward pass"}
 NAME = 60  # columns of a name in the listing
 
 
-@finding_view("attribution", "kernel time by module and operator, and what belongs to none", place=5)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section, of the roll-ups."""
-    yield TITLE, list(_rows(of(document)))
-
-
+@finding_view("attribution", "kernel time by module and operator, and what belongs to none", place=5,
+              title="Kernel time by module", form=OperatorSummary)
 def _rows(found: OperatorSummary) -> Iterator[Row]:
     total = found.total_ns
     yield Row("Attributed", f"{format.duration(found.attributed_ns)} of {format.duration(total)} of kernel time"

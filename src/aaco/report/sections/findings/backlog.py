@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from aaco.analytics.llm.backlog import NAME, Backlog
 from aaco.report import format
@@ -11,12 +10,8 @@ from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
 
 
-@finding_view(NAME, "whether an endpoint of a language model keeps up with its load, or requests pile up", place=2)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section."""
-    yield "Whether it keeps up", list(_rows(Backlog.of(document)))
-
-
+@finding_view(NAME, "whether an endpoint of a language model keeps up with its load, or requests pile up", place=2,
+              title="Whether it keeps up", form=Backlog)
 def _rows(backlog: Backlog) -> Iterator[Row]:
     yield Row("Answered meanwhile", format.unavailable(backlog.why_no_rate) if backlog.answered_per_s is None else
               format.quantity(backlog.answered_per_s, "1/s", backlog.answered_low, backlog.answered_high))

@@ -9,7 +9,6 @@ from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
 
-TITLE = "Time of the clean inferences"
 LARGEST = 5
 PARTS = {
     "compute": ("Nodes, arithmetic", "node_compute_pct"), "memory": ("Nodes, memory", "node_memory_pct"),
@@ -20,12 +19,7 @@ PARTS = {
 
 
 @finding_view("cpu_budget", "where the clean inferences of a run on CPUs spent their wall time, and its largest nodes",
-              place=1)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section."""
-    yield TITLE, list(_rows(document))
-
-
+              place=1, title="Time of the clean inferences")
 def _rows(document: Mapping[str, Any]) -> Iterator[Row]:
     wall, count = document["wall_ns"], document["inferences"]
     for name, (label, metric) in PARTS.items():

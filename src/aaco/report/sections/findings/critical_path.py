@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from aaco.analytics.critical_path.summary import CriticalPaths, PathContribution, PathSummary
 from aaco.analytics.kernels.priority import priority
@@ -13,7 +12,6 @@ from aaco.report.finding_view import finding_view
 from aaco.report.names import shorten
 from aaco.report.rows import Row
 
-TITLE = "Critical path"
 MOST_PATHS = 4
 MOST_KERNELS = 5
 # Of a path, not of idle time: the budget's words (sections/budget.py) mean other quantities.
@@ -21,12 +19,8 @@ WORDS = {"compute": "kernels", "communication": "communication", "copy": "copies
          "host": "the host", "sync": "return from waits", "kernel_wait": "kernel to kernel", "unknown": "not known"}
 
 
-@finding_view("critical_path", "what bounded the wall time: the path's parts, kernels' shares of it, slack", place=7)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section."""
-    yield TITLE, list(rows(CriticalPaths.of(document)))
-
-
+@finding_view("critical_path", "what bounded the wall time: the path's parts, kernels' shares of it, slack", place=7,
+              title="Critical path", form=CriticalPaths)
 def rows(found: CriticalPaths) -> Iterator[Row]:
     """Of each path what it consists of, and the kernels that add most to it."""
     if found.why_absent:

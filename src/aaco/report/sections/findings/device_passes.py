@@ -10,21 +10,14 @@ from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
 
 TRACERS = {"cupti": "CUPTI", "rocprofv3": "rocprofv3"}
-TITLE = "Kernels of the device"
 
 
 @finding_view("device_passes", "how kernels were timed in passes of their own and named by another: what was joined, "
-              "what has no node", place=11)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section."""
-    yield TITLE, list(_absent(document) if "why_absent" in document else _rows(document))
-
-
-def _absent(document: Mapping[str, Any]) -> Iterator[Row]:
-    yield Row("Not traced", str(document["why_absent"]))
-
-
+              "what has no node", place=11, title="Kernels of the device")
 def _rows(document: Mapping[str, Any]) -> Iterator[Row]:
+    if "why_absent" in document:
+        yield Row("Not traced", str(document["why_absent"]))
+        return
     timed, profiled = document["timed"], document["profiled"]
     of, same = timed["inferences"], document["identical"]
     checked = document.get("checked")
@@ -32,15 +25,15 @@ def _rows(document: Mapping[str, Any]) -> Iterator[Row]:
     tracer = TRACERS[document.get("tracer", "cupti")]
     yield Row("Timed", f"{format.plural(timed['kernels'], 'kernel')} in {format.plural(of, 'inference')}, by "
                        f"{tracer} {by}: {format.duration(timed['ns'] // of)} per inference, the device at work "
-                       f"{_share(timed['busy_ns'], document['wall_ns'])} of the time")
+                       f"{format.share(timed['busy_ns'], document['wall_ns'])} of the time")
     yield Row("Its cost", _cost(document["latency_ms"], document.get("plain_latency_ms")))
     if checked:
         yield Row("Checked", f"by a pass of kernels alone: {_difference(timed, checked)}, the device at work "
-                             f"{_share(checked['busy_ns'], checked['wall_ns'])} of the time; "
+                             f"{format.share(checked['busy_ns'], checked['wall_ns'])} of the time; "
                              f"{_cost(checked['latency_ms'], document.get('plain_latency_ms'))}")
     yield Row("Named", f"by the profiled pass ({format.plural(profiled['inferences'], 'inference')}): the same "
                        f"sequence of kernels in {same:,} of {of:,} inferences{_parted(document)}; "
-                       f"{_share(document['named_ns'], timed['ns'])} of the kernel time has a node")
+                       f"{format.share(document['named_ns'], timed['ns'])} of the kernel time has a node")
     for why, count in document["unnamed"].items():
         yield Row("Without a node", f"{format.plural(count, 'kernel')} of the profiled pass: {why}")
     if document["host_nodes"]:
@@ -80,10 +73,6 @@ def _parted(document: Mapping[str, Any]) -> str:
         return ""
     return (f", {document['aligned']:,} aligned (they part at kernel {document['first_difference']:,} first)"
             if document["first_difference"] is not None else f", {document['aligned']:,} aligned")
-
-
-def _share(part: int, whole: int) -> str:
-    return format.percent(part / whole) if whole else "no share"
 
 
 def _slower(pace: float, plain: float) -> str:

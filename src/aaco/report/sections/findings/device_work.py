@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from aaco.analytics.bottleneck.work import Copied, DeviceWork
 from aaco.report import format
@@ -11,7 +10,6 @@ from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
 from aaco.report.sections import start_skew
 
-TITLE = "What limits the device's work"
 LABELS = {"compute": "Arithmetic", "memory": "Memory bandwidth", "memory_latency": "Memory latency",
           "kernel": "Not known", "communication": "Communication", "local_copy": "Copies on the device",
           "transfer": "Transfers"}
@@ -20,18 +18,19 @@ HOW = {"counters": "hardware counters (roofline)", "shapes": "operators' shapes"
 
 
 @finding_view(
-    "device_work", "the devices' time by what limits it, copies by kind, and the host's calls by what they do", place=2)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section: the busy time by limiter, where kernels overlap given to the first, and transfers by kind."""
-    found = DeviceWork.of(document)
+    "device_work", "the devices' time by what limits it, copies by kind, and the host's calls by what they do", place=2,
+    title="What limits the device's work", form=DeviceWork)
+def _rows(found: DeviceWork) -> Iterator[Row]:
+    """Yield the busy time by limiter, where kernels overlap given to the first, and transfers by kind."""
     busy = found.busy_ns or 1
     waits = {"communication": start_skew.note(found.skew_ns)}
-    rows = [Row(LABELS[name], "; ".join(filter(None, (f"{format.duration(ns)} ({format.percent(ns / busy)} of the busy "
-                                                      "time)", waits.get(name)))))
-            for name, ns in found.parts_ns.items() if ns]
+    for name, ns in found.parts_ns.items():
+        if ns:
+            share = f"{format.duration(ns)} ({format.percent(ns / busy)} of the busy time)"
+            yield Row(LABELS[name], "; ".join(filter(None, (share, waits.get(name)))))
     if told := found.told_by_ns and _told(found):
-        rows.append(Row("Evidence", told))
-    yield TITLE, rows + [Row("Moved", _moved(copied)) for copied in found.copies if copied.bytes and copied.ns]
+        yield Row("Evidence", told)
+    yield from (Row("Moved", _moved(copied)) for copied in found.copies if copied.bytes and copied.ns)
 
 
 def _told(found: DeviceWork) -> str:

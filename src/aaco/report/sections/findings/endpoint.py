@@ -16,6 +16,7 @@ from aaco.analytics.llm.summary import (
     LatencyQuantiles,
     QuantileEstimate,
 )
+from aaco.core.documents import decode
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
@@ -53,7 +54,7 @@ HEADLINE = (("ttft", "ttft_dispatched", "server_ttft"), ("tpot", "server_latency
 @finding_view(NAME, "how fast an endpoint of a language model answered, what failed, how exact the client was", place=1)
 def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
     """Latencies and rates; failures; the client."""
-    endpoint = Endpoint.of(document)
+    endpoint = decode(document, Endpoint)
     yield "Latency and rates", [*_latencies(endpoint), *_too_few(endpoint), *_server_means(endpoint),
                                 *_rates(endpoint), *_window(endpoint), *_tokens(endpoint)]
     yield "Decoding", list(_decoding(endpoint))

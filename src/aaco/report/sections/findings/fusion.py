@@ -14,15 +14,14 @@ TOP = 5
 LISTED = 6
 
 
-@finding_view("fusion", "what could have been one kernel, and what that could save at most", place=8)
-def sections(document: Mapping[str, Any], top: int = TOP) -> Iterator[tuple[str, list[Row]]]:
-    """The section on fusion."""
+@finding_view("fusion", "what could have been one kernel, and what that could save at most", place=8, title=TITLE)
+def rows(document: Mapping[str, Any], top: int = TOP) -> Iterator[Row]:
+    """Yield a row for each of the first kinds."""
     if found := document.get("opportunities"):
-        rows = [Row(one["pattern"].capitalize(), said(one)) for one in found[:top]]
+        yield from (Row(one["pattern"].capitalize(), said(one)) for one in found[:top])
         if len(found) > top:
-            rows.append(Row("More", f"{len(found) - top:,} kinds in metrics/fusion.json"))
-        limit = f"at most: bytes over {document['basis']}, no more than the kernels take"
-        yield TITLE, [*rows, Row("Time saved", limit)]
+            yield Row("More", f"{len(found) - top:,} kinds in metrics/fusion.json")
+        yield Row("Time saved", f"at most: bytes over {document['basis']}, no more than the kernels take")
 
 
 def said(one: Mapping[str, Any]) -> str:

@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aaco.analytics.instructions.inside import InstructionPart, KernelInstructions, Loads, of
+from aaco.analytics.instructions.inside import InstructionPart, InstructionTraces, KernelInstructions, Loads
+from aaco.core.documents import decode
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
 
-TITLE = "Inside kernels"
 KERNELS = 4  # shown one by one
 SHOWN = 5  # categories, lines, reasons
 NAME = 60  # columns of a kernel's name
 NOT_RUN_TIME = "cycles of traced waves rank instructions; a traced kernel is slower, they are no run time"
 
 
-@finding_view("instructions", "instructions, waits and occupancy of traced or sampled kernels", place=1)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section, of the document's kernels."""
-    found = of(document)
-    rows = [row for one in found[:KERNELS] for row in of_kernel(one)]
+@finding_view("instructions", "instructions, waits and occupancy of traced or sampled kernels", place=1,
+              title="Inside kernels", form=InstructionTraces)
+def _rows(traces: InstructionTraces) -> Iterator[Row]:
+    found = traces.kernels
+    yield from (row for one in found[:KERNELS] for row in of_kernel(one))
     if len(found) > KERNELS:
-        rows.append(Row("", f"{format.plural(len(found) - KERNELS, 'more kernel')}: aaco instructions SESSION"))
+        yield Row("", f"{format.plural(len(found) - KERNELS, 'more kernel')}: aaco instructions SESSION")
     if any(one.whole.cycles for one in found):
-        rows.append(Row("Note", NOT_RUN_TIME))
-    yield TITLE, rows
+        yield Row("Note", NOT_RUN_TIME)
 
 
 def of_kernel(one: KernelInstructions, shown: int = SHOWN) -> Iterator[Row]:
@@ -108,7 +107,7 @@ def _waves(one: KernelInstructions) -> Iterator[Row]:
 def render(document: Mapping[str, Any], by: str) -> str:
     """The text of the whole document, with the hottest lines, instructions or categories of each kernel."""
     lines: list[str] = []
-    for one in of(document):
+    for one in decode(document, InstructionTraces).kernels:
         lines += ["", *(f"{row.label:<15}{row.text}" for row in of_kernel(one) if row.label != "Hot lines")]
         parts = {"line": one.lines, "instruction": one.instructions, "category": one.mix}[by]
         lines += ["", f"  {'share':>7}{'stalled':>14}{'latency':>14}{'idle':>12}{'executed':>12}{'samples':>9}  {by}"]

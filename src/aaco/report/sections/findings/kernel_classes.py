@@ -11,7 +11,6 @@ from aaco.report.names import shorten
 from aaco.report.rows import Row
 from aaco.report.sections import start_skew
 
-TITLE = "What limits the longest kernels"
 SHOWN = 8
 NAME = 44
 LABELS = {"lds": "Local memory"}  # the names of the other classes are words
@@ -22,16 +21,17 @@ def words(limit: str | None) -> str:
     return LABELS.get(limit or "", (limit or "").replace("_", " ").capitalize()).lower()
 
 
-@finding_view("kernel_classes", "the class of each kernel name that took much time, with its evidence", place=3)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section: kernel names by time, with their class and what decided it."""
+@finding_view("kernel_classes", "the class of each kernel name that took much time, with its evidence", place=3,
+              title="What limits the longest kernels")
+def rows(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield kernel names by time, with their class and what decided it."""
     listed = document["kernels"]
     total = document.get("kernel_ns") or sum(one["total_ns"] for one in listed) or 1  # the list may not be of all
     names = shorten((one["kernel_name"] for one in listed[:SHOWN]), NAME)
-    yield TITLE, [Row(words(one["class"]).capitalize(),
-                      f"{names[one['kernel_name']]}: {format.percent(one['total_ns'] / total)}; "
-                      f"{'; '.join(filter(None, (_because(one), start_skew.note(one.get('skew_ns')))))}")
-                  for one in listed[:SHOWN]]
+    for one in listed[:SHOWN]:
+        yield Row(words(one["class"]).capitalize(),
+                  f"{names[one['kernel_name']]}: {format.percent(one['total_ns'] / total)}; "
+                  f"{'; '.join(filter(None, (_because(one), start_skew.note(one.get('skew_ns')))))}")
 
 
 def _because(one: Mapping[str, Any]) -> str:

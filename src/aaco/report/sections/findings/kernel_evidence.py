@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence, LimitedTime, TracedWaves
-from aaco.core import documents
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
 from aaco.report.sections.findings.kernel_classes import words
 
-TITLE = "What the kernels say"
 NAMED = 2  # limits and waits in the headline
 ROOFS = {"memory_bandwidth": "memory", "lds": "local memory"}
 
 
-@finding_view("kernel_evidence", "limits of counted kernels by time, and what traced waves wait for", place=0)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section: the headline, then the time of every limit."""
-    evidence = documents.decode(document, KernelEvidence)
-    rows = [Row(words(limited.limit).capitalize(),
-                f"{format.plural(limited.kernels, 'kernel name')}, {format.duration(limited.ns)}{_reached(limited)}")
-            for limited in evidence.limits]
-    yield TITLE, [Row("In short", headline(document)), *rows]
+@finding_view("kernel_evidence", "limits of counted kernels by time, and what traced waves wait for", place=0,
+              title="What the kernels say", form=KernelEvidence)
+def _rows(evidence: KernelEvidence) -> Iterator[Row]:
+    """Yield the headline, then the time of every limit."""
+    yield Row("In short", headline(evidence))
+    for limited in evidence.limits:
+        yield Row(words(limited.limit).capitalize(), f"{format.plural(limited.kernels, 'kernel name')}, "
+                                                     f"{format.duration(limited.ns)}{_reached(limited)}")
 
 
-def headline(document: Mapping[str, Any]) -> str:
+def headline(evidence: KernelEvidence) -> str:
     """Return the headline of the session."""
-    evidence = documents.decode(document, KernelEvidence)
     parts = [*_counted(evidence), *(_traced(evidence.waves) if evidence.waves else ())]
     return "; ".join(parts)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from aaco.analytics.timeline.launch_tax import Bucket, LaunchTax
 from aaco.report import format
@@ -12,33 +11,29 @@ from aaco.report.names import shorten
 from aaco.report.rows import Row
 from aaco.report.sections.trace import CAUSES
 
-TITLE = "Launch tax"
 MOST = 3
 
 
-@finding_view("launch_tax", "dispatches by duration, the kernels with most short ones, gaps by cause", place=9)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section."""
-    yield TITLE, list(_rows(LaunchTax.of(document)))
-
-
+@finding_view("launch_tax", "dispatches by duration, the kernels with most short ones, gaps by cause", place=9,
+              title="Launch tax", form=LaunchTax)
 def _rows(found: LaunchTax) -> Iterator[Row]:
     if not found.kernels:
         return
     for bucket in found.buckets:
         if bucket.count:
             yield Row(_range(bucket), f"{_of(bucket.count, found.kernels)}, {format.duration(bucket.ns)} "
-                                      f"({_share(bucket.ns, found.kernel_ns)} of the kernel time)")
+                                      f"({format.share(bucket.ns, found.kernel_ns)} of the kernel time)")
     limit = format.duration(found.below_ns)
     yield Row(f"Below {limit}", f"{_of(found.short, found.kernels)}, {format.duration(found.short_ns)} "
-                                f"({_share(found.short_ns, found.kernel_ns)} of the kernel time)", "microkernel_pct")
+                                f"({format.share(found.short_ns, found.kernel_ns)} of the kernel time)",
+                  "microkernel_pct")
     names = shorten((one.kernel_name for one in found.top[:MOST]), 40, format.symbol)
     for one in found.top[:MOST]:
         yield Row(names[one.kernel_name], f"{one.count:,} of {format.plural(one.calls, 'execution')} below "
                                           f"{limit}, {format.duration(one.ns)} in all")
     if found.score is not None:
         rate = format.number(1e9 * found.kernels / (found.wall_ns or found.span_ns))
-        yield Row("Score", f"{format.number(found.score)} = {_share(found.short, found.kernels)} short x {rate} "
+        yield Row("Score", f"{format.number(found.score)} = {format.share(found.short, found.kernels)} short x {rate} "
                            "kernels/s / 1000", "launch_tax_score")
     yield from _gaps(found)
 
@@ -56,8 +51,4 @@ def _range(bucket: Bucket) -> str:
 
 
 def _of(part: int, whole: int) -> str:
-    return f"{part:,} of {format.plural(whole, 'kernel')} ({_share(part, whole)})"
-
-
-def _share(part: int, whole: int) -> str:
-    return format.percent(part / whole) if whole else "no share"
+    return f"{part:,} of {format.plural(whole, 'kernel')} ({format.share(part, whole)})"

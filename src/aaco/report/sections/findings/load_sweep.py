@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from aaco.analytics.llm.load_sweep import ENERGY, NAME, JudgedStep, LoadSweep
 from aaco.report import format
@@ -15,11 +14,12 @@ LOADS = {"rate": "requests/s", "poisson": "requests/s at random times", "concurr
 STATES = {True: "saturated", False: "keeps up", None: format.NA}
 
 
-@finding_view(NAME, "from which load on a server does not keep up, and where more load brings less", place=3)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The steps, and what they say together."""
-    sweep = LoadSweep.of(document)
-    yield "Rising load", [*map(_row, sweep.steps), *conclusions(sweep)]
+@finding_view(NAME, "from which load on a server does not keep up, and where more load brings less", place=3,
+              title="Rising load", form=LoadSweep)
+def _rows(sweep: LoadSweep) -> Iterator[Row]:
+    """Yield the steps, and what they say together."""
+    yield from map(_row, sweep.steps)
+    yield from conclusions(sweep)
 
 
 def _row(judged: JudgedStep) -> Row:

@@ -14,14 +14,11 @@ TITLE = "Tiles of matrix products"
 TOP = 5
 
 
-@finding_view("products", "matrix products with the tiles that their kernels' names say", place=6)
-def sections(document: Mapping[str, Any], top: int = TOP) -> Iterator[tuple[str, list[Row]]]:
-    """The section on tiles."""
-    if products := document.get("products"):
-        yield TITLE, list(_rows(products, top))
-
-
-def _rows(products: list[Mapping[str, Any]], top: int) -> Iterator[Row]:
+@finding_view("products", "matrix products with the tiles that their kernels' names say", place=6, title=TITLE)
+def rows(document: Mapping[str, Any], top: int = TOP) -> Iterator[Row]:
+    """Yield the check, the loss, and a row for each of the first products."""
+    if not (products := document.get("products")):
+        return
     agreed = sum(one["agreement"] != OTHERWISE for one in products)
     yield Row("Launch check", f"of {format.plural(len(products), 'product')} {agreed:,} launched as many "
               "workgroups as there are tiles, or as run at once")

@@ -14,7 +14,6 @@ from aaco.report.rows import Row
 from aaco.report.sections.findings.kernel_classes import words
 from aaco.report.svg import Drawing, Scale
 
-TITLE = "Kernels under their ceilings"
 FEW = 6  # kernels and reasons that a report lists
 NAME = 40
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960, 520, 64, 28, 40, 48
@@ -28,12 +27,8 @@ REGION = {"optimal": "near its roof", "compute_bound": "below the compute roof",
 Shown = Mapping[str, Any]
 
 
-@finding_view("roofline", "kernels under the ceilings of their devices, by counters", place=4)
-def sections(document: Shown) -> Iterator[tuple[str, list[Row]]]:
-    """What roofline.json says, for the reports."""
-    yield TITLE, list(_rows(document))
-
-
+@finding_view("roofline", "kernels under the ceilings of their devices, by counters", place=4,
+              title="Kernels under their ceilings")
 def _rows(document: Shown) -> Iterator[Row]:
     found, why = envelopes(document)
     if document["kernels"]:

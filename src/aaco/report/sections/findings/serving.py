@@ -8,12 +8,12 @@ from typing import Any
 
 from aaco.analytics.kernels.families import UNKNOWN
 from aaco.analytics.serving.summary import COPIES, IDLE, IDLE_BEFORE, REPETITION, PhaseClass, Serving, StepGroup
+from aaco.core.documents import decode
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
 from aaco.report.sections.findings.kernel_classes import words
 
-TITLE = "Serving steps (times of the profiled run)"
 MOST = 8
 LEAST = 0.005  # of the time: smaller parts are not shown
 PARTS = {COPIES: "copies", IDLE: "idle inside steps", IDLE_BEFORE: "idle between steps", UNKNOWN: "unknown limit"}
@@ -23,13 +23,9 @@ SPECULATIVE = ("steps check several tokens of a request: how many were accepted 
 
 
 @finding_view("serving", "steps of a serving engine by phase and batch, and how much of their work is explained",
-              place=5)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section."""
-    yield TITLE, list(_rows(Serving.of(document)))
-
-
-def _rows(serving: Serving) -> Iterator[Row]:
+              place=5, title="Serving steps (times of the profiled run)", form=Serving)
+def rows(serving: Serving) -> Iterator[Row]:
+    """Yield each group of steps with its time and its least time, the class of each phase, and what is explained."""
     if serving.source == REPETITION:
         yield Row("Steps", BY_REPETITION)
         yield Row("Phase and batch", f"n/a: {serving.why_absent}")
@@ -73,7 +69,7 @@ def budget(group: StepGroup) -> str:
 
 def count(document: Mapping[str, Any]) -> str:
     """Return how many steps of each phase there are, in a few words."""
-    serving = Serving.of(document)
+    serving = decode(document, Serving)
     phases = Counter[str]()
     for group in serving.groups:
         phases[group.phase or "of unknown phase"] += group.steps

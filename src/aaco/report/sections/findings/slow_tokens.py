@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from aaco.analytics.llm.slow_tokens import NAME, SlowToken, SlowTokens
 from aaco.report import format
@@ -15,12 +14,8 @@ CAUSES = {"prefill": "the device computed prompts", "device": "a decoding step r
           "host": "the host kept the device idle within a step", "queue": "no step ran: scheduler, queue or network"}
 
 
-@finding_view(NAME, "why slow tokens of an endpoint were slow, by the steps of its engine", place=4)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section."""
-    yield "Slow tokens and the engine's steps", list(_rows(SlowTokens.of(document)))
-
-
+@finding_view(NAME, "why slow tokens of an endpoint were slow, by the steps of its engine", place=4,
+              title="Slow tokens and the engine's steps", form=SlowTokens)
 def _rows(found: SlowTokens) -> Iterator[Row]:
     if found.median_ms is None:
         yield Row("Slow tokens", format.unavailable(found.why_absent))

@@ -9,15 +9,9 @@ from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
 
-TITLE = "Tried"
 
-
-@finding_view("trials", "what was tried, change by change: what was proved, what was refused and why", place=2)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section."""
-    yield TITLE, list(rows(document))
-
-
+@finding_view("trials", "what was tried, change by change: what was proved, what was refused and why", place=2,
+              title="Tried")
 def rows(document: Mapping[str, Any]) -> Iterator[Row]:
     """Yield the decision, each change with its outcome, and what does not apply."""
     yield from heading(document)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aaco.analytics.llm.turns import NAME, ConversationTurns, TurnLatencies
+from aaco.core.documents import decode
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
@@ -17,7 +18,7 @@ CACHE = {"cold": "nothing cached", "warm": "prefix cached", "unstated": "cache n
 @finding_view(NAME, "how fast each turn of conversations was answered, by what was in the server's cache", place=3)
 def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
     """The one section."""
-    turns = ConversationTurns.of(document)
+    turns = decode(document, ConversationTurns)
     rows = [row for turn in turns.turns for row in _rows(turn)]
     if turns.not_asked:
         rows.append(Row("Not asked", f"{format.plural(turns.not_asked, 'turn')}: the answer before failed or has no "

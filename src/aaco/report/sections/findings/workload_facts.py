@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from aaco.analytics.workload.facts import NAME, WorkloadFact, WorkloadFacts
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
 
-TITLE = "What the workload already does"
 LABELS = {"product_type": "Type of products", "element_type": "Type of other kernels",
           "eight_bit_units": "Eight-bit matrix units", "data_loader": "DataLoader"}
 
 
-@finding_view(NAME, "facts of the workload that advice depends on, each with its evidence", place=8)
-def sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Row]]]:
-    """The one section: the facts that are known, and in one line those that are not."""
-    facts = WorkloadFacts.of(document).facts
-    rows = [Row(_label(fact.name), _text(fact)) for fact in facts if fact.value is not None]
-    if unknown := [fact.name.replace("_", " ") for fact in facts if fact.value is None]:
-        rows.append(Row("Not known", f"{', '.join(unknown)} (metrics/{NAME}.json says why)"))
-    yield TITLE, rows
+@finding_view(NAME, "facts of the workload that advice depends on, each with its evidence", place=8,
+              title="What the workload already does", form=WorkloadFacts)
+def _rows(facts: WorkloadFacts) -> Iterator[Row]:
+    """Yield the facts that are known, and in one line those that are not."""
+    yield from (Row(_label(fact.name), _text(fact)) for fact in facts.facts if fact.value is not None)
+    if unknown := [fact.name.replace("_", " ") for fact in facts.facts if fact.value is None]:
+        yield Row("Not known", f"{', '.join(unknown)} (metrics/{NAME}.json says why)")
 
 
 def _label(name: str) -> str:
