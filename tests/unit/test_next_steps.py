@@ -10,6 +10,8 @@ from aaco.analytics.advice import recommend
 from aaco.analytics.advice.expected import Expected
 from aaco.analytics.diagnosis import ONLY_CAPTURED, Diagnosis, diagnose
 from aaco.analytics.measure import measure
+from aaco.analytics.truth.launches import TRACE_DEVICE
+from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.analytics.workload.facts import WorkloadFact, WorkloadFacts
 from aaco.core.config import Analysis
 from aaco.core.readings import Reading, Verdict
@@ -73,6 +75,17 @@ def test_where_the_trace_does_not_tell_why_the_device_idles_it_says_what_would()
     assert "too (ProfilerActivity.CPU): the device" in said(traced)[0]
     (text,) = said(explained(Diagnosis(None, "", (), ()), {"vendor": "amd", "runtime": "hip"}, **idle))
     assert text == "Nothing can be advised: the device is idle 95.0 % of the time, and this trace does not tell why."
+
+
+@pytest.mark.parametrize(("vendor", "form", "option"), [
+    ("amd", "rocpd", " (rocprofv3 --kernel-trace)"), ("nvidia", "nsys", " (nsys profile --trace=cuda)"),
+    ("nvidia", "kineto", " (ProfilerActivity.CUDA)"), ("cpu", "chrome", "")])
+def test_the_option_of_the_captures_own_profiler_is_named(vendor, form, option):
+    """Mutation: that of rocprofv3, of a trace of PyTorch on NVIDIA."""
+    lost = Trust((Alarm("11 kernel launches were recorded", TRACE_DEVICE, "records"),))
+    told = replace(explained(Diagnosis(None, "", (), (), trust=lost), {"vendor": vendor}),
+                   captures={"captures": [{"format": form}]})
+    assert said(told)[0] == f"trace the device too{option}"
 
 
 def test_what_takes_most_of_the_time_is_named_where_no_action_is_known():

@@ -431,9 +431,3 @@ def test_kernels_that_took_a_time_but_have_no_start_are_accounted_for(tmp_path):
     assert truth["trusted"] and one["account"]["dropped"] == {"count": 0, "ns": 0}
     assert one["account"]["unlinked"] == one["account"]["in_file"] and one["account"]["in_file"]["ns"] > 0
     assert "no total of time" not in str(one["findings"])
-
-
-@pytest.mark.parametrize("advice", [launches.TRACE_DEVICE, launches.RECORD_APIS])
-def test_what_to_record_is_told_for_every_profiler(advice):
-    """The check does not know whose trace it is. Mutation: `rocprofv3` alone, of a trace of PyTorch on NVIDIA."""
-    assert all(tool in advice for tool in ("rocprofv3 --", "nsys -t cuda", "torch activities "))

@@ -20,7 +20,7 @@ from aaco.core.arrays import Ints
 REMEMBERED = 1 << 18
 PART, WRITTEN, USED = 7, 8, 16  # of a settled launch's byte: what it does, into a graph, had work
 AGAIN = "record it again with larger buffers or a shorter window; until then every total is a lower bound"
-TRACE_DEVICE = "trace the device too (rocprofv3 --kernel-trace, nsys -t cuda, ProfilerActivity.CUDA)"
+TRACE_DEVICE = "trace the device too"  # a report names the profiler's option
 RECORD_APIS = "record the host's API calls too (rocprofv3 --hip-trace, nsys -t cuda, torch activities CPU)"
 
 

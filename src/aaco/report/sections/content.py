@@ -14,8 +14,10 @@ from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence
 from aaco.analytics.diagnosis import ONLY_CAPTURED, Diagnosis
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.truth import trust
+from aaco.analytics.truth.launches import TRACE_DEVICE
 from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core import inputs
+from aaco.core.advice import FactValues
 from aaco.core.documents import decode
 from aaco.core.readings import Absent, Evidence, Verdict
 from aaco.report import format
@@ -51,7 +53,9 @@ UNTOLD = {"other_idle_pct": "the device is idle {} of the time, and this trace d
           "unplaced_kernel_pct": "{} of the time goes to kernels of which nothing tells what limits them"}
 MOSTLY_PCT = 50.0
 KINETO = "kineto"
-CALLS_BY = {"amd": "rocprofv3 --runtime-trace", "nvidia": "nsys profile --trace=cuda"}
+# Options of profilers that record the calls of the runtime, and the kernels; "" is PyTorch's.
+CALLS_BY = {"": "ProfilerActivity.CPU", "amd": "rocprofv3 --runtime-trace", "nvidia": "nsys profile --trace=cuda"}
+KERNELS_BY = {"": "ProfilerActivity.CUDA", "amd": "rocprofv3 --kernel-trace", "nvidia": "nsys profile --trace=cuda"}
 NEAR_ROOF = 0.9
 MOST_NAMED = 3  # nodes or kernels that an action acts on
 TELLING_CEILING = 20.0  # times faster; a higher one only says that little must stay
@@ -298,7 +302,8 @@ def next_steps(explanation: Explanation, brief: bool = False) -> list[tuple[str,
     offered = {one.name for one in found.recommendations}
     others = [verdict for verdict in found.conditions
               if verdict.label not in DISTURBANCES and ACTION_OF.get(verdict.label) not in offered]
-    distrust = [("trace_check", step) for step in explanation.trust.steps]
+    distrust = [("trace_check", f"{step}{_option(explanation, KERNELS_BY)}" if step == TRACE_DEVICE else step)
+                for step in explanation.trust.steps]
     advised = [(one.name, _brief(one) if brief else _step(one)) for one in found.recommendations]
     by_rule = [(found.label, step) for step in found.rule_advice if not distrust]
     if (both := found.together) and both.ceiling <= TELLING_CEILING:
@@ -337,15 +342,23 @@ def _nothing_to_do(explanation: Explanation) -> Iterator[str]:
 
 def _host_unseen(explanation: Explanation) -> Iterator[str]:
     """Yield which recording would tell why a device is idle most of the time, where calls of its runtime lack."""
-    idle, document = explanation.readings.get("other_idle_pct"), explanation.examined.get("workload_facts")
-    facts = WorkloadFacts.of(document).values if document else {}
-    if idle is None or idle.value is None or idle.value < MOSTLY_PCT or facts.get("runtime"):
+    idle = explanation.readings.get("other_idle_pct")
+    if idle is None or idle.value is None or idle.value < MOSTLY_PCT or _facts(explanation).get("runtime"):
         return
-    tool = next((f" ({CALLS_BY[vendor]})" for vendor in facts.get("vendor", ()) if vendor in CALLS_BY), "")
-    if any(capture["format"] == KINETO for capture in explanation.captures.get("captures", ())):
-        tool = " (ProfilerActivity.CPU)"
-    yield (f"Record the calls of the runtime, too{tool}: the device is idle {format.percent(idle.value / 100)} of the "
-           "time, and without them nothing tells why.")
+    yield (f"Record the calls of the runtime, too{_option(explanation, CALLS_BY)}: the device is idle "
+           f"{format.percent(idle.value / 100)} of the time, and without them nothing tells why.")
+
+
+def _option(explanation: Explanation, options: Mapping[str, str]) -> str:
+    """Return the option of the profiler that made the capture, in brackets; else of its vendor's; empty of others."""
+    formats = {capture["format"] for capture in explanation.captures.get("captures", ())}
+    vendors = {""} if KINETO in formats else _facts(explanation).get("vendor", frozenset())
+    return next((f" ({option})" for of, option in options.items() if of in vendors), "")
+
+
+def _facts(explanation: Explanation) -> FactValues:
+    document = explanation.examined.get("workload_facts")
+    return WorkloadFacts.of(document).values if document else {}
 
 
 def commands(explanation: Explanation) -> list[tuple[str, str]]:
