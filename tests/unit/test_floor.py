@@ -420,6 +420,14 @@ def test_turns_whose_results_are_stacked_are_a_loop():
         assert set(stacked_turns(step(*others)).tolist()) == {1}
 
 
+@pytest.mark.parametrize(("listed", "expected"), [(9, 9), (0, 9), (2, 1)])
+def test_what_joins_two_tensors_stacks_no_turns(listed, expected):
+    """As a layer of a model does with two parts of its result. Of long lists a trace tells no sizes."""
+    lists = OperatorArguments([[[8, 16]] * listed, []], ["TensorList", "Scalar"], ["", "1"])
+    joins = kernel(3, "copy", StepOperator("aten::cat", "aten::cat", arguments=lists))
+    assert stacked_turns(step(kernel(4), *_turns(9, *QUERY), joins))[1] == expected
+
+
 def _masked(name, kind):
     """An operator that reads 64 values of a kind."""
     return StepOperator(name, arguments=OperatorArguments([[64]], [kind], [""]))

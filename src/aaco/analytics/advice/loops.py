@@ -87,8 +87,15 @@ def stacked_turns(work: StepWork) -> Reals:
         length = _turn_length(calls[:end])
         if length and not _usually_needs_the_one_before(work, work.operator[starts[end - length:end]]):
             repeated = _periodic(calls[:end], length)
-            turns[starts[end - repeated]:starts[end]] = repeated // length
+            if _stacks(work.operators[work.operator[starts[end]]], repeated // length):
+                turns[starts[end - repeated]:starts[end]] = repeated // length
     return turns
+
+
+def _stacks(operator: StepOperator, turns: int) -> bool:
+    """Return whether an operator may stack what so many turns make: it takes as many tensors, if that is known."""
+    listed = operator.arguments.shapes[:1] if operator.arguments else ()
+    return all(not tensors or len(tensors) >= turns for tensors in listed)
 
 
 def _turn_length(calls: Ints) -> int:
