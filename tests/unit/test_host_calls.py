@@ -8,10 +8,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aaco.analytics.advice.work import CALL_NS
+from aaco.core.session import Session
+from aaco.core.tables import API_CALLS
+from aaco.steps.findings import host_calls
 from aaco.steps.findings.host_calls import HostCalls
+from aaco.tracelake import store
 
 US = 1000
 LAUNCH, WAIT = (False, True), (True, False)  # whether a call waits, and whether it asks for work
+
+
+def test_a_capture_without_calls_has_no_waits(tmp_path):
+    session = Session.create(tmp_path, {"kind": "import"}, "", "0")
+    store.write(session, API_CALLS, API_CALLS.build())
+    found = host_calls.read(session, 0)
+    assert found.waits_between(0, 1) == 0 and found.launching_ns(1, 2, 1) == 0.0
+
+
+def test_calls_are_those_of_their_capture_that_launch_copy_or_wait(tmp_path):
+    """A range of the host and another capture's call are none of them."""
+    session = Session.create(tmp_path, {"kind": "import"}, "", "0")
+    store.write(session, API_CALLS, API_CALLS.build(
+        call_id=range(4), name=["cudaLaunchKernel", "aten::add", "cudaDeviceSynchronize", "cudaLaunchKernel"],
+        t_start_ns=[0, 0, 10, 20], t_end_ns=[5, 9, 15, 25], correlation_id=[7, None, 8, 9], capture=[0, 0, 0, 1]))
+    found = host_calls.read(session, 0)
+    assert (found.link.tolist(), found.waits.tolist(), found.asks.tolist()) == ([7, 8], [False, True], [True, False])
+    assert len(host_calls.read(session, None).link) == 3
 
 
 def calls(*rows: tuple[int, int, int, tuple[bool, bool]]) -> HostCalls:

@@ -67,7 +67,8 @@ def read(session: Session, capture: int | None) -> HostCalls:
     names = queries.names(session, API_CALLS, "name")
     kinds, waits = call_kinds([*names, ""]), np.array([*map(waits_for_the_device, names), False])
     asks = np.isin(kinds, WORK)
-    columns: list[tuple[Ints, Ints, Ints, Flags, Flags]] = []
+    nothing, none = np.zeros(0, np.int64), np.zeros(0, bool)
+    columns: list[tuple[Ints, Ints, Ints, Flags, Flags]] = [(nothing, nothing, nothing, none, none)]
     for batch in queries.batches(session, API_CALLS, ("name", "t_start_ns", "t_end_ns", "correlation_id", "capture")):
         name = integers(batch["name"].indices)
         start, end, link, where = (integers(batch[column]) for column in batch.schema.names[1:])
