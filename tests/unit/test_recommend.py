@@ -169,6 +169,16 @@ def test_what_memory_limits_is_no_share_of_the_optimizer():
         assert "fuse_optimizer" not in [one.name for one in told]
 
 
+def test_what_limits_the_device_is_told_as_that_where_no_steps_show_the_kernels():
+    """60 % is what arithmetic limits, not what products in fp32 take; of steps it is the half that they take."""
+    computing = readings({"compute_limited_pct": 60.0})
+    target = FloorTarget("gemm", 1e6, 1e5)
+    shown = replace(floors(), chain_ns=2e6, floors=(MechanismFloor("narrower_types", 1e6, (target,)),))
+    for known, share, what in ((None, 60, "arithmetic limits the device"), (shown, 50, "kernels compute or move")):
+        (one,) = [one for one in recommend.gaining(computing, None, known) if one.name == "narrower_types"]
+        assert one.evidence.startswith(f"{share} % of the time {what}")
+
+
 def test_without_a_floor_there_is_no_ceiling_and_the_reason_is_told():
     for given_floors, why in ((None, NO_FLOORS), (floors(None, "no shapes"), "no shapes"),
                               (without_floors(Absent("no steps")), "no steps")):

@@ -54,7 +54,8 @@ class Action:
     happens in that share of the time, in words. at_most: the share of the wall that it removes at most, where a reading
     says so; KeyError where it is absent. attempts: what to try, for each framework and device. applies_if,
     already_done_if: facts without which, or with which, it is not offered. accuracy, memory: what it costs there; empty
-    where nothing. mechanism: the kind of change whose floor bounds it; empty of actions on runs on CPUs.
+    where nothing. mechanism: the kind of change whose floor bounds it; empty of actions on runs on CPUs. of_limit: what
+    happens in the share where no steps show the kernels, and a reading of the device's limit stands in; empty else.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Action:
     memory: str = ""
     mechanism: str = ""
     at_most: Callable[[Values], float] = everything_pct
+    of_limit: str = ""
 
     def why_not(self, facts: FactValues | None) -> str:
         """Return why the action is not offered in a workload with these facts; empty if it is."""

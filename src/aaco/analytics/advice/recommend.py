@@ -56,7 +56,8 @@ class Recommendation:
 
     share_pct: of the time that it acts on. tries: what to try here. targets: nodes or kernels that it acts on, those
     that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling, tried: as in
-    `Recommended`. at_most_pct: of the wall that it removes at most by the readings.
+    `Recommended`. at_most_pct: of the wall that it removes at most by the readings. of_limit: whether the share is that
+    of what limits the device, for no steps show the kernels.
     """
 
     action: Action
@@ -71,6 +72,7 @@ class Recommendation:
     expected: Expected | None = None
     tried: str = ""
     at_most_pct: float = 100.0
+    of_limit: bool = False
 
     @property
     def name(self) -> str:
@@ -128,7 +130,7 @@ class Recommendation:
     @property
     def evidence(self) -> str:
         """What of this session speaks for the action, in a sentence."""
-        return f"{self.share_pct:.0f} % of the time {self.action.evidence}"
+        return f"{self.share_pct:.0f} % of the time {self.action.of_limit if self.of_limit else self.action.evidence}"
 
 
 # Actions on nodes of a run on CPUs, by the side of the nodes.
@@ -298,5 +300,6 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
         action = replace(action, why_feasible=USUALLY)
         feasible = saved_pct / share
     advice = Recommendation(action, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
-                            offered(action.attempts, facts), at_most_pct=at_most)
+                            offered(action.attempts, facts), at_most_pct=at_most,
+                            of_limit=bool(action.of_limit) and ACTS_ON + action.mechanism not in values)
     return advice if advice.gain_pct >= LEAST_PCT else None

@@ -64,4 +64,4 @@ ACTIONS = (Action(
     (Step("F.scaled_dot_product_attention in place of products and softmax", (PYTORCH, OWN_CODE)),),
     "memory_limited_pct", applies_if=(PYTORCH, fact_is("attention", "written_out")),
     already_done_if=(fact_is("attention", "fused"),), accuracy="sums in another order: last digits differ",
-    mechanism="attention_fusion"),)
+    mechanism="attention_fusion", of_limit="memory limits the device, and attention is written out"),)

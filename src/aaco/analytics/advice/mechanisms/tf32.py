@@ -49,4 +49,4 @@ ACTIONS = (Action(
      Step("torch.backends.cudnn.allow_tf32 = True", (PYTORCH, NVIDIA, OWN_CODE, BY_CUDNN))),
     "compute_limited_pct", applies_if=(PYTORCH, NVIDIA, fact_is("product_type", "fp32")),
     already_done_if=(fact_is("product_type", "tf32"), NARROW), accuracy="10 bits of mantissa in place of 23",
-    mechanism="tf32"),)
+    mechanism="tf32", of_limit="arithmetic limits the device, and products compute in fp32"),)
