@@ -17,7 +17,7 @@ NAME = "workload_facts"
 class WorkloadFact:
     """One fact. value: null where it is absent, for the reason in why_absent.
 
-    values: all that hold, the value first; more than one only of frameworks and captures of graphs. parts: what the
+    values: all that hold, the value first; more than one only of frameworks and graphs. parts: what the
     value was read from, each with its amount in `unit` (ns, count, bytes). share_ratio: the part that speaks for the
     value. source: where it was read.
     """
