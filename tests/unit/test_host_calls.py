@@ -1,10 +1,13 @@
-"""How long the host launches a traced step, against a count of every nanosecond."""
+"""How long the host launches a traced step, against a count of every microsecond."""
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco.analytics.advice.work import CALL_NS
@@ -15,73 +18,77 @@ from aaco.steps.findings.host_calls import HostCalls
 from aaco.tracelake import store
 
 US = 1000
-LAUNCH, WAIT = (False, True), (True, False)  # whether a call waits, and whether it asks for work
+LAUNCH, WAIT, OTHER = "cudaLaunchKernel", "cudaStreamSynchronize", "aten::add"
+Call = tuple[int, int, int, str]
 
 
-def test_a_capture_without_calls_has_no_waits(tmp_path):
-    session = Session.create(tmp_path, {"kind": "import"}, "", "0")
-    store.write(session, API_CALLS, API_CALLS.build())
-    found = host_calls.read(session, 0)
-    assert found.waits_between(0, 1) == 0 and found.launching_ns(1, 2, 1) == 0.0
+def calls(*rows: Call, first: int | None = 1, last: int | None = None, captures: tuple[int, ...] = (),
+          capture: int | None = 0) -> HostCalls:
+    """What is read of calls (start us, us, link, name), in a session; 0 links nothing. last: by default the last link.
+    """
+    start, took, link = ([row[column] for row in rows] for column in range(3))
+    with tempfile.TemporaryDirectory() as folder:
+        session = Session.create(Path(folder), {"kind": "import"}, "", "0")
+        store.write(session, API_CALLS, API_CALLS.build(
+            call_id=range(len(rows)), name=[row[3] for row in rows], t_start_ns=[US * at for at in start],
+            t_end_ns=[US * (at + us) for at, us in zip(start, took, strict=True)],
+            correlation_id=[each or None for each in link], capture=captures or [0] * len(rows)))
+        return host_calls.read(session, capture, first, max(link, default=0) if last is None else last)
 
 
-def test_calls_are_those_of_their_capture_that_launch_copy_or_wait(tmp_path):
-    """A range of the host and another capture's call are none of them."""
-    session = Session.create(tmp_path, {"kind": "import"}, "", "0")
-    store.write(session, API_CALLS, API_CALLS.build(
-        call_id=range(4), name=["cudaLaunchKernel", "aten::add", "cudaDeviceSynchronize", "cudaLaunchKernel"],
-        t_start_ns=[0, 0, 10, 20], t_end_ns=[5, 9, 15, 25], correlation_id=[7, None, 8, 9], capture=[0, 0, 0, 1]))
-    found = host_calls.read(session, 0)
-    assert (found.link.tolist(), found.waits.tolist(), found.asks.tolist()) == ([7, 8], [False, True], [True, False])
-    assert len(host_calls.read(session, None).link) == 3
-
-
-def calls(*rows: tuple[int, int, int, tuple[bool, bool]]) -> HostCalls:
-    """Calls of (start us, us, link, kind)."""
-    start, took, link = (np.array([row[column] for row in rows], np.int64) for column in range(3))
-    waits, asks = (np.array([row[3][column] for row in rows]) for column in range(2))
-    return HostCalls(US * start, US * (start + took), link, waits, asks)
-
-
-def launches(*starts: int) -> list[tuple[int, int, int, tuple[bool, bool]]]:
+def launches(*starts: int) -> list[Call]:
     """Launches of 5 us that are linked in their order, from 1 on."""
     return [(start, 5, number, LAUNCH) for number, start in enumerate(starts, 1)]
 
 
+def test_a_capture_without_calls_has_no_waits():
+    assert calls().waits_between(0, 1) == 0 and calls().launching_ns(1) == 0.0
+
+
+def test_calls_are_those_of_their_capture_that_launch_copy_or_wait():
+    """A range of the host and another capture's call are none of them."""
+    rows = [*launches(0), (0, 9, 0, OTHER), (10, 5, 0, WAIT), (20, 5, 2, LAUNCH)]
+    found = calls(*rows, captures=(0, 0, 0, 1))
+    assert (found.asked.tolist(), found.start.tolist(), found.synchronises.tolist()) == ([0], [10 * US], [True])
+    assert len(calls(*rows, captures=(0, 0, 0, 1), capture=None).asked) == 2
+
+
 def test_a_step_is_launched_from_the_first_call_of_all_steps_to_the_end_of_the_last():
-    assert calls(*launches(0, 10, 20, 30)).launching_ns(1, 4, 2) == (20 + 15) / 2 * US
+    assert calls(*launches(0, 10, 20, 30)).launching_ns(2) == (20 + 15) / 2 * US
 
 
 def test_what_the_host_did_in_one_step_of_three_counts_in_no_other():
     """The second step has 500 us between its launches."""
-    assert calls(*launches(0, 10, 20, 520, 530, 540)).launching_ns(1, 6, 3) == 20 * US
+    assert calls(*launches(0, 10, 20, 520, 530, 540)).launching_ns(3) == 20 * US
 
 
 def test_steps_with_other_counts_of_calls_share_their_time():
-    assert calls(*launches(0, 10, 100)).launching_ns(1, 3, 2) == 105 / 2 * US
+    assert calls(*launches(0, 10, 100)).launching_ns(2) == 105 / 2 * US
 
 
 def test_waits_do_not_launch_and_neither_does_what_a_call_takes_beyond_its_usual_time():
     """A wait of 40 us in which another thread waits for 20; a launch of 100 us that waits for room after CALL_NS."""
     waited = calls(*launches(0, 10), (20, 40, 0, WAIT), (30, 20, 0, WAIT), (60, 100, 3, LAUNCH))
-    assert waited.launching_ns(1, 3, 1) == 20 * US + CALL_NS
+    assert waited.launching_ns(1) == 20 * US + CALL_NS
 
 
-@pytest.mark.parametrize(("first", "last"), [(9, 2), (1, 9), (2, 1)])
+@pytest.mark.parametrize(("first", "last"), [(9, 2), (1, 9), (2, 1), (None, None)])
 def test_nothing_is_known_of_work_without_its_calls_or_in_another_order(first, last):
-    assert calls(*launches(0, 10)).launching_ns(first, last, 1) == 0.0
+    assert calls(*launches(0, 10), first=first, last=last or 0).launching_ns(1) == 0.0
 
 
 def test_waits_are_counted_that_reach_into_a_window():
-    waits = calls((0, 10, 0, WAIT), (10, 10, 0, WAIT), (15, 1, 0, LAUNCH), (20, 10, 0, WAIT))
-    assert waits.waits_between(10 * US, 20 * US) == 1 and waits.waits_between(0, 30 * US) == 3
+    """A launch that waits for room is none of them."""
+    waits = calls((0, 10, 0, WAIT), (10, 10, 0, WAIT), (15, 90, 1, LAUNCH), (20, 10, 0, WAIT))
+    assert waits.waits_between(10 * US, 20 * US) == 1 and waits.waits_between(0, 99 * US) == 3
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 90), st.just(0), st.sampled_from([LAUNCH, WAIT])),
                 max_size=8), st.integers(1, 120))
 def test_equal_to_a_count_of_every_microsecond(between, last):
-    found = calls((0, 0, 1, LAUNCH), *between, (last, 1, 2, LAUNCH)).launching_ns(1, 2, 1)
+    found = calls((0, 0, 1, LAUNCH), *between, (last, 1, 2, LAUNCH)).launching_ns(1)
     waiting = np.zeros(400, bool)
-    for start, took, _, kind in between:
-        waiting[start + (0 if kind is WAIT else round(CALL_NS) // US):start + took] = True
+    for start, took, _, name in between:
+        waiting[start + (0 if name == WAIT else round(CALL_NS) // US):start + took] = True
     assert found == US * int(np.count_nonzero(~waiting[:last + 1]))

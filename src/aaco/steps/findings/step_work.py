@@ -114,13 +114,13 @@ def _with_host(work: StepWork, session: Session, rank: RankTime, window: Capture
     """Return the work with the host's part in it; as it is where the host's calls were not recorded."""
     if not store.holds(session, API_CALLS):
         return work
-    calls = host_calls.read(session, rank.capture)
     kernels = _rows(session, KERNELS, LINK_COLUMNS, rank)
     start, link = integers(kernels["t_start_ns"]), integers(kernels["correlation_id"])
     launched = link[(start >= window.t_start_ns) & (start < window.t_end_ns) & (link != NONE)]
+    first, last = (int(launched[0]), int(launched[-1])) if len(launched) else (None, None)
+    calls = host_calls.read(session, rank.capture, first, last)
     return replace(work, syncs=calls.waits_between(window.t_start_ns, window.t_end_ns),
-                   launching_ns=calls.launching_ns(int(launched[0]), int(launched[-1]), work.steps) if len(launched)
-                   else 0.0)
+                   launching_ns=calls.launching_ns(work.steps))
 
 
 def _steps(window: CaptureWindow, unprofiled: Unprofiled | None) -> int:
