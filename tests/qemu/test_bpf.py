@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from aaco.collectors.host import bpf_scheduler, procfs
+from aaco.collectors.host import bpf_scheduler
 from aaco.collectors.host.bpf_scheduler import SchedulerTracer
 from aaco.core.host import Host
 from benchmarks.programs import busy, settle, tell, waiting
+from tests import schedstat
 from tests.unit.test_bpf_scheduler import of
 
 EDGES = 12  # switches between getrusage's account and the tracer's end, by four threads that go to sleep
@@ -58,10 +59,10 @@ def test_waits_are_those_of_schedstat(tmp_path: Path) -> None:
     with waiting(busy(spin_s=1)) as process:
         tracer = SchedulerTracer(process.pid, raw=tmp_path / "raw")
         tracer.start()
-        before = procfs.waits_ns(process.pid)
+        before = schedstat.waits_ns(process.pid)
         tell(process)
         settle(process.pid)  # a wait is in the kernel's account only when it is over
-        truth = {thread: ns - before.get(thread, 0) for thread, ns in procfs.waits_ns(process.pid).items()}
+        truth = {thread: ns - before.get(thread, 0) for thread, ns in schedstat.waits_ns(process.pid).items()}
         table = tracer.stop()
     rows = of(table, "run_queue_wait").group_by("thread_id").aggregate([("dur_ns", "sum")])
     found = dict(zip(rows["thread_id"].to_pylist(), rows["dur_ns_sum"].to_pylist(), strict=True))

@@ -24,13 +24,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.collectors.host import bpf, bpf_scheduler, procfs
+from aaco.collectors.host import bpf, bpf_scheduler
 from aaco.collectors.host.bpf_ring import BpfRing
 from aaco.collectors.host.bpf_scheduler import SchedulerTotals, SchedulerTracer
 from aaco.core.errors import BadCapture, Exit, Missing, StorageError
 from aaco.core.host import Host
 from aaco.core.readings import Absent
 from benchmarks.programs import SETTLE, busy, settle, tell
+from tests import schedstat
 from tests.fakes import hosts
 
 live = pytest.mark.skipif(bool(reason := bpf_scheduler.why_not(Host())), reason=reason or "BPF loads here")
@@ -172,10 +173,10 @@ def test_run_queue_wait_is_that_of_schedstat(start: Any, tmp_path: Path) -> None
     start(HOG.format(cpu=cpu, name="hog"))
     tracer = SchedulerTracer(target.pid, raw=tmp_path / "raw.bin")
     tracer.start()
-    before = procfs.waits_ns(target.pid)
+    before = schedstat.waits_ns(target.pid)
     assert tell(target) == "spun\n"
     settle(target.pid)  # a wait is in the kernel's account only when it is over
-    truth = {thread: ns - before.get(thread, 0) for thread, ns in procfs.waits_ns(target.pid).items()}
+    truth = {thread: ns - before.get(thread, 0) for thread, ns in schedstat.waits_ns(target.pid).items()}
     table = tracer.stop()
     rows = of(table, "run_queue_wait").group_by("thread_id").aggregate([("dur_ns", "sum")])
     found = dict(zip(rows["thread_id"].to_pylist(), rows["dur_ns_sum"].to_pylist(), strict=True))

@@ -442,9 +442,11 @@ def _expected_factor(likely: Expected) -> str:
 
 
 def _interval(likely: Expected, share: str = "") -> str:
-    """The interval of a gain; where all of it lies at the most that the change can take away, that it does."""
+    """The interval of a gain; where all of what others recorded lies at the most that the change can take away, that it
+    does.
+    """
     low, high = f"{likely.low:.2f}", f"{likely.high:.2f}"
-    return "without all that it acts on" if low == high else f"{low} to {high}{share}"
+    return "without all that it acts on" if low == high and not likely.here else f"{low} to {high}{share}"
 
 
 def _likely(one: Recommendation) -> str:
