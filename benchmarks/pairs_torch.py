@@ -227,6 +227,15 @@ def graphed(step: Step) -> Step:
     return replay
 
 
+def loss_read(train: Step, read: bool = True) -> Step:
+    """Return a step whose loss the host reads, or the step as it is."""
+    def step() -> torch.Tensor:
+        loss = train()
+        loss.item()
+        return loss
+    return step if read else train
+
+
 def trained(model: nn.Module, optimizer: torch.optim.Optimizer, loss_of: Callable[[], torch.Tensor],
             graph: bool = False) -> Step:
     """Return a step that trains once and gives the loss; with graph it replays, from the same initial weights."""
@@ -5037,13 +5046,7 @@ def logged_pictures(at: Place) -> list[Side]:
             with at.autocast(autocast):
                 return F.cross_entropy(model(pictures), labels)
         train = trained(model, optimizer, loss_of)
-
-        def step() -> torch.Tensor:
-            loss = train()
-            if read:
-                loss.item()
-            return loss
-        return step
+        return loss_read(train, read)
 
     return [
         Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "layout": "nchw",
@@ -5216,13 +5219,7 @@ def first_digits(at: Place) -> list[Side]:
             with at.autocast(autocast):
                 return F.cross_entropy(model(x), y)
         train = trained(model, torch.optim.Adam(model.parameters(), lr=1e-4, **FOREACH), loss_of)
-
-        def step() -> torch.Tensor:
-            loss = train()
-            if read:
-                loss.item()
-            return loss
-        return step
+        return loss_read(train, read)
 
     return [
         Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "scaled": "one by one, host",
@@ -5504,13 +5501,7 @@ def joined_molecules(at: Place) -> list[Side]:
                 sums = torch.zeros(count, x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, owners, x)
                 return F.l1_loss(head(sums / atoms).squeeze(1).float(), values)
         train = trained(model, adam(model, how, graph), loss_of, graph)
-
-        def step() -> torch.Tensor:
-            loss = train()
-            if read:
-                loss.item()
-            return loss
-        return step
+        return loss_read(train, read)
 
     return [
         Side("before", make, truth={"precision": "fp32", "batch": count, "joined": "each step", "reads": "each loss"},
@@ -6798,13 +6789,7 @@ def routed_training(at: Place) -> list[Side]:
                 logits = model(texts[:, :-1])
             return F.cross_entropy(logits.float().flatten(0, 1), texts[:, 1:].flatten())
         train = trained(model, adam(model, optimizer_how), loss_of)
-
-        def step() -> torch.Tensor:
-            loss = train()
-            if read:
-                loss.item()
-            return loss
-        return step
+        return loss_read(train, read)
 
     return [
         Side("before", make, truth={"precision": "bf16 autocast", "batch": batch, "experts": "in turn",
@@ -6879,13 +6864,7 @@ def columns_from_host(at: Place) -> list[Side]:
                 logits = model(chosen, values)
             return F.binary_cross_entropy_with_logits(logits.float(), answers)
         train = trained(model, optimizer, loss_of)
-
-        def step() -> torch.Tensor:
-            loss = train()
-            if read:
-                loss.item()
-            return loss
-        return step
+        return loss_read(train, read)
 
     return [
         Side("before", make, truth={"precision": "fp32", "batch": full, "inputs": "26 columns from the host",
@@ -7092,12 +7071,7 @@ def widened_layers(at: Place) -> list[Side]:
                 x = checkpoint(layer, x, use_reentrant=False) if checkpoints else layer(x)
             return F.mse_loss(x.float(), targets.float())
         train = trained(model, optimizer, loss_of)
-
-        def step() -> torch.Tensor:
-            loss = train()
-            loss.item()
-            return loss
-        return step
+        return loss_read(train)
 
     return [
         Side("before", make, truth={"precision": "bf16", "weights": "int8, widened in each pass", "batch": 1,
@@ -7795,15 +7769,6 @@ def clip_before_steps(optimizer: torch.optim.Optimizer, model: nn.Module, limit:
     def clip(*_: Any) -> None:
         nn.utils.clip_grad_norm_(weights, limit)
     optimizer.register_step_pre_hook(clip)
-
-
-def loss_read(train: Step, read: bool = True) -> Step:
-    """Return a step whose loss the host reads, or the step as it is."""
-    def step() -> torch.Tensor:
-        loss = train()
-        loss.item()
-        return loss
-    return step if read else train
 
 
 @before("bert_finetuning", training=True)
