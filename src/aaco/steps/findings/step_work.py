@@ -34,7 +34,7 @@ from aaco.steps.findings import host_calls
 from aaco.steps.findings.kernel_operators import operators as operator_of_kernel
 from aaco.tracelake import documents, layout, queries, store
 
-LINK_COLUMNS = ("t_start_ns", "correlation_id", "capture", "device_id")
+LINK = "correlation_id"  # of a kernel, to the call that launched it
 CLOCK_COLUMNS = ("t_ns", "sclk_mhz", "sclk_max_mhz", "capture", "device_id")
 
 
@@ -50,10 +50,11 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
     rank = windows.ranks[windows.slowest]
     window = windows.window_of(rank)
     steps = _steps(window, unprofiled)
-    work = _work(session, rank, window, steps)
+    kernels = _rows(session, KERNELS, (*KERNEL_COLUMNS, LINK), rank)
+    work = _work(session, rank, window, steps, kernels)
     work = replace(work, preempted_ns=rank.preempted_ns, others_ns=_others_ns(session, windows, work.names),
                    clock=_clock(session, rank, window), paused=windows.paused)
-    work = _with_host(work, session, rank, window)
+    work = _with_host(work, session, rank, window, kernels)
     return work, _step_time(work, window, unprofiled)
 
 
@@ -72,10 +73,10 @@ def _step_time(work: StepWork, window: CaptureWindow, unprofiled: Unprofiled | N
     return StepTime(1e6 * unprofiled.median_ms, True, None if fastest_ms is None else 1e6 * fastest_ms)
 
 
-def _work(session: Session, rank: RankTime, window: CaptureWindow, steps: int) -> StepWork:
-    """Return the work of a rank in its window."""
+def _work(session: Session, rank: RankTime, window: CaptureWindow, steps: int, kernels: pa.Table) -> StepWork:
+    """Return the work of a rank in its window. kernels: of the rank."""
     listed = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else OPERATORS.build()
-    return step_work(_rows(session, KERNELS, KERNEL_COLUMNS, rank), _rows(session, COPIES, COPY_COLUMNS, rank),
+    return step_work(kernels, _rows(session, COPIES, COPY_COLUMNS, rank),
                      listed.select(OPERATOR_COLUMNS), operator_of_kernel(session), (window.t_start_ns, window.t_end_ns),
                      steps, _limits(session, rank), rank.straggler_ns)
 
@@ -92,7 +93,8 @@ def _others_ns(session: Session, windows: Windows, names: Sequence[WorkName]) ->
     if (late.capture, late.device_id) != (slowest.capture, slowest.device_id) or not all(
             window.steps for _, window in others):
         return None
-    times = [_ns_by_name(_work(session, rank, window, window.steps or 1)) for rank, window in others]
+    times = [_ns_by_name(_work(session, rank, window, window.steps or 1, _rows(session, KERNELS, KERNEL_COLUMNS, rank)))
+             for rank, window in others]
     return np.array([min(ns_by_name.get(name.name, 0.0) for ns_by_name in times) for name in names])
 
 
@@ -110,12 +112,13 @@ def _clock(session: Session, rank: RankTime, window: CaptureWindow) -> float | N
     return min(1.0, float((now[inside] / highest[inside]).min())) if inside.any() else None
 
 
-def _with_host(work: StepWork, session: Session, rank: RankTime, window: CaptureWindow) -> StepWork:
-    """Return the work with the host's part in it; as it is where the host's calls were not recorded."""
+def _with_host(work: StepWork, session: Session, rank: RankTime, window: CaptureWindow, kernels: pa.Table) -> StepWork:
+    """Return the work with the host's part in it; as it is where the host's calls were not recorded. kernels: of the
+    rank, with their links to calls.
+    """
     if not store.holds(session, API_CALLS):
         return work
-    kernels = _rows(session, KERNELS, LINK_COLUMNS, rank)
-    start, link = integers(kernels["t_start_ns"]), integers(kernels["correlation_id"])
+    start, link = integers(kernels["t_start_ns"]), integers(kernels[LINK])
     launched = link[(start >= window.t_start_ns) & (start < window.t_end_ns) & (link != NONE)]
     first, last = (int(launched[0]), int(launched[-1])) if len(launched) else (None, None)
     calls = host_calls.read(session, rank.capture, first, last)
