@@ -48,6 +48,8 @@ def value(name: str, found: WorkloadSigns) -> str | None:
     ("framework", signs((ADD, 1)), "pytorch"), ("framework", signs((BF16, 1)), None),
     ("framework", signs(calls={"vllm/v1/engine.py(3): step": 1, "aten::add": 9}), "vllm"),
     ("framework", signs(("vllm::act_and_mul_kernel", 1), calls={"/x/sglang/srt/run.py(1): go": 1}), "sglang"),
+    ("framework", signs(("void silu_f32(float const*)", 1), calls={"aten::silu": 1}), "pytorch"),
+    ("framework", signs(("void silu_f32(float const*)", 1)), "llama.cpp"),
     ("framework", signs(domains={"ort": 4}), "onnxruntime"),
     ("framework", signs(("vllm::act_and_mul_kernel", 1), calls={"aten::add": 1}), "pytorch"),
     ("framework", signs(("vllm::act_and_mul_kernel", 1)), "vllm"),
