@@ -2503,7 +2503,7 @@ def price_paths(at: Place) -> list[Side]:
 
     return [
         Side("before", make, truth={"precision": "fp64", "paths": paths}),
-        Side("to_fp32", partial(make, dtype=FP32), ("narrower_types",), {"precision": "fp32"}),
+        Side("to_fp32", partial(make, dtype=FP32), ("single_precision",), {"precision": "fp32"}),
         Side("shared_terms", partial(make, shared=True), ("less_work",), {"terms": "computed once"}),
         Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "one time step"}),
         Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
@@ -2902,7 +2902,7 @@ def double_operator(at: Place) -> list[Side]:
 
     return [
         Side("before", make, truth={"precision": "fp64", "batch": batch, "coordinates": "made each step"}, tf32=False),
-        Side("to_fp32", partial(make, dtype=FP32), ("narrower_types",), {"precision": "fp32"}, tf32=False),
+        Side("to_fp32", partial(make, dtype=FP32), ("single_precision",), {"precision": "fp32"}, tf32=False),
         Side("bf16_autocast", partial(make, autocast=True), ("narrower_types",),
              {"precision": "fp64, which autocast leaves"}, useless=True, tf32=False),
         Side("coordinates_kept", partial(make, kept=True), ("inputs_on_device",), {"coordinates": "made once"},

@@ -371,6 +371,16 @@ def test_eight_bits_double_the_rate_and_may_quarter_what_is_wide():
     assert "more than eight bits" in why(step(kernel(8), limits=limits), "eight_bit_types")
 
 
+def test_doubles_become_floats_at_their_rate_and_in_half_of_the_bytes():
+    """1e10 FLOPs at 5e14 are 20 us; of 12 MB two thirds are sure, and half of those take .4 us in the cache."""
+    added = StepOperator("aten::add", types=("f64",), bytes=12_000_000)
+    of_doubles = kernel(100, "gemm", StepOperator("aten::mm", types=("f64",), flops=1e10), "gemm", types=("f64",))
+    work = step(of_doubles, kernel(40, operator=added, types=("f64",)), kernel(30, types=("f32",)))
+    assert floor_us(work, "single_precision") == 20 + 0.4 + 30
+    assert "float64" in why(step(product(100, 1e10)), "single_precision")
+    assert "peak of float32" in why(replace(work, limits=replace(LIMITS, rates={})), "single_precision")
+
+
 def test_kernels_at_a_factor_take_that_part_and_never_longer():
     work = step(product(100, 1e10), kernel(40, name="slow"), kernel(8, name="fast"))
     assert floor(work, [scaled({"slow": 0.25, "fast": 3.0})]).floor_ns == 118 * US

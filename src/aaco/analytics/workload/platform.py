@@ -39,7 +39,7 @@ FRAMEWORK_LIBRARIES = {"aten": "pytorch", "onnxruntime": "onnxruntime", "xla": "
 FRAMEWORK_FORMATS = {"kineto": "pytorch", "ort": "onnxruntime", "xplane": "jax", "migraphx": "migraphx"}
 _INDUCTOR = re.compile(triton.INDUCTOR.begins)
 ENGINES = ("sglang", "vllm", "tensorrt_llm")
-# Engines use each other's kernels, and names like llama.cpp's are common: calls, where there are some, tell which it is.
+# Engines use each other's kernels, and names like llama.cpp's are common: calls, if there are some, tell which it is.
 BY_CALLS = (*ENGINES, "llama.cpp")
 
 
