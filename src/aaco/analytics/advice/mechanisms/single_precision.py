@@ -43,7 +43,7 @@ SINGLE_PRECISION = Mechanism("single_precision", "Compute in float32 in place of
 ACTIONS = (Action(
     "single_precision", "Compute in float32 in place of float64", of_targets("single_precision", "memory_limited_pct"),
     "kernels compute or move 64 bits", "low", (
-        Step("tensors of torch.float32: those made from NumPy's arrays are float64 unless told otherwise",
+        Step("tensors of torch.float32: NumPy's arrays are float64 by default, and torch.from_numpy keeps their type",
              (PYTORCH, OWN_CODE)),
         Step("inputs and initializers of float in place of double", (ORT,))),
     "memory_limited_pct", applies_if=(fact_is("element_type", "fp64"),),
