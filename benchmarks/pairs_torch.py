@@ -8823,8 +8823,8 @@ class PoseNetwork(nn.Module):
 
 @before("pose_estimation")
 def human_poses(at: Place) -> list[Side]:
-    """A network like HRNet finds 17 joints in 16 pictures of 256 x 192; the host seeks them in its maps, TF32 convs."""
-    full, rows, columns = at.pick(16, 2), at.pick(256, 64), at.pick(192, 64)
+    """A network like HRNet finds 17 joints in 32 pictures of 256 x 192; the host seeks them in its maps, TF32 convs."""
+    full, rows, columns = at.pick(32, 2), at.pick(256, 64), at.pick(192, 64)
 
     def make(sought_on: str = "cpu", pinned: bool = False, dtype: torch.dtype = FP32, graph: bool = False,
              layout: torch.memory_format = torch.contiguous_format) -> Step:
@@ -8851,8 +8851,9 @@ def human_poses(at: Place) -> list[Side]:
         Side("sought_on_device", partial(make, sought_on=at.device), ("host_work",), {"sought": "on the device"}),
         Side("pinned_pictures", partial(make, pinned=True), ("pinned_copies",), {"inputs": "pinned"}, gpu_only=True),
         Side("network_to_graph", partial(make, graph=True), ("graph",), {"graph": "network"}, gpu_only=True),
-        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
-        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
         Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
     ]
 
