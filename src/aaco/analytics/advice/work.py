@@ -211,7 +211,7 @@ class StepWork:
         pairs = self._own_pairs if lane is self.lane else 2 * lane + self._waits
         rest, least = _sums(pairs, times).reshape(-1, 2).T
         own = self._own_waits if lane is self.lane else _sums(pairs, self.sure_ns).reshape(-1, 2)[:, 1]
-        return rest + np.maximum(0.0, np.minimum(least, own - self.waited_ns))
+        return rest + np.maximum(0.0, np.minimum(least, np.maximum(own, least) - self.waited_ns))
 
     @cached_property
     def _own_pairs(self) -> Ints:
