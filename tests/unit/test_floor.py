@@ -1045,7 +1045,7 @@ def test_work_is_read_from_tables_and_cut_at_the_window():
     listed = tables.OPERATORS.build(operator_id=[4, 5], operator=["aten::mm", None], calls=[2, None], kernels=[2, 1],
                                     shapes=["[[8,8],[8,8]]", None], dtypes=['["float","float"]', None],
                                     flops=[2000, None], device_ns=[0, 0]).select(OPERATOR_COLUMNS)
-    work = step_work(kernels, copied, listed, np.array([4, NONE, 5]), (100, 200), 1, LIMITS)
+    work = step_work(kernels.to_batches(), copied, listed, np.array([4, NONE, 5]), (100, 200), 1, LIMITS)
     assert work.ns.tolist() == [10, 10, 5] and work.operator.tolist() == [0, -1, -1]
     assert work.blocks.tolist() == [0, 8, 0] and work.blocks_x.tolist() == [0, 4, 0]
     assert work.copied.tolist() == [0, 0, 640] and work.names[work.label[2]].pinned is False
@@ -1061,7 +1061,7 @@ def test_what_the_host_computes_itself_is_what_launches_nothing_and_takes_longer
         calls=[2, 9, 1, 1, 1, None], kernels=[0, 0, 0, 1, 0, 2], host_ns=[90_000, 90_000, 90_000, 90_000, 90_000, None],
         device_ns=[0] * 6).select(OPERATOR_COLUMNS)
     copied = timed.copies().select(COPY_COLUMNS)
-    work = step_work(kernels, copied, listed, np.array([3, NONE, NONE]), (100, 200), 1, LIMITS)
+    work = step_work(kernels.to_batches(), copied, listed, np.array([3, NONE, NONE]), (100, 200), 1, LIMITS)
     assert work.on_host_ns == 60_000 and type(work.on_host_ns) is float  # a document takes it
 
 
