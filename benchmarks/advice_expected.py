@@ -42,7 +42,7 @@ from aaco.analytics.advice.mechanisms.prefetching import PREFETCHING
 from aaco.analytics.advice.recommend import bounded, gaining
 from aaco.analytics.advice.track_record import LEVEL, RecordedChange, TrackRecord
 from aaco.analytics.advice.work import StepWork
-from aaco.analytics.bottleneck.budget import Unprofiled
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.workload.facts import NAME as FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core.advice import FactValues

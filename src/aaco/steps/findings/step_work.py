@@ -20,8 +20,9 @@ from aaco.analytics.advice.work import (
     WorkName,
     step_work,
 )
-from aaco.analytics.bottleneck.budget import STRETCH, Unprofiled
+from aaco.analytics.bottleneck.budget import STRETCH
 from aaco.analytics.bottleneck.ranks import RankTime, Windows
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.roofline.devices.ceilings import Identity
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.analytics.timeline.windows import MARKERS, REPETITION, CaptureWindow
