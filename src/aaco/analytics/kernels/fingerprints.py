@@ -179,10 +179,11 @@ class _Histogram:
 
     def _add_up(self) -> None:
         pairs, counts = (np.concatenate(parts) for parts in zip((self._pairs, self._counts), *self._more, strict=True))
-        self._pairs, place = np.unique(pairs, return_inverse=True)
-        self._counts = np.zeros(len(self._pairs), np.int64)
-        np.add.at(self._counts, place, counts)
         self._more.clear()
+        order = np.argsort(pairs, kind="stable")
+        pairs = pairs[order]
+        first = np.flatnonzero(np.diff(pairs, prepend=NONE))
+        self._pairs, self._counts = pairs[first], np.add.reduceat(counts[order], first) if len(first) else counts
 
 
 def identity(normalised: str, launch: Sequence[int | None]) -> str:
