@@ -17,7 +17,7 @@ from aaco.analytics.advice.floors import NO_FLOORS, Floors, without_floors
 from aaco.analytics.advice.mechanisms import ACTIONS, MECHANISMS
 from aaco.analytics.diagnosis import diagnose
 from aaco.core import registry
-from aaco.core.advice import fact_is, fact_is_not, why_not
+from aaco.core.advice import fact_is, fact_is_not, offered, why_not
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Reading
 from aaco.tracelake.document_schemas.answers import Together
@@ -121,8 +121,8 @@ def test_what_is_expected_to_gain_nothing_is_not_offered():
 
 def test_what_gains_nothing_in_more_than_a_third_of_cases_is_not_offered():
     """With an end at .8 of what is expected 69 of 100 gain anything where that is 1.07, and 66.6 where it is 1.06."""
-    for factor, offered in ((1.07, 1), (1.06, 0)):
-        assert len(recommend.bounded(launching(), expecting(factor))[0]) == offered
+    for factor, count in ((1.07, 1), (1.06, 0)):
+        assert len(recommend.bounded(launching(), expecting(factor))[0]) == count
 
 
 def test_a_step_of_which_nothing_must_stay_has_an_expected_gain_and_no_ceiling():
@@ -301,6 +301,21 @@ def test_a_graph_of_a_training_step_needs_an_adam_that_can_be_captured():
     training = {**NO_BATCH, "optimizer": frozenset({"loop"})}
     assert "capturable=True" in recommend.gaining(LAUNCHING, training)[0].attempt
     assert "capturable=True" not in recommend.gaining(LAUNCHING, NO_BATCH)[0].attempt
+
+
+@pytest.mark.parametrize(("vendor", "option"), [("nvidia", "GGML_CUDA_GRAPHS"), ("amd", "GGML_HIP_GRAPHS")])
+def test_the_graphs_of_llama_cpp_are_its_own(vendor, option):
+    """It is built and run with options; other programs do not hear of them. Mutation: no `*LLAMA_GRAPHS`."""
+    facts = {**NO_BATCH, "vendor": frozenset({vendor}), "framework": frozenset({"llama.cpp"})}
+    (advice,) = recommend.gaining(LAUNCHING, facts)
+    assert advice.name == "device_graph" and option in advice.attempt and "DISABLE_GRAPHS" in advice.attempt
+    few = recommend.gaining(LAUNCHING, {**facts, "graph_capture": frozenset({"too_short"})})
+    assert [one.tries for one in few] == [advice.tries]  # who runs it cannot change where the host reads
+    registry.load(rules, "aaco.rules")
+    steps = registry.RULES["launch_bound"].steps
+    assert advice.attempt in offered(steps, facts)
+    assert advice.attempt not in offered(steps, {**facts, "device_graph": frozenset({"replayed"})})
+    assert option not in str(recommend.gaining(LAUNCHING, NO_BATCH)[0].tries)
 
 
 def test_evidence_is_a_sentence_after_its_share():

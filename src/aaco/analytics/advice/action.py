@@ -20,7 +20,7 @@ ALL = "all of it: a bound"
 
 PYTORCH, ORT = fact_is("framework", "pytorch"), fact_is("framework", "onnxruntime")
 VLLM, SGLANG = fact_is("framework", "vllm"), fact_is("framework", "sglang")
-ENGINE = fact_is("framework", "vllm", "sglang")
+ENGINE, LLAMA_CPP = fact_is("framework", "vllm", "sglang"), fact_is("framework", "llama.cpp")
 OWN_CODE = fact_is_not("framework", "vllm", "sglang", "tensorrt_llm", "llama.cpp")  # a program that its user can edit
 NO_FRAMEWORK = fact_is_not("framework", "pytorch", "onnxruntime", "vllm", "sglang", "jax", "tensorflow", "migraphx",
                            "tensorrt", "tensorrt_llm", "llama.cpp")
@@ -32,7 +32,14 @@ NARROW = fact_is("product_type", "fp16", "bf16", "fp8", "fp4", "int8", "int4")
 
 MORE_REQUESTS = (Step("more requests at once: --max-num-seqs of vLLM", (VLLM,)),
                  Step("more requests at once: --max-running-requests of SGLang", (SGLANG,)),
-                 Step("more sequences at once: --parallel of llama-server", (fact_is("framework", "llama.cpp"),)))
+                 Step("more sequences at once: --parallel of llama-server", (LLAMA_CPP,)))
+# llama.cpp has graphs of its own. ggml/CMakeLists.txt builds them by default, for HIP since April 2026; the variable
+# turns them off on both (ggml-cuda/common.cuh, is_enabled).
+LLAMA_GRAPHS = tuple(
+    Step(f"llama.cpp: built with -D{option}=ON, and run without GGML_CUDA_DISABLE_GRAPHS",
+         (LLAMA_CPP, vendor, fact_is("graph_capture", "possible", "too_short")),
+         (fact_is("device_graph", "replayed", "captured"),))
+    for option, vendor in (("GGML_CUDA_GRAPHS", NVIDIA), ("GGML_HIP_GRAPHS", AMD)))
 
 
 def everything(values: Values) -> float:
