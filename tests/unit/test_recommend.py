@@ -324,7 +324,7 @@ def test_evidence_is_a_sentence_after_its_share():
         assert action.evidence.split()[0] not in ("of", "for", "in", "by", "with"), action.evidence
 
 
-VENDOR_WORDS = {"nvidia": re.compile(r"nvidia-|(?<!torch\.)\b(?:cuda[A-Z]|CUDA)|NCCL|MPS|\bMIG\b|(?i:cudnn)|TF32"),
+VENDOR_WORDS = {"nvidia": re.compile(r"nvidia-|(?<!torch\.)\b(?:cuda[A-Z]|CUDA)|NCCL|MPS|\bMIG\b|(?i:cudnn)"),
                 "amd": re.compile(r"amd-|rocm-|HIP|\bhip[A-Z]|RCCL|AITER")}
 BOTH = ("torch.cuda.CUDAGraph",)  # names of PyTorch that its build for AMD has, too
 
@@ -359,14 +359,33 @@ def test_users_of_an_engine_are_not_told_to_change_its_code(engine):
         assert not CODE.search(step.text) or not all(condition.holds(facts) for condition in conditions), step.text
 
 
-@pytest.mark.parametrize(("kind", "attempt"), [
-    ("gemm", 'torch.set_float32_matmul_precision("high")'), ("conv", "torch.backends.cudnn.allow_tf32 = True")])
-def test_tf32_is_allowed_where_the_products_are_computed(kind, attempt):
+def with_fp32(vendor, kind, units="yes"):
+    facts = {"framework": {"pytorch"}, "vendor": {vendor}, "product_type": {"fp32"}, "product_kind": {kind},
+             "tf32_units": {units}}
+    return {name: frozenset(values) for name, values in facts.items()}
+
+
+COMPUTING = readings({**dict.fromkeys(USED), "compute_limited_pct": 80.0})
+
+
+@pytest.mark.parametrize(("vendor", "kind", "attempts"), [
+    ("nvidia", "gemm", ['torch.set_float32_matmul_precision("high")']),
+    ("nvidia", "conv", ["torch.backends.cudnn.allow_tf32 = True"]),
+    ("amd", "gemm", ['torch.set_float32_matmul_precision("high"); an older PyTorch also needs HIPBLASLT_ALLOW_TF32=1']),
+    ("amd", "conv", [])])
+def test_tf32_is_allowed_where_the_products_are_computed(vendor, kind, attempts):
     """Mutation: the precision of products of matrices is raised for convolutions."""
-    facts = {"framework": {"pytorch"}, "vendor": {"nvidia"}, "product_type": {"fp32"}, "product_kind": {kind}}
-    advised = recommend.gaining(readings({**dict.fromkeys(USED), "compute_limited_pct": 80.0}),
-                                {name: frozenset(values) for name, values in facts.items()})
-    assert [advice.attempt for advice in advised if advice.name == "allow_tf32"] == [attempt]
+    advised = recommend.gaining(COMPUTING, with_fp32(vendor, kind))
+    assert [advice.attempt for advice in advised if advice.name == "allow_tf32"] == attempts
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "amd"])
+def test_tf32_is_not_even_withheld_where_the_device_has_none(vendor):
+    """V100, T4, MI210, Radeon. Mutation: `"none", "no"` -> `"none"`."""
+    without = with_fp32(vendor, "gemm", "no")
+    for facts in (without, {**without, "product_type": frozenset({"bf16"})}):
+        told = [*recommend.gaining(COMPUTING, facts), *recommend.withheld(COMPUTING, facts)]
+        assert "allow_tf32" not in [action.name for action in told]
 
 
 def test_why_not_names_the_value_that_the_fact_has():

@@ -21,13 +21,12 @@ from aaco.analytics.advice.expected import LEAST_CHANCE, LEAST_GAIN, Expected, R
 from aaco.analytics.advice.floor import ceiling, ceiling_of, kept_ns
 from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.analytics.advice.mechanisms import ACTIONS
-from aaco.core.advice import FactValues, Step, offered
+from aaco.core.advice import NOTHING, FactValues, Step, offered
 from aaco.core.readings import Reading
 from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended, Together
 
 USUALLY = "what such changes usually take off the device's work, or off the host's waits"
 LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
-NOTHING = frozenset({"none"})  # the value of a fact that is about something that the workload does not have
 MOST_TARGETS = 5
 MOST_TOGETHER = 3
 
@@ -271,7 +270,7 @@ def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: 
              ) -> tuple[Withheld, ...]:
     """Return the actions that gain something by the readings and that a fact speaks against, the largest first.
 
-    An action on what the workload does not have, such as attention, is none of them.
+    An action on what the workload or the device does not have, such as attention or TF32, is none of them.
     """
     found = [Withheld(action.name, action.title, advice.gain_pct, reason) for action in ACTIONS
              if (reason := action.why_not(facts)) and not _has_nothing_to_act_on(action, facts)
@@ -281,7 +280,8 @@ def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: 
 
 def _has_nothing_to_act_on(action: Action, facts: FactValues | None) -> bool:
     known: FactValues = facts or {}
-    return any(known.get(condition.fact) == NOTHING and not condition.holds(known) for condition in action.applies_if)
+    return any(frozenset() < known.get(condition.fact, frozenset()) <= NOTHING and not condition.holds(known)
+               for condition in action.applies_if)
 
 
 def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues | None, floors: Floors | None
