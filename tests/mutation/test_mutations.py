@@ -1980,6 +1980,8 @@ MUTATIONS = [
      "tests/unit/test_recommend.py::test_what_the_workload_does_not_have_is_not_even_withheld"),
     ("analytics/advice/recommend.py", "<= NOTHING and not", '<= frozenset({"none"}) and not',
      "tests/unit/test_recommend.py::test_tf32_is_not_even_withheld_where_the_device_has_none"),
+    ("analytics/advice/action.py", "(self.confirm, *self.or_confirm)", "(self.confirm,)",
+     "tests/unit/test_recommend.py::test_what_confirms_an_action_is_not_nothing_before_it"),
     ("analytics/advice/mechanisms/graph.py", "        *LLAMA_GRAPHS,\n", "",
      "tests/unit/test_recommend.py::test_the_graphs_of_llama_cpp_are_its_own"),
     ("analytics/costs/torch/recurrent.py", "unneeded * (not call.attributes[\"to_input\"])", "0",

@@ -197,9 +197,20 @@ def test_each_action_is_confirmed_by_a_metric_that_exists():
     from aaco.analytics.measure import measure
 
     known = measure({}, None, Analysis())
-    assert {one.confirm for one in ACTIONS} <= set(registry.METRICS)
+    assert {name for one in ACTIONS for name in (one.confirm, *one.or_confirm)} <= set(registry.METRICS)
     assert len({one.name for one in ACTIONS}) == len(ACTIONS)
     assert diagnose(known).recommendations == ()
+
+
+def test_what_confirms_an_action_is_not_nothing_before_it():
+    """Products that memory limits have no share that arithmetic limits. Mutation: the first metric always confirms."""
+    target = FloorTarget("gemm", 1e6, 1e5)
+    known = replace(floors(), chain_ns=2e6, floors=(MechanismFloor("narrower_types", 1e6, (target,)),))
+    for compute, memory, metric in ((0.0, 60.0, "memory_limited_pct"), (60.0, 10.0, "compute_limited_pct"),
+                                    (None, None, "compute_limited_pct")):
+        found = readings({"compute_limited_pct": compute, "memory_limited_pct": memory})
+        (one,) = (one for one in recommend.gaining(found, None, known) if one.name == "narrower_types")
+        assert one.entry().confirm.metric == metric
 
 
 def test_an_action_on_little_of_the_time_is_not_offered():

@@ -6,6 +6,7 @@ exactly, so there the share that an action can remove is its bound (Amdahl 1967)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -63,6 +64,8 @@ class Action:
     already_done_if: facts without which, or with which, it is not offered. accuracy, memory: what it costs there; empty
     where nothing. mechanism: the kind of change whose floor bounds it; empty of actions on runs on CPUs. of_limit: what
     happens in the share where no steps show the kernels, and a reading of the device's limit stands in; empty else.
+    confirm: the metric that shows the effect, going in a direction. or_confirm: others; of all, the one with the
+    largest value in this session does, for what is 0 cannot go down.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Action:
     mechanism: str = ""
     at_most: Callable[[Values], float] = everything_pct
     of_limit: str = ""
+    or_confirm: tuple[str, ...] = ()
 
     def why_not(self, facts: FactValues | None) -> str:
         """Return why the action is not offered in a workload with these facts; empty if it is."""
@@ -90,6 +94,10 @@ class Action:
         if offered(self.attempts, facts):
             return ""
         return next(step.why_not(facts) for step in self.attempts)
+
+    def confirmed_by(self, values: Values) -> str:
+        """Return the metric that confirms the action in a session with these readings."""
+        return max((self.confirm, *self.or_confirm), key=lambda name: values.get(name, -math.inf))
 
 
 def of_metric(name: str) -> Callable[[Values], float]:

@@ -56,7 +56,7 @@ class Recommendation:
     share_pct: of the time that it acts on. tries: what to try here. targets: nodes or kernels that it acts on, those
     that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling, tried: as in
     `Recommended`. at_most_pct: of the wall that it removes at most by the readings. of_limit: whether the share is that
-    of what limits the device, for no steps show the kernels.
+    of what limits the device, for no steps show the kernels. confirm: the metric that shows the effect here.
     """
 
     action: Action
@@ -72,6 +72,7 @@ class Recommendation:
     tried: str = ""
     at_most_pct: float = 100.0
     of_limit: bool = False
+    confirm: str = ""
 
     @property
     def name(self) -> str:
@@ -121,7 +122,7 @@ class Recommendation:
             why_feasible=action.why_feasible, gain_pct=self.gain_pct, speedup_at_most=self.speedup,
             effort=action.effort, attempt=self.attempt, evidence=self.evidence, accuracy=action.accuracy or None,
             memory=action.memory or None, mechanism=action.mechanism or None,
-            confirm=Confirmation(metric=action.confirm, direction=action.direction),
+            confirm=Confirmation(metric=self.confirm, direction=action.direction),
             targets=list(self.targets) or None, ceiling_of=self.ceiling_of or None, floor_ms=self.floor_ms,
             why_no_ceiling=self.why_no_ceiling or None,
             expected=ExpectedGain(**asdict(self.expected)) if self.expected else None, tried=self.tried or None)
@@ -301,5 +302,6 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
         feasible = saved_pct / share
     advice = Recommendation(action, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
                             offered(action.attempts, facts), at_most_pct=at_most,
-                            of_limit=bool(action.of_limit) and ACTS_ON + action.mechanism not in values)
+                            of_limit=bool(action.of_limit) and ACTS_ON + action.mechanism not in values,
+                            confirm=action.confirmed_by(values))
     return advice if advice.gain_pct >= LEAST_PCT else None

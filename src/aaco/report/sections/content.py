@@ -413,7 +413,7 @@ def _step(one: Recommendation) -> str:
     costs = "".join(f" {name}: {cost}." for name, cost in (("Accuracy", action.accuracy), ("Memory", action.memory))
                     if cost)
     return (f"{action.title} ({action.effort} effort): {_gain(one)}.{largest} {_attempt(one)}{costs} "
-            f"It worked if {action.confirm} goes {action.direction}.")
+            f"It worked if {one.confirm} goes {action.direction}.")
 
 
 def _gain(one: Recommendation) -> str:

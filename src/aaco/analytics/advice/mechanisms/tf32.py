@@ -55,4 +55,5 @@ ACTIONS = (Action(
     "compute_limited_pct", applies_if=(PYTORCH, fact_is("tf32_units", "yes"), fact_is("product_type", "fp32")),
     already_done_if=(fact_is("product_type", "tf32"), NARROW),
     accuracy="10 bits of mantissa in place of 23: check the outputs",
-    mechanism="tf32", of_limit="arithmetic limits the device, and products compute in fp32"),)
+    mechanism="tf32", of_limit="arithmetic limits the device, and products compute in fp32",
+    or_confirm=("memory_limited_pct",)),)
