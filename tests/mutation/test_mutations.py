@@ -1982,6 +1982,8 @@ MUTATIONS = [
      "tests/unit/test_recommend.py::test_tf32_is_not_even_withheld_where_the_device_has_none"),
     ("analytics/advice/action.py", "(self.confirm, *self.or_confirm)", "(self.confirm,)",
      "tests/unit/test_recommend.py::test_what_confirms_an_action_is_not_nothing_before_it"),
+    ("analytics/advice/mechanisms/more_in_flight.py", 'mechanism="more_in_flight"', 'mechanism="sorted_reads"',
+     "tests/unit/test_recommend.py::test_the_ceiling_of_sorted_reads_is_that_of_no_other_advice"),
     ("analytics/advice/mechanisms/graph.py", "        *LLAMA_GRAPHS,\n", "",
      "tests/unit/test_recommend.py::test_the_graphs_of_llama_cpp_are_its_own"),
     ("analytics/costs/torch/recurrent.py", "unneeded * (not call.attributes[\"to_input\"])", "0",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aaco.analytics import rules
 from aaco.analytics.advice import recommend
 from aaco.analytics.advice.expected import Expected
-from aaco.analytics.advice.floor import FloorTarget, MechanismFloor
+from aaco.analytics.advice.floor import FloorTarget, MechanismFloor, floor
 from aaco.analytics.advice.floors import NO_FLOORS, Floors, without_floors
 from aaco.analytics.advice.mechanisms import ACTIONS, MECHANISMS
 from aaco.analytics.diagnosis import diagnose
@@ -21,6 +21,7 @@ from aaco.core.advice import fact_is, fact_is_not, offered, why_not
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Reading
 from aaco.tracelake.document_schemas.answers import Together
+from tests import step_pieces
 
 USED = ("launch_tax_pct", "host_pause_pct", "allocation_call_pct", "sync_limited_pct", "transfer_limited_pct",
         "pageable_copy_pct", "device_limited_pct", "memory_limited_pct", "compute_limited_pct",
@@ -184,6 +185,18 @@ def test_without_a_floor_there_is_no_ceiling_and_the_reason_is_told():
                               (without_floors(Absent("no steps")), "no steps")):
         ((one,), spent) = recommend.bounded(launching(), given_floors)
         assert one.speedup is None and one.why_no_ceiling == why and not spent
+
+
+def test_the_ceiling_of_sorted_reads_is_that_of_no_other_advice():
+    """More queries at once may gain more than their order does. Mutation: `more_in_flight` has the floor of sorting."""
+    found, gather = readings({"memory_latency_limited_pct": 60.0}), FloorTarget("gather", 1e6, 1e5)
+    known = replace(floors(), chain_ns=2e6, floors=(MechanismFloor("sorted_reads", 1.6e6, (gather,)),
+                                                    floor(step_pieces.step(), [MECHANISMS["more_in_flight"]])))
+    advised = {one.name: one for one in recommend.bounded(recommend.gaining(found, None, known), known)[0]}
+    assert advised["sort_indices"].ceiling == 1.25 and advised["sort_indices"].share_pct == 50
+    assert advised["more_in_flight"].ceiling is None and "on their way" in advised["more_in_flight"].why_no_ceiling
+    none_reads = replace(known, floors=known.floors[1:])
+    assert [one.name for one in recommend.gaining(found, None, none_reads)] == ["more_in_flight"]
 
 
 def test_every_action_has_a_floor_or_is_of_runs_on_cpus():
