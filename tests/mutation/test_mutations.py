@@ -1984,6 +1984,8 @@ MUTATIONS = [
      "tests/unit/test_recommend.py::test_what_confirms_an_action_is_not_nothing_before_it"),
     ("analytics/advice/mechanisms/more_in_flight.py", 'mechanism="more_in_flight"', 'mechanism="sorted_reads"',
      "tests/unit/test_recommend.py::test_the_ceiling_of_sorted_reads_is_that_of_no_other_advice"),
+    ("analytics/advice/floor.py", "acts_on_ns=float(work.ns[rows].sum()) / work.steps", "acts_on_ns=None",
+     "tests/unit/test_floor.py::test_the_share_that_a_change_acts_on_is_of_all_its_kernels"),
     ("analytics/advice/mechanisms/graph.py", "        *LLAMA_GRAPHS,\n", "",
      "tests/unit/test_recommend.py::test_the_graphs_of_llama_cpp_are_its_own"),
     ("analytics/costs/torch/recurrent.py", "unneeded * (not call.attributes[\"to_input\"])", "0",

@@ -97,7 +97,7 @@ class Floors:
         """Return by mechanism the share of a step that it acts on, per cent; nothing without a known floor,
         and 0 where the work shows that there is nothing to change.
 
-        It is what its targets take; of streams that run at once, whose sum passes the step, their share of the sum. A
+        It is what all that it acts on takes; of streams that run at once, whose sum passes the step, their share of the sum. A
         change of the host has none: it acts on the time in which the device waits, which only a step without a profiler
         shows.
         """
@@ -105,7 +105,7 @@ class Floors:
         waits_ns = max(0.0, self.step_ns - self.chain_ns) if self.unprofiled else 0.0
         nothing = {floor.mechanism: 0.0 for floor in self.floors if floor.floor_ns is None and not floor.shown}
         return nothing | {
-            floor.mechanism: 100 * sum(target.own_ns for target in floor.targets) / whole_ns if floor.targets
+            floor.mechanism: 100 * floor.acted_ns / whole_ns if floor.targets
             else 100 * waits_ns / self.step_ns
             for floor in self.floors if floor.floor_ns is not None and floor.shown and self.step_ns
             and (floor.targets or self.unprofiled)}
