@@ -97,9 +97,9 @@ class Floors:
         """Return by mechanism the share of a step that it acts on, per cent; nothing without a known floor,
         and 0 where the work shows that there is nothing to change.
 
-        It is what all that it acts on takes; of streams that run at once, whose sum passes the step, their share of the sum. A
-        change of the host has none: it acts on the time in which the device waits, which only a step without a profiler
-        shows.
+        It is what all that it acts on takes; of streams that run at once, whose sum passes the step, their share of the
+        sum. A change of the host has none: it acts on the time in which the device waits, which only a step without a
+        profiler shows.
         """
         whole_ns = max(self.step_ns, self.work_ns)
         waits_ns = max(0.0, self.step_ns - self.chain_ns) if self.unprofiled else 0.0
