@@ -348,6 +348,28 @@ def test_evidence_is_a_sentence_after_its_share():
         assert action.evidence.split()[0] not in ("of", "for", "in", "by", "with"), action.evidence
 
 
+@pytest.mark.parametrize(("pause", "told"), [
+    (16.0, "16 % of the time the device waits for the host's own work; the device works 25 % of it"),
+    (74.0, "74 % of the time the device waits for the host's own work")])
+def test_evidence_says_what_its_share_does_not_explain_of_the_ceiling(pause, told):
+    """4 x of a step in which the device works a quarter. Mutation: the share alone is told."""
+    known = replace(floors(), floors=(MechanismFloor("host_work", 500_000.0),))
+    ((one,), _) = recommend.bounded(recommend.gaining(readings({"host_pause_pct": pause}), None, known), known)
+    assert one.ceiling == 4 and one.evidence == told and one.entry().evidence == told
+    streams = replace(one, share_pct=85.0, ceiling=20.0)  # the longest of them works 72 % of the time
+    assert "works" not in replace(streams, works_pct=72.0).evidence and "works" in replace(streams, works_pct=90.0).evidence
+
+
+def test_evidence_says_what_else_the_ceiling_of_a_compiler_takes():
+    """Of 25 % in which the device works 10 go to passes over memory, and 5 must stay: products are shorter."""
+    for floor_ns, takes in ((1e5, True), (4.9e5, False)):
+        known = replace(floors(), floors=(MechanismFloor("compile", floor_ns, (FloorTarget("add", 2e5, 0.0),)),))
+        advised, _ = recommend.bounded(recommend.gaining(readings({"pointwise_pct": 10.0}), None, known), known)
+        (one,) = (one for one in advised if one.name == "fusion")
+        assert one.evidence.endswith("the ceiling takes products at their roof") is takes
+        assert "the device works 25 % of it" in one.evidence
+
+
 VENDOR_WORDS = {"nvidia": re.compile(r"nvidia-|(?<!torch\.)\b(?:cuda[A-Z]|CUDA)|NCCL|MPS|\bMIG\b|(?i:cudnn)"),
                 "amd": re.compile(r"amd-|rocm-|HIP|\bhip[A-Z]|RCCL|AITER")}
 BOTH = ("torch.cuda.CUDAGraph",)  # names of PyTorch that its build for AMD has, too

@@ -89,9 +89,14 @@ class Floors:
         return ceiling(self.step, self.under(mechanism))
 
     @property
+    def works_pct(self) -> float:
+        """The share of the step in which the device's own work runs, per cent."""
+        return min(100.0, 100 * self.chain_ns / self.step_ns) if self.step_ns else 100.0
+
+    @property
     def busy_pct(self) -> float:
-        """The share of a step without a profiler in which the device's own work runs, per cent; else 100."""
-        return min(100.0, 100 * self.chain_ns / self.step_ns) if self.unprofiled and self.step_ns else 100.0
+        """That share of a step without a profiler; else 100."""
+        return self.works_pct if self.unprofiled else 100.0
 
     def acts_on_pct(self) -> dict[str, float]:
         """Return by mechanism the share of a step that it acts on, per cent; nothing without a known floor,

@@ -29,6 +29,7 @@ USUALLY = "what such changes usually take off the device's work, or off the host
 LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
 MOST_TARGETS = 5
 MOST_TOGETHER = 3
+ALIKE = 1.05  # times: a ceiling so much above what a share explains is not told apart from it
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Recommendation:
     that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling, tried: as in
     `Recommended`. at_most_pct: of the wall that it removes at most by the readings. of_limit: whether the share is that
     of what limits the device, for no steps show the kernels. confirm: the metric that shows the effect here.
+    works_pct: of a step in which the device's own work runs; None where that is not known.
     """
 
     action: Action
@@ -73,6 +75,7 @@ class Recommendation:
     at_most_pct: float = 100.0
     of_limit: bool = False
     confirm: str = ""
+    works_pct: float | None = None
 
     @property
     def name(self) -> str:
@@ -128,9 +131,29 @@ class Recommendation:
             expected=ExpectedGain(**asdict(self.expected)) if self.expected else None, tried=self.tried or None)
 
     @property
-    def evidence(self) -> str:
-        """What of this session speaks for the action, in a sentence."""
+    def acts(self) -> str:
+        """The share of the time that it acts on, in words."""
         return f"{self.share_pct:.0f} % of the time {self.action.of_limit if self.of_limit else self.action.evidence}"
+
+    @property
+    def evidence(self) -> str:
+        """What of this session speaks for the action, in a sentence; where its ceiling is above what the share alone
+        explains, with the device's part of a step, for the ceiling of a change may take the rest, or be of that part.
+        """
+        works = self.works_pct
+        if self.ceiling is None or works is None or self._explains(100 - self.share_pct) or self._is_of_streams(works):
+            return self.acts
+        takes = self.action.ceiling_takes
+        more = f", and the ceiling {takes}" if takes and not self._explains(works) else ""
+        return f"{self.acts}; the device works {works:.0f} % of it{more}"
+
+    def _is_of_streams(self, works_pct: float) -> bool:
+        """Return whether the share can only be the sum of streams that run at once, of which the longest works less."""
+        return self.share_pct > works_pct and self.share_pct + works_pct > 100 * ALIKE
+
+    def _explains(self, left_pct: float) -> bool:
+        """Return whether the ceiling is no more than what a step gains of which so much is left."""
+        return self.ceiling is not None and left_pct * self.ceiling <= 100 * ALIKE
 
 
 # Actions on nodes of a run on CPUs, by the side of the nodes.
@@ -232,7 +255,7 @@ def _why_useless(advice: Recommendation, timed: bool) -> str:
         return (f"{advice.expected.factor:.2f} x expected ({advice.expected.low:.2f} to {advice.expected.high:.2f}, "
                 f"{advice.expected.pairs} recorded changes)")
     if timed and advice.mechanism and advice.change.gain is not None and advice.change.gain < LEAST_GAIN:
-        return f"too little to gain: {advice.evidence}"
+        return f"too little to gain: {advice.acts}"
     return ""
 
 
@@ -244,7 +267,8 @@ def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendatio
                      targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
     if most is None or (kept := kept_ns(floors.step, floor)) is None:
         return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
-    return replace(likely, ceiling=most, ceiling_of=ceiling_of(floors.step, floor), floor_ms=kept / 1e6)
+    return replace(likely, ceiling=most, ceiling_of=ceiling_of(floors.step, floor), floor_ms=kept / 1e6,
+                   works_pct=floors.works_pct)
 
 
 def _at_most(likely: Expected | None, removed_pct: float) -> Expected | None:

@@ -63,4 +63,5 @@ ACTIONS = (Action(
      Step("more samples in a step", (PYTORCH, OWN_CODE))),
     "gpu_active_ratio", "up", applies_if=(PYTORCH, NOT_SERVING),
     accuracy="training: the learning rate follows the batch", memory="activations grow with the batch",
-    mechanism="larger_batch", at_most=of_launches),)
+    mechanism="larger_batch", at_most=of_launches,
+    ceiling_takes="takes of each sample its arithmetic and bytes alone"),)
