@@ -1183,7 +1183,7 @@ MUTATIONS = [
      "tests/unit/test_floor.py::test_rows_of_a_batch_one_by_one_are_a_loop_if_no_turn_reads_what_one_may_have_made"),
     ("analytics/advice/loops.py", "operator.phase in (BACKWARD, OPTIMIZER) for", "False for",
      "tests/unit/test_floor.py::test_rows_of_a_batch_one_by_one_are_a_loop_if_no_turn_reads_what_one_may_have_made"),
-    ("analytics/advice/recommend.py", "ACTS_ON + action.mechanism not in values)", "False)",
+    ("analytics/advice/recommend.py", "ACTS_ON + action.mechanism not in values,", "False,",
      "tests/unit/test_recommend.py::test_what_limits_the_device_is_told_as_that_where_no_steps_show_the_kernels"),
     ("analytics/advice/recommend.py", "self.action.of_limit if self.of_limit else ", "",
      "tests/unit/test_recommend.py::test_what_limits_the_device_is_told_as_that_where_no_steps_show_the_kernels"),

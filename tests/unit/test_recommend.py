@@ -356,8 +356,8 @@ def test_evidence_says_what_its_share_does_not_explain_of_the_ceiling(pause, tol
     known = replace(floors(), floors=(MechanismFloor("host_work", 500_000.0),))
     ((one,), _) = recommend.bounded(recommend.gaining(readings({"host_pause_pct": pause}), None, known), known)
     assert one.ceiling == 4 and one.evidence == told and one.entry().evidence == told
-    streams = replace(one, share_pct=85.0, ceiling=20.0)  # the longest of them works 72 % of the time
-    assert "works" not in replace(streams, works_pct=72.0).evidence and "works" in replace(streams, works_pct=90.0).evidence
+    of_streams, of_one = (replace(one, share_pct=85.0, ceiling=20.0, works_pct=works) for works in (72.0, 90.0))
+    assert "works" not in of_streams.evidence and "works" in of_one.evidence
 
 
 def test_evidence_says_what_else_the_ceiling_of_a_compiler_takes():
