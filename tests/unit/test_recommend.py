@@ -252,6 +252,17 @@ def test_only_shorter_kernels_do_not_help_a_step_that_waits_for_the_host():
     assert "narrower_types" not in [one.name for one in recommend.gaining(computing, None, floors())]
 
 
+def test_a_larger_batch_is_offered_of_a_profiled_step_where_recorded_changes_say_what_it_usually_gains():
+    """It and the graph act on the launches, and the one that usually gains more comes first. Mutation: no `USUAL`."""
+    found = {**LAUNCHING, **readings({"host_limited_pct": 80.0})}
+    profiled = replace(floors(), unprofiled=False, floors=(*floors().floors, MechanismFloor("larger_batch", 1e5)))
+    assert [one.name for one in recommend.gaining(found, None, profiled)] == ["device_graph"]
+    for gain, first in ((3.0, "larger_device_batch"), (1.5, "device_graph")):
+        usual = replace(profiled, usual={"graph": 2.0, "larger_batch": gain})
+        advised, _ = recommend.bounded(recommend.gaining(found, None, usual), usual)
+        assert len(advised) == 2 and advised[0].name == first and not any(one.expected for one in advised)
+
+
 def test_neither_a_graph_nor_a_batch_does_the_work_of_the_host():
     """Where the host loads and computes for longer than it launches, both take away its launches at most: of 20 %
     1.25 x. Else the time in which the device waits, 75 % of this step.

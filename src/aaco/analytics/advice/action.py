@@ -16,6 +16,7 @@ EFFORTS = ("low", "medium", "high")
 ACTS_ON = "acts_on_pct of "  # a mechanism: the share of a step that its targets take, among the values of readings
 HOST_BOUND = 0.9  # a step with less device work than this share of its time waits for the host
 BUSY = "device_busy_pct of a step"
+USUAL = "usual gain of "  # a mechanism: of a step that was only profiled, among the values of readings
 Values = Mapping[str, float]
 ALL = "all of it: a bound"
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from aaco.analytics.advice.action import ACTS_ON, BUSY, EFFORTS, Action
+from aaco.analytics.advice.action import ACTS_ON, BUSY, EFFORTS, USUAL, Action
 from aaco.analytics.advice.expected import LEAST_CHANCE, LEAST_GAIN, Expected, RankedChange, ranked
 from aaco.analytics.advice.floor import ceiling, ceiling_of, kept_ns
 from aaco.analytics.advice.floors import NO_FLOORS, Floors
@@ -58,7 +58,7 @@ class Recommendation:
     that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling, tried: as in
     `Recommended`. at_most_pct: of the wall that it removes at most by the readings. of_limit: whether the share is that
     of what limits the device, for no steps show the kernels. confirm: the metric that shows the effect here.
-    works_pct: of a step in which the device's own work runs; None where that is not known.
+    works_pct: of a step in which the device's own work runs; None where that is not known. usual: as in `Floors`.
     """
 
     action: Action
@@ -76,6 +76,7 @@ class Recommendation:
     of_limit: bool = False
     confirm: str = ""
     works_pct: float | None = None
+    usual: float | None = None
 
     @property
     def name(self) -> str:
@@ -96,7 +97,7 @@ class Recommendation:
     def change(self) -> RankedChange:
         """The action as ranking sees it."""
         return RankedChange(self.name, self.ceiling, self.expected, EFFORTS.index(self.action.effort),
-                            self.share_pct * self.feasible_ratio)
+                            self.share_pct * self.feasible_ratio, self.usual)
 
     @property
     def gain_pct(self) -> float:
@@ -264,6 +265,7 @@ def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendatio
         return replace(advice, why_no_ceiling=NO_FLOORS)
     floor, most = floors.under(advice.mechanism), floors.ceiling(advice.mechanism)
     likely = replace(advice, expected=_at_most(floors.expected.get(advice.mechanism), advice.at_most_pct),
+                     usual=floors.usual.get(advice.mechanism),
                      targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
     if most is None or (kept := kept_ns(floors.step, floor)) is None:
         return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
@@ -315,7 +317,7 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
     values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
     if floors:
         values |= {ACTS_ON + name: share for name, share in floors.acts_on_pct().items()}
-        values |= {BUSY: floors.busy_pct}
+        values |= {BUSY: floors.busy_pct} | {USUAL + name: gain for name, gain in floors.usual.items()}
     try:
         share, feasible, at_most = action.share(values), action.feasible(values), action.at_most(values)
     except KeyError:
