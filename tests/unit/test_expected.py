@@ -826,7 +826,9 @@ def test_what_is_usual_gives_a_place_where_nothing_is_expected():
     """Whatever its share and ceiling. Mutation: `self.usual is not None and not self.expected` -> `False`."""
     options = [replace(option("bounded", most=9.0, share_pct=90.0), usual=1.02), option("expected", 2.0, 9.0),
                replace(option("usual", share_pct=10.0), usual=3.0), option("share", share_pct=20.0)]
-    assert [change.name for change in ranked(options)] == ["usual", "expected", "share", "bounded"]
+    options += [replace(option("no share", most=9.0), usual=1.5), option("ceiling", most=9.0)]
+    assert [change.name for change in ranked(options)] == ["usual", "expected", "no share", "share", "bounded",
+                                                           "ceiling"]
 
 
 def option(name, factor=None, most=None, effort=0, share_pct=None):

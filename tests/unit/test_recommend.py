@@ -263,6 +263,17 @@ def test_a_larger_batch_is_offered_of_a_profiled_step_where_recorded_changes_say
         assert len(advised) == 2 and advised[0].name == first and not any(one.expected for one in advised)
 
 
+def test_what_is_usual_is_no_more_than_the_readings_leave():
+    """Launches are 20 % of the time, the host's own work 60 %: a graph gains 1.25 x, whatever others did. Mutation: no
+    `at_most_pct`.
+    """
+    found = readings({**dict.fromkeys(USED), "launch_tax_pct": 20.0, "host_pause_pct": 60.0})
+    usual = replace(floors(), unprofiled=False, floors=(*floors().floors, MechanismFloor("host_work", 1e5)),
+                    usual={"graph": 3.0, "host_work": 2.0})
+    advised, _ = recommend.bounded(recommend.gaining(found, NO_BATCH, usual), usual)
+    assert [(one.name, one.usual) for one in advised] == [("move_host_work", 2.0), ("device_graph", 1.25)]
+
+
 def test_neither_a_graph_nor_a_batch_does_the_work_of_the_host():
     """Where the host loads and computes for longer than it launches, both take away its launches at most: of 20 %
     1.25 x. Else the time in which the device waits, 75 % of this step.
@@ -367,8 +378,16 @@ def test_evidence_says_what_its_share_does_not_explain_of_the_ceiling(pause, tol
     known = replace(floors(), floors=(MechanismFloor("host_work", 500_000.0),))
     ((one,), _) = recommend.bounded(recommend.gaining(readings({"host_pause_pct": pause}), None, known), known)
     assert one.ceiling == 4 and one.evidence == told and one.entry().evidence == told
-    of_streams, of_one = (replace(one, share_pct=85.0, ceiling=20.0, works_pct=works) for works in (72.0, 90.0))
-    assert "works" not in of_streams.evidence and "works" in of_one.evidence
+
+
+def test_evidence_of_streams_that_run_at_once_names_none_of_them():
+    """1.2 ms of products in two streams, of which the longest works 1 of 2 ms. Mutation: that half is told."""
+    target = FloorTarget("gemm", 1.2e6, 1e4)
+    for chain_ns, told in ((1e6, False), (1.3e6, True)):
+        known = replace(floors(), chain_ns=chain_ns, floors=(MechanismFloor("tf32", 2e5, (target,)),))
+        (one,) = (one for one in recommend.bounded(recommend.gaining(readings({}), None, known), known)[0]
+                  if one.name == "allow_tf32")
+        assert one.ceiling == 10 and one.share_pct == 60 and ("the device works" in one.evidence) is told
 
 
 def test_evidence_says_what_else_the_ceiling_of_a_compiler_takes():

@@ -118,7 +118,7 @@ def ranked(changes: Iterable[RankedChange], least: float = LEAST_GAIN) -> list[R
     Of equal expected gains, as of changes that all leave the host's path as it is, the higher ceiling comes first. A
     ceiling alone is no estimate: a change of which nothing else is known comes after all others.
     """
-    worth = [(change.expected is None and change.share_pct is None, -change.likely_gain, -(change.ceiling or 0.0),
-              change.effort, change.name, change)
+    worth = [(change.expected is None and change.usual is None and change.share_pct is None, -change.likely_gain,
+              -(change.ceiling or 0.0), change.effort, change.name, change)
              for change in changes if change.gain is not None and change.gain >= least]
     return [change for *_, change in sorted(worth, key=lambda place: place[:-1])]

@@ -58,7 +58,8 @@ class Recommendation:
     that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling, tried: as in
     `Recommended`. at_most_pct: of the wall that it removes at most by the readings. of_limit: whether the share is that
     of what limits the device, for no steps show the kernels. confirm: the metric that shows the effect here.
-    works_pct: of a step in which the device's own work runs; None where that is not known. usual: as in `Floors`.
+    works_pct: of a step in which the device's own work runs; None where that is not known, or is of one of the streams
+    that its targets run in at once. usual: as in `Floors`, at most what the readings leave.
     """
 
     action: Action
@@ -142,15 +143,11 @@ class Recommendation:
         explains, with the device's part of a step, for the ceiling of a change may take the rest, or be of that part.
         """
         works = self.works_pct
-        if self.ceiling is None or works is None or self._explains(100 - self.share_pct) or self._is_of_streams(works):
+        if self.ceiling is None or works is None or self._explains(100 - self.share_pct):
             return self.acts
         takes = self.action.ceiling_takes
         more = f", and the ceiling {takes}" if takes and not self._explains(works) else ""
         return f"{self.acts}; the device works {works:.0f} % of it{more}"
-
-    def _is_of_streams(self, works_pct: float) -> bool:
-        """Return whether the share can only be the sum of streams that run at once, of which the longest works less."""
-        return self.share_pct > works_pct and self.share_pct + works_pct > 100 * ALIKE
 
     def _explains(self, left_pct: float) -> bool:
         """Return whether the ceiling is no more than what a step gains of which so much is left."""
@@ -265,12 +262,17 @@ def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendatio
         return replace(advice, why_no_ceiling=NO_FLOORS)
     floor, most = floors.under(advice.mechanism), floors.ceiling(advice.mechanism)
     likely = replace(advice, expected=_at_most(floors.expected.get(advice.mechanism), advice.at_most_pct),
-                     usual=floors.usual.get(advice.mechanism),
+                     usual=_usual(floors.usual.get(advice.mechanism), advice.at_most_pct),
                      targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
     if most is None or (kept := kept_ns(floors.step, floor)) is None:
         return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
     return replace(likely, ceiling=most, ceiling_of=ceiling_of(floors.step, floor), floor_ms=kept / 1e6,
-                   works_pct=floors.works_pct)
+                   works_pct=floors.works_pct if floor.acted_ns <= floors.chain_ns else None)
+
+
+def _usual(gain: float | None, removed_pct: float) -> float | None:
+    """Return a usual gain that removes no more of the wall than this."""
+    return gain if gain is None or removed_pct >= 100 else min(gain, 1 / (1 - removed_pct / 100))
 
 
 def _at_most(likely: Expected | None, removed_pct: float) -> Expected | None:
