@@ -2002,6 +2002,8 @@ MUTATIONS = [
      "tests/unit/test_recommend.py::test_what_is_usual_is_no_more_than_the_readings_leave"),
     ("analytics/advice/recommend.py", " if floor.acted_ns <= floors.chain_ns else None", "",
      "tests/unit/test_recommend.py::test_evidence_of_streams_that_run_at_once_names_none_of_them"),
+    ("report/sections/content.py", " if one.ceiling is not None and one.ceiling <= TELLING_CEILING else one.acts", "",
+     "tests/unit/test_next_steps.py::test_what_makes_a_ceiling_plausible_is_told_beside_one"),
     ("analytics/advice/mechanisms/graph.py", "        *LLAMA_GRAPHS,\n", "",
      "tests/unit/test_recommend.py::test_the_graphs_of_llama_cpp_are_its_own"),
     ("analytics/costs/torch/recurrent.py", "unneeded * (not call.attributes[\"to_input\"])", "0",

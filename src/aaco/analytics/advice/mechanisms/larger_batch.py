@@ -66,4 +66,4 @@ ACTIONS = (Action(
     "gpu_active_ratio", "up", applies_if=(PYTORCH, NOT_SERVING),
     accuracy="training: the learning rate follows the batch", memory="activations grow with the batch",
     mechanism="larger_batch", at_most=of_launches,
-    ceiling_takes="takes of each sample its arithmetic and bytes alone"),)
+    ceiling_takes="is of each sample's arithmetic and bytes"),)
