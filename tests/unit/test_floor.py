@@ -945,6 +945,14 @@ def test_weights_are_converted_and_scaled_once():
     assert "converts" in why(step(kernel(50, "copy", cast), multiplied(20, 32, 32, 32)), "cast_once")  # maybe its input
 
 
+def test_the_share_that_a_change_acts_on_is_of_all_its_kernels():
+    """30 of 40 us, though 20 names are told. Mutation: `acts_on_ns` of the targets alone."""
+    passes = [kernel(1, name=f"pass{number}") for number in range(30)]
+    found = floors_of(step(*passes, product(10, 1e9)), StepTime(40_000, False))
+    assert len(found.under("pointwise_fusion").targets) == 20
+    assert found.acts_on_pct()["pointwise_fusion"] == pytest.approx(75)
+
+
 def test_heads_of_queries_share_keys_where_they_are():
     """Two copies for 4 heads each; attention keeps 1 us of FLOPs. A tensor that no attention reads is copied still."""
     def copied(*shape):

@@ -114,9 +114,19 @@ def _majority(name: str, by_type: dict[str, int], source: str, of: str) -> Workl
 
 def eight_bit_units(signs: WorkloadSigns) -> WorkloadFact:
     """Return whether the matrix units compute in eight-bit floating point: yes or no."""
-    if signs.eight_bit_units is None:
-        return absent("eight_bit_units", "the device's ceilings are not known here")
-    return WorkloadFact("eight_bit_units", "yes" if signs.eight_bit_units else "no", source="data sheet",
+    return _units(signs, "eight_bit_units", "matrix_f8")
+
+
+def tf32_units(signs: WorkloadSigns) -> WorkloadFact:
+    """Return whether the matrix units compute in TF32: yes or no. AMD's gfx942 has it, too (XF32 of its instructions).
+    """
+    return _units(signs, "tf32_units", "matrix_tf32")
+
+
+def _units(signs: WorkloadSigns, name: str, rate: str) -> WorkloadFact:
+    if signs.rates is None:
+        return absent(name, "the device's ceilings are not known here")
+    return WorkloadFact(name, "yes" if rate in signs.rates else "no", source="data sheet",
                         evidence=f"data sheet of {', '.join(signs.architectures) or 'the device'}")
 
 

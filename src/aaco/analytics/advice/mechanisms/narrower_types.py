@@ -104,4 +104,5 @@ ACTIONS = (Action(
         Step("fp16 or bf16 operands for the matrix units", (NO_FRAMEWORK,))),
     "compute_limited_pct", applies_if=(fact_is("product_type", "fp32", "tf32"),),
     already_done_if=(IS_NARROW,), accuracy="8 (bf16) or 11 (fp16) bits of mantissa: check the outputs",
-    mechanism="narrower_types", of_limit="arithmetic limits the device, and not all of it in narrow types"),)
+    mechanism="narrower_types", of_limit="arithmetic limits the device, and not all of it in narrow types",
+    or_confirm=("memory_limited_pct",)),)

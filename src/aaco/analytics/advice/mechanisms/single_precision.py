@@ -47,4 +47,5 @@ ACTIONS = (Action(
              (PYTORCH, OWN_CODE)),
         Step("inputs and initializers of float in place of double", (ORT,))),
     "memory_limited_pct", applies_if=(fact_is("element_type", "fp64"),),
-    accuracy="24 bits of mantissa in place of 53: check the outputs", mechanism="single_precision"),)
+    accuracy="24 bits of mantissa in place of 53: check the outputs", mechanism="single_precision",
+    or_confirm=("compute_limited_pct",)),)
