@@ -65,7 +65,8 @@ class Action:
     already_done_if: facts without which, or with which, it is not offered. accuracy, memory: what it costs there; empty
     where nothing. mechanism: the kind of change whose floor bounds it; empty of actions on runs on CPUs. of_limit: what
     happens in the share where no steps show the kernels, and a reading of the device's limit stands in; empty else.
-    ceiling_takes: what its ceiling counts on besides the share and the host's time; empty where nothing.
+    ceiling_takes: what its ceiling counts on besides the share and the host's time; empty where nothing. surpasses: the
+    name of an action that leaves the device no less to do, and comes after it where both are worth a try.
     confirm: the metric that shows the effect, going in a direction. or_confirm: others; of all, the one with the
     largest value in this session does, for what is 0 cannot go down.
     """
@@ -89,6 +90,7 @@ class Action:
     of_limit: str = ""
     or_confirm: tuple[str, ...] = ()
     ceiling_takes: str = ""
+    surpasses: str = ""
 
     def why_not(self, facts: FactValues | None) -> str:
         """Return why the action is not offered in a workload with these facts; empty if it is."""

@@ -20,6 +20,7 @@ from aaco.analytics.advice.track_record import GainSpread, TrackRecord, predicte
 from aaco.core.readings import Absent
 
 LEAST_GAIN = 1.05  # times as fast: with less expected there is nothing to advise
+SHOWN_DIGITS = 2  # of a gain, after the point
 LEAST_CHANCE = 2 / 3  # of any gain: what gains nothing more often than that costs more trials than it is worth
 END = NormalDist().inv_cdf(0.95)  # of a 90 % interval, in standard deviations
 
@@ -54,7 +55,8 @@ class RankedChange:
     """A change as ranking sees it: its ceiling and expected gain, None where unknown. effort: lower is easier.
 
     share_pct: of the time that it acts on; None where nothing says so. usual: what such changes gain where the host
-    takes what it usually takes without a profiler, for the order of a step that was only profiled.
+    takes what it usually takes without a profiler, for the order of a step that was only profiled. surpasses: the name
+    of a change that leaves the device no less to do.
     """
 
     name: str
@@ -63,6 +65,7 @@ class RankedChange:
     effort: int = 0
     share_pct: float | None = None
     usual: float | None = None
+    surpasses: str = ""
 
     @property
     def gain(self) -> float | None:
@@ -115,10 +118,17 @@ def ranked(changes: Iterable[RankedChange], least: float = LEAST_GAIN) -> list[R
     """Return the changes that are worth a try, best first: by expected gain, else by what is usual, else by their
     bounds, then least effort.
 
-    Of equal expected gains, as of changes that all leave the host's path as it is, the higher ceiling comes first. A
-    ceiling alone is no estimate: a change of which nothing else is known comes after all others.
+    Of equal gains, as of changes that all leave the host's path as it is, the higher ceiling comes first: gains
+    are equal if they are shown alike. A change comes before one that it surpasses. A ceiling alone is no estimate: a
+    change of which nothing else is known comes after all others.
     """
-    worth = [(change.expected is None and change.usual is None and change.share_pct is None, -change.likely_gain,
-              -(change.ceiling or 0.0), change.effort, change.name, change)
+    worth = [(change.expected is None and change.usual is None and change.share_pct is None,
+              -round(change.likely_gain, SHOWN_DIGITS), -(change.ceiling or 0.0), change.effort, change.name, change)
              for change in changes if change.gain is not None and change.gain >= least]
-    return [change for *_, change in sorted(worth, key=lambda place: place[:-1])]
+    best_first = [change for *_, change in sorted(worth, key=lambda place: place[:-1])]
+    for change in [change for change in best_first if change.surpasses]:
+        names = [other.name for other in best_first]
+        if change.surpasses in names[:names.index(change.name)]:
+            best_first.remove(change)
+            best_first.insert(names.index(change.surpasses), change)
+    return best_first

@@ -98,7 +98,7 @@ class Recommendation:
     def change(self) -> RankedChange:
         """The action as ranking sees it."""
         return RankedChange(self.name, self.ceiling, self.expected, EFFORTS.index(self.action.effort),
-                            self.share_pct * self.feasible_ratio, self.usual)
+                            self.share_pct * self.feasible_ratio, self.usual, self.action.surpasses)
 
     @property
     def gain_pct(self) -> float:

@@ -105,4 +105,4 @@ ACTIONS = (Action(
     "compute_limited_pct", applies_if=(fact_is("product_type", "fp32", "tf32"),),
     already_done_if=(IS_NARROW,), accuracy="8 (bf16) or 11 (fp16) bits of mantissa: check the outputs",
     mechanism="narrower_types", of_limit="arithmetic limits the device, and not all of it in narrow types",
-    or_confirm=("memory_limited_pct",)),)
+    or_confirm=("memory_limited_pct",), surpasses="allow_tf32"),)
