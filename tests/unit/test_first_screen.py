@@ -83,6 +83,17 @@ def test_up_to_three_notes_are_shown_and_the_rest_counted():
     assert len(whole) > 10 and not any("…" in line or "more" in line for line in whole)
 
 
+def test_the_report_does_not_send_its_reader_to_itself():
+    """Mutation: the commands of the first screen above the report."""
+    for explanation in (SESSIONS["usual"](), SESSIONS["gpu"]()):
+        whole = f"aaco report {explanation.session_id}  # all figures"
+        opening = terminal.render(explanation).partition("╔")[0]
+        assert whole in terminal.first(explanation) and whole not in terminal.render(explanation)
+        page = html.render(explanation)
+        for what, command in first_screen(explanation).commands:
+            assert (command in opening) == (f"<code>{command}</code>" in page) == (what != "all figures")
+
+
 def test_text_without_room_ends_with_a_sentence():
     lines = first_lines.lines(screen(basis="Short. " + "word " * 100, advice=(LONG,) * 3))
     shown = " ".join(lines)
@@ -156,7 +167,8 @@ def test_the_page_and_the_report_open_with_it():
     found = Sample(verdict=regressed()).explain()
     text, page = terminal.render(found), html.render(found)
     opening = text[:text.index("╔")]
-    assert all(line.removesuffix(" …") in opening for line in terminal.first(found).splitlines())
+    assert all(line.removesuffix(" …") in opening for line in terminal.first(found).splitlines()
+               if not line.endswith("# all figures"))
     first = page[page.index('<section id="verdict"'):page.index("<nav")]
     for words in ("nodes that arithmetic limits take", "regressed +7.2 %", 'class="stack"', "What to try"):
         assert words.lower() in first.lower()

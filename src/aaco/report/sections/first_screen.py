@@ -23,6 +23,7 @@ from aaco.report.sections.findings.endpoint import exactness, headline
 ADVICE = 3  # pieces of it on the screen
 PARTS = 5  # of the time that are named; the rest is one part
 OTHER = "other"
+ALL_FIGURES = "all figures"  # what the whole report is for
 SERVER_UNSEEN = "where the server's time went is not seen from here: record it there, and import the trace"
 DECODER_UNSEEN = "where its time went is not recorded: aaco run MODEL, or aaco trace -- aaco llm MODEL, sees that"
 TRUSTED = ("Quality score", "Clean")
@@ -88,6 +89,11 @@ class FirstScreen:
     advice: tuple[str, ...]
     commands: tuple[tuple[str, str], ...]
     alarmed: bool = False
+
+    @property
+    def beyond_report(self) -> tuple[tuple[str, str], ...]:
+        """Return the commands for a reader who has the whole report already."""
+        return tuple((what, command) for what, command in self.commands if what != ALL_FIGURES)
 
     @property
     def label(self) -> str:
@@ -264,4 +270,4 @@ def _commands(explanation: Explanation) -> Iterator[tuple[str, str]]:
     if content.kind(explanation) == "Command" and not explanation.captures:
         argv = (explanation.record.get("plan") or {})["command"]["argv"]
         yield "where the time of a GPU program goes", f"aaco trace -- {shlex.join(argv)}"
-    yield "all figures", f"aaco report {explanation.session_id}"
+    yield ALL_FIGURES, f"aaco report {explanation.session_id}"
