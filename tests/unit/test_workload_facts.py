@@ -9,7 +9,7 @@ from aaco.analytics.advice import recommend
 from aaco.analytics.bottleneck.work import Copied
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.measure import measure
-from aaco.analytics.workload import device_use
+from aaco.analytics.workload import arithmetic, device_use
 from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.analytics.workload.growth import Growth, grown, growth, operands
 from aaco.analytics.workload.read import FACTS, facts_of
@@ -291,3 +291,9 @@ def test_a_drift_says_its_direction(drift, words):
     given = readings(latency_drift_pct=drift, latency_drift_p=0.001)
     (verdict,) = [verdict for verdict in diagnose(given).conditions if verdict.label == "drifting_latency"]
     assert f"{words} towards the end" in verdict.evidence[1].because
+
+
+def test_a_data_sheet_is_named_once_for_all_its_devices():
+    """Mutation: once for each device of eight ranks."""
+    fact = arithmetic.eight_bit_units(signs(eight_bit_units=True, architectures=("sm_90",) * 4 + ("sm_80",)))
+    assert fact.evidence == "data sheet of sm_90, sm_80"

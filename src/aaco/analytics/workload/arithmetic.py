@@ -110,7 +110,7 @@ def eight_bit_units(signs: WorkloadSigns) -> WorkloadFact:
     if signs.eight_bit_units is None:
         return absent("eight_bit_units", "the device's ceilings are not known here")
     return WorkloadFact("eight_bit_units", "yes" if signs.eight_bit_units else "no", source="data sheet",
-                        evidence=f"data sheet of {', '.join(signs.architectures) or 'the device'}")
+                        evidence=f"data sheet of {', '.join(dict.fromkeys(signs.architectures)) or 'the device'}")
 
 
 def layout(signs: WorkloadSigns) -> WorkloadFact:
