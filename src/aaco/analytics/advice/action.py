@@ -55,7 +55,7 @@ class Action:
     says so; KeyError where it is absent. attempts: what to try, for each framework and device. applies_if,
     already_done_if: facts without which, or with which, it is not offered. accuracy, memory: what it costs there; empty
     where nothing. mechanism: the kind of change whose floor bounds it; empty of actions on runs on CPUs. of_limit: what
-    happens in the share where no steps show the kernels, and a reading of the device's limit stands in; empty else.
+    happens in the share where it is not what a step's work shows, and a reading of a limit stands in; empty else.
     """
 
     name: str

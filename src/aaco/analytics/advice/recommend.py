@@ -57,7 +57,7 @@ class Recommendation:
     share_pct: of the time that it acts on. tries: what to try here. targets: nodes or kernels that it acts on, those
     that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling, tried: as in
     `Recommended`. at_most_pct: of the wall that it removes at most by the readings. of_limit: whether the share is that
-    of what limits the device, for no steps show the kernels.
+    of a reading of what limits the session, for it is not what the work of its steps shows.
     """
 
     action: Action
@@ -301,5 +301,5 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
         feasible = saved_pct / share
     advice = Recommendation(action, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
                             offered(action.attempts, facts), at_most_pct=at_most,
-                            of_limit=bool(action.of_limit) and ACTS_ON + action.mechanism not in values)
+                            of_limit=bool(action.of_limit) and share != values.get(ACTS_ON + action.mechanism))
     return advice if advice.gain_pct >= LEAST_PCT else None
