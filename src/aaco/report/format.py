@@ -91,6 +91,11 @@ def duration(ns: float) -> str:
     return quantity(ns, "ns")
 
 
+def device_time(ns: float) -> str:
+    """Return the time of records of a device, which is n/a where all that they hold is none."""
+    return duration(ns) if ns else NA
+
+
 def day(time_ns: int) -> str:
     """Return the day of a time since the epoch, UTC: "2026-11-20"."""
     return f"{datetime.fromtimestamp(time_ns / 1e9, UTC):%Y-%m-%d}"
