@@ -236,10 +236,13 @@ def test_what_is_done_together_has_a_ceiling_of_its_own():
 
 def test_only_shorter_kernels_do_not_help_a_step_that_waits_for_the_host():
     """The device works a quarter of a step without a profiler; of products nothing else is known. Mutation:
-    `>= 100 * HOST_BOUND` -> `>= 0`."""
+    `> 100 * (1 - HOST_BOUND)` -> `> 100`; copies taken for waits, so that a step computing for 60 % got no such advice.
+    """
     computing = readings({"compute_limited_pct": 60.0})
     assert "narrower_types" in [one.name for one in recommend.gaining(computing)]
     assert "narrower_types" not in [one.name for one in recommend.gaining(computing, None, floors())]
+    copying = computing | readings({"transfer_limited_pct": 70.0})
+    assert "narrower_types" in [one.name for one in recommend.gaining(copying, None, floors())]
 
 
 def test_neither_a_graph_nor_a_batch_does_the_work_of_the_host():

@@ -109,4 +109,12 @@ def of_targets(mechanism: str, otherwise: str = "") -> Callable[[Values], float]
     of a step that waits for the host: shorter kernels do not shorten that.
     """
     return lambda values: (values[ACTS_ON + mechanism] if ACTS_ON + mechanism in values
-                           else values[otherwise] * (values.get(BUSY, 100.0) >= 100 * HOST_BOUND))
+                           else values[otherwise] * (not _waits_for_host(values)))
+
+
+def _waits_for_host(values: Values) -> bool:
+    """Return whether a step without a profiler waits for the host: the device's own work leaves time, and it is not
+    copies that the host feeds, which count as no more than their bytes / link there.
+    """
+    left_pct = 100 - values.get(BUSY, 100.0)
+    return left_pct - values.get("transfer_limited_pct", 0.0) > 100 * (1 - HOST_BOUND)
