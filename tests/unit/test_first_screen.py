@@ -8,11 +8,15 @@ import pytest
 from rich.cells import cell_len
 
 from aaco.analytics import rules
+from aaco.analytics.advice import recommend
+from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.core import registry
 from aaco.report import format
 from aaco.report.renderers import first_lines, html, terminal
+from aaco.report.sections import content
 from aaco.report.sections.first_screen import OTHER, SENTENCES, BarPart, FirstScreen, first_screen
+from aaco.tracelake.document_schemas.answers import Together
 from tests import explained
 from tests.explained import Sample, regressed
 
@@ -92,6 +96,16 @@ def test_the_report_does_not_send_its_reader_to_itself():
         page = html.render(explanation)
         for what, command in first_screen(explanation).commands:
             assert (command in opening) == (f"<code>{command}</code>" in page) == (what != "all figures")
+
+
+@pytest.mark.parametrize(("ceiling", "is_told"), [(4.0, False), (5.0, True)])
+def test_what_is_done_together_is_told_where_it_gains_more_than_alone(ceiling, is_told):
+    """Mutation: "The first 2 together: at most 4.00 x faster", of two that gain that each."""
+    found = SESSIONS["gpu"]()
+    one = recommend.Recommendation(ACTIONS[0], 50.0, 1.0, ("it",), ceiling=4.0)
+    both = Together(actions=["a", "b"], ceiling=ceiling, floor_ms=1.0)
+    advised = replace(found, diagnosis=replace(found.diagnosis, recommendations=(one, one), together=both))
+    assert any("The first 2 together" in text for _, text in content.next_steps(advised)) == is_told
 
 
 def test_text_without_room_ends_with_a_sentence():

@@ -306,7 +306,8 @@ def next_steps(explanation: Explanation, brief: bool = False) -> list[tuple[str,
                 for step in explanation.trust.steps]
     advised = [(one.name, _brief(one) if brief else _step(one)) for one in found.recommendations]
     by_rule = [(found.label, step) for step in found.rule_advice if not distrust]
-    if (both := found.together) and both.ceiling <= TELLING_CEILING:
+    alone = max((one.ceiling or 1.0 for one in found.recommendations), default=1.0)
+    if (both := found.together) and alone < both.ceiling <= TELLING_CEILING:
         advised.append(("together", f"The first {len(both.actions)} together: at most {both.ceiling:.2f} x faster: "
                                     f"{format.duration(1e6 * both.floor_ms)} must stay."))
     unseen = [] if distrust else [(NOTHING, text) for text in _host_unseen(explanation)]
