@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -319,3 +320,13 @@ def test_kernels_without_times_take_no_0_ns(aaco):
     screens = [aaco.inside(verb).stdout for verb in ("summary", "roofline", "report")]
     assert not any(re.search(r"\b0 ns( in all|:|  )", screen) for screen in screens)
     assert "kernels 3 without a time" in screens[0] and "n/a: no kernel has a time" in screens[2]
+
+
+def test_counters_that_were_not_recorded_are_named_as_no_metrics(aaco):
+    """Mutation: `aaco explain NAME`, which knows no counter's name."""
+    aaco.inside("import", Path(__file__).parents[1] / "captures/ncu_h200/ort_resnet50_b1.csv.gz", "--quiet")
+    screen = aaco.inside("roofline").stdout
+    absent = json.loads((aaco.latest / "metrics/roofline.json").read_text())["devices"][0]["absent"]
+    assert absent and "aaco explain" not in screen and "Not measured" in screen
+    words = " ".join(screen.split())
+    assert all(name.replace("_", " ") in words for name in absent)

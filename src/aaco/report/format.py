@@ -36,10 +36,13 @@ def unavailable(why: str | None) -> str:
 
 
 def not_measured(reasons: Mapping[str, str]) -> str:
-    """Return a line for all that has no value: "not measured: 3 metrics (why); `aaco explain NAME` says why"."""
+    """Return a line for metrics that have no value: "not measured: 3 metrics (why); `aaco explain NAME` says why"; one
+    is named.
+    """
     first, *others = dict.fromkeys(reasons.values())
     why = f"{first}; and {plural(len(others), 'other reason')}" if others else first
-    return f"not measured: {plural(len(reasons), 'metric')} ({why}); `aaco explain NAME` says why"
+    only = next(iter(reasons)) if len(reasons) == 1 else ""
+    return f"not measured: {only or plural(len(reasons), 'metric')} ({why}); `aaco explain {only or 'NAME'}` says why"
 
 
 def reserved(measured: Reading) -> str:
