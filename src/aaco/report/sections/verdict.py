@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from aaco.core.words import in_percent
 from aaco.report import format
 
 COLUMNS = 80
@@ -66,8 +67,8 @@ def _duet(duet: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     prior = (f"worth {duet['prior_degrees']:.3g} degrees of freedom, from {duet['prior_runs']} runs"
              if duet["prior_runs"] else f"none: {duet['why_no_prior']}")
     yield "history", prior
-    yield "looks", (f"{duet['look']} of {duet['looks']} planned, at {100 * duet['look_alpha']:.3g} % of false alarms; "
-                    f"stopped by {duet['stopped_by']}")
+    yield "looks", (f"{duet['look']} of {duet['looks']} planned, at {in_percent(100 * duet['look_alpha'], 3)} of false "
+                    f"alarms; stopped by {duet['stopped_by']}")
     counted = "left out of latency" if duet["only_quiet"] else "counted"
     yield "disturbed pairs", f"{duet['disturbed_pairs']}, {counted}"
     if duet.get("traced"):
@@ -92,7 +93,7 @@ def _effect(verdict: Mapping[str, Any]) -> str:
 
 
 def _percent(verdict: Mapping[str, Any], name: str) -> str:
-    return _absent(verdict, name) if verdict[name] is None else f"{verdict[name]:.3g} %"
+    return _absent(verdict, name) if verdict[name] is None else in_percent(verdict[name], 3)
 
 
 def _measured(verdict: Mapping[str, Any]) -> str:
