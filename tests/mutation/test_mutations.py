@@ -981,7 +981,7 @@ MUTATIONS = [
      "tests/unit/test_root_cause.py::test_where_nothing_changed_there_is_nothing_to_explain"),
     ("workflows/root_cause.py", "if self.judgement.first.cause.name not in (UNKNOWN, SOUND):", "if False:",
      "tests/unit/test_root_cause.py::test_where_nothing_changed_there_is_nothing_to_explain"),
-    ("workflows/root_cause.py", "if self.change.is_below_detection:", "if False:",
+    ("workflows/root_cause.py", "if self.change.is_below_detection and", "if False and",
      "tests/unit/test_root_cause.py::test_where_nothing_changed_there_is_nothing_to_explain"),
     ("workflows/root_cause.py", "    if found.why_nothing:\n", "    if False:\n",
      "tests/unit/test_root_cause.py::test_no_experiment_is_made_where_nothing_changed"),
