@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from aaco.analytics import rules
 from aaco.analytics.advice import recommend
+from aaco.analytics.advice.floor import DEVICE_WORK, PROFILED, UNPROFILED
 from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.core import registry
@@ -106,6 +107,16 @@ def test_what_is_done_together_is_told_where_it_gains_more_than_alone(ceiling, i
     both = Together(actions=["a", "b"], ceiling=ceiling, floor_ms=1.0)
     advised = replace(found, diagnosis=replace(found.diagnosis, recommendations=(one, one), together=both))
     assert any("The first 2 together" in text for _, text in content.next_steps(advised)) == is_told
+
+
+@pytest.mark.parametrize(("of", "is_told"), [(PROFILED, True), (DEVICE_WORK, True), (UNPROFILED, False), ("", False)])
+def test_how_to_see_what_changes_gain_is_told_where_no_step_was_timed(of, is_told):
+    """Mutation: a reader of ceilings of the profiled step is not told of --latency."""
+    found = SESSIONS["gpu"]()
+    one = recommend.Recommendation(ACTIONS[0], 50.0, 1.0, ("it",), ceiling=4.0, ceiling_of=of)
+    advised = replace(found, diagnosis=replace(found.diagnosis, recommendations=(one,)))
+    assert any("aaco import TRACE --latency MS" in text for _, text in content.next_steps(advised)) == is_told
+    assert not any("--latency" in text for _, text in content.next_steps(advised, brief=True))
 
 
 def test_text_without_room_ends_with_a_sentence():

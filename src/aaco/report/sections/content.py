@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from aaco.analytics.advice.expected import Expected
-from aaco.analytics.advice.floor import UNPROFILED
+from aaco.analytics.advice.floor import DEVICE_WORK, PROFILED, UNPROFILED
 from aaco.analytics.advice.recommend import Recommendation
 from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence
 from aaco.analytics.diagnosis import ONLY_CAPTURED, Diagnosis
@@ -58,6 +58,8 @@ CALLS_BY = {"": "ProfilerActivity.CPU", "amd": "rocprofv3 --runtime-trace", "nvi
 KERNELS_BY = {"": "ProfilerActivity.CUDA", "amd": "rocprofv3 --kernel-trace", "nvidia": "nsys profile --trace=cuda"}
 NEAR_ROOF = 0.9
 MOST_NAMED = 3  # nodes or kernels that an action acts on
+UNTIMED = ("To see what these changes usually gain, time a step in a process that never used a profiler, and import it "
+           "with the trace: aaco import TRACE --latency MS. The ceilings here are of the profiled step.")
 TELLING_CEILING = 20.0  # times faster; a higher one only says that little must stay
 
 
@@ -314,6 +316,8 @@ def next_steps(explanation: Explanation, brief: bool = False) -> list[tuple[str,
     steps = [*distrust, *_advice_of(disturbances), *unseen, *advised, *by_rule, *_advice_of(others)]
     if not steps:
         steps = [(NOTHING, text) for text in _nothing_to_do(explanation)]
+    if not brief and any(one.ceiling_of in (PROFILED, DEVICE_WORK) for one in found.recommendations):
+        steps.append(("latency", UNTIMED))
     if explanation.verdict:
         steps += [("change", explanation.verdict[key]) for key in ("recommendation", "reproduce_command")]
     return steps
