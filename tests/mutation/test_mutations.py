@@ -1077,6 +1077,8 @@ MUTATIONS = [
      "tests/unit/test_expected.py::test_a_graph_of_an_adam_in_a_loop_computes_its_bias_corrections_on_the_device"),
     ("analytics/advice/mechanisms/graph.py", " if not corrections else 0.0", "",
      "tests/unit/test_expected.py::test_a_graph_of_an_adam_in_a_loop_computes_its_bias_corrections_on_the_device"),
+    ("analytics/advice/mechanisms/pointwise_fusion.py", "without(work, fusible(work))", "without(work, ~fusible(work))",
+     "tests/unit/test_floor.py::test_pointwise_fusion_leaves_the_rest"),
     ("analytics/advice/mechanisms/graph.py", "at_most=of_launches, of_limit", "of_limit",
      "tests/unit/test_recommend.py::test_neither_a_graph_nor_a_batch_does_the_work_of_the_host"),
     ("analytics/advice/mechanisms/remove_syncs.py", 'at_most=of_metric("sync_limited_pct")),)', "),)",
