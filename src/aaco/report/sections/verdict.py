@@ -87,9 +87,10 @@ def _effect(verdict: Mapping[str, Any]) -> str:
     if verdict["effect_pct"] is None:
         return _absent(verdict, "effect_pct")
     values = f"{verdict['baseline_value']:.4g} -> {verdict['current_value']:.4g} {verdict['unit']}"
+    values += " in all; within pairs" if verdict.get("duet") else ","  # pairs share what the machine does to both
     if verdict["ci"] is None:
-        return f"{values}, {format.change(verdict['effect_pct'])}; interval {_absent(verdict, 'ci')}"
-    return f"{values}, {format.change(verdict['effect_pct'], *verdict['ci'])} at {100 * verdict['level']:g} %"
+        return f"{values} {format.change(verdict['effect_pct'])}; interval {_absent(verdict, 'ci')}"
+    return f"{values} {format.change(verdict['effect_pct'], *verdict['ci'])} at {100 * verdict['level']:g} %"
 
 
 def _percent(verdict: Mapping[str, Any], name: str) -> str:
