@@ -11,11 +11,12 @@ from aaco.analytics import rules
 from aaco.analytics.advice import recommend
 from aaco.analytics.advice.floor import DEVICE_WORK, PROFILED, UNPROFILED
 from aaco.analytics.advice.mechanisms import ACTIONS
+from aaco.analytics.diagnosis import ONLY_CAPTURED
 from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.core import registry
 from aaco.report import format
 from aaco.report.renderers import first_lines, html, terminal
-from aaco.report.sections import content
+from aaco.report.sections import budget, content
 from aaco.report.sections.first_screen import OTHER, SENTENCES, BarPart, FirstScreen, first_screen
 from aaco.tracelake.document_schemas.answers import Together
 from tests import explained
@@ -117,6 +118,14 @@ def test_how_to_see_what_changes_gain_is_told_where_no_step_was_timed(of, is_tol
     advised = replace(found, diagnosis=replace(found.diagnosis, recommendations=(one,)))
     assert any("aaco import TRACE --latency MS" in text for _, text in content.next_steps(advised)) == is_told
     assert not any("--latency" in text for _, text in content.next_steps(advised, brief=True))
+
+
+def test_the_capture_of_a_graph_has_no_parts_of_the_time():
+    """Its launches ran nothing. Mutations: a bar of the two fills that ran beside it; Wall time of them in the box."""
+    found = SESSIONS["gpu"]()
+    captured = replace(found, diagnosis=replace(found.diagnosis, abstained_because=ONLY_CAPTURED))
+    assert not first_screen(captured).parts and "trace of the replay" in first_screen(captured).time
+    assert "Wall time" not in terminal.render(captured) and not list(budget.budgets(captured))
 
 
 def test_text_without_room_ends_with_a_sentence():

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
+from aaco.analytics.diagnosis import ONLY_CAPTURED
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.llm.summary import NAME, Endpoint
 from aaco.core import registry
@@ -245,6 +246,8 @@ def _time(explanation: Explanation) -> tuple[tuple[BarPart, ...], str]:
     """Return the parts of the time and of what: by the budget, else by kernels, else why there are none."""
     if alarm := explanation.trust.harm("times"):
         return (), f"where it went is unknown: no share of the time is valid: {alarm.text}"
+    if explanation.diagnosis.abstained_because == ONLY_CAPTURED:
+        return (), "where it goes is in a trace of the replay: this one ran nothing of the work"
     if wall := next(budget.budgets(explanation), None):
         return _largest([BarPart(words, share) for _, words, share in wall.named]), wall.whole
     for parted in breakdown.every(explanation):
