@@ -38,7 +38,7 @@ from aaco.analytics.advice.mechanisms.joined_batches import JOINED_BATCHES, micr
 from aaco.analytics.advice.mechanisms.larger_batch import LARGER_BATCH, larger_batch
 from aaco.analytics.advice.mechanisms.results_on_device import RESULTS_ON_DEVICE, computes_on_results
 from aaco.analytics.advice.work import StepWork
-from aaco.analytics.bottleneck.budget import Unprofiled
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.core.config import Settings, resolve
 from aaco.steps.findings import step_work
 from benchmarks.claims import Claim

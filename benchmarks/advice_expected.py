@@ -1,12 +1,14 @@
 """What advice expects of a change, held against what it gained: recorded changes, each family of workloads left out.
 
-    python -m benchmarks.advice_expected [--write] [--json FILE]
+    python -m benchmarks.advice_expected [--write] [--untimed] [--json FILE]
 
 Of every recorded change the trace before it is imported with its step time without a profiler. The track record is
 learned of all other families of workloads, and the expected gain and its 90 % interval come from it. So does the advice
 of the before's session. An alternative whose kinds of changes are all advised has the place of the first of them; what
 is not advised has none, and nothing is promised of it. A larger batch is looked at up to the one that was recorded. A
-table and the claims are printed; the exit code is 1 where a bar is missed. --write also learns the record of all
+table and the claims are printed; the exit code is 1 where a bar is missed. With --untimed the advice, and so each
+place, is that of sessions which know no step time; nothing is then expected of a change there, and gains and their
+intervals stay those of the timed step. --write also learns the record of all
 changes and writes the one that ships, src/aaco/analytics/advice/residuals.json.
 
 A gain is the median step before over that after. Of inputs that other processes make it is that of the mean steps: they
@@ -42,7 +44,7 @@ from aaco.analytics.advice.mechanisms.prefetching import PREFETCHING
 from aaco.analytics.advice.recommend import bounded, gaining
 from aaco.analytics.advice.track_record import LEVEL, RecordedChange, TrackRecord
 from aaco.analytics.advice.work import StepWork
-from aaco.analytics.bottleneck.budget import Unprofiled
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.workload.facts import NAME as FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core.advice import FactValues
@@ -141,9 +143,11 @@ def family(workload: str) -> str:
     return next((name for prefix, name in FAMILIES.items() if workload.startswith(prefix)), workload)
 
 
-def tried(workload: str, before: str, change: dict[str, Any], name: str, session: ReadSession, alternatives: bool
-          ) -> TriedChange:
-    """Return a change of a recording. change: its side in pairs.json, with its mechanisms and speedup."""
+def tried(workload: str, before: str, change: dict[str, Any], name: str, session: ReadSession, alternatives: bool,
+          advising: ReadSession | None = None) -> TriedChange:
+    """Return a change of a recording. change: its side in pairs.json, with its mechanisms and speedup. advising: whose
+    advice gives it its place; by default the session's own.
+    """
     work, step, samples = session.work, session.step, change["samples_per_step"]
     mechanisms = kinds(work, change["mechanisms"], samples)
     least, recorded, why = MechanismFloor(" + ".join(mechanisms), None), None, ""
@@ -152,7 +156,7 @@ def tried(workload: str, before: str, change: dict[str, Any], name: str, session
     except Absent as reason:
         why = str(reason)
     return TriedChange(family(workload), before, name, mechanisms, step, least, change["speedup"],
-                       change.get("expected") == "no gain", alternatives, recorded, why, session, samples)
+                       change.get("expected") == "no gain", alternatives, recorded, why, advising or session, samples)
 
 
 def _recorded(workload: str, before: str, name: str, mechanisms: tuple[str, ...], work: StepWork, step: StepTime,
@@ -169,20 +173,25 @@ def _recorded(workload: str, before: str, name: str, mechanisms: tuple[str, ...]
                                  changed)
 
 
-def all_tried(captures: Path, changes: Path, settings: Settings) -> Iterator[TriedChange]:
-    """Yield the changes of both recordings. Those without times, or with times of a profiled process, are left out."""
+def all_tried(captures: Path, changes: Path, settings: Settings, untimed: bool = False) -> Iterator[TriedChange]:
+    """Yield the changes of both recordings. Those without times, or with times of a profiled process, are left out.
+
+    untimed: whether advice is that of sessions without a step time.
+    """
     for pair in json.loads((captures / "pairs/pairs.json").read_text())["pairs"]:
         if pair["timed_without_profiler"]:
-            session = _read(captures / "pairs" / pair["pair"], pair["before"]["step_ms"], settings)
+            folder = captures / "pairs" / pair["pair"]
+            session = _read(folder, pair["before"]["step_ms"], settings)
             samples = pair["after"]["samples_per_step"] / pair["before"]["samples_per_step"]
             yield tried(pair["workload"], pair["pair"], pair | {"samples_per_step": samples}, pair["change"], session,
-                        False)
+                        False, _read(folder, None, settings) if untimed else None)
     for before in json.loads((changes / "pairs.json").read_text())["befores"]:
         timed = [side for side in before["alternatives"] if side.get("speedup")]
         if timed:
             session = _read(changes / before["name"], before["before"]["step_ms"], settings)
+            advising = _read(changes / before["name"], None, settings) if untimed else None
             yield from (tried(before["workload"], before["name"], side | {"speedup": gain(before["before"], side)},
-                              side["name"], session, True) for side in timed)
+                              side["name"], session, True, advising) for side in timed)
 
 
 def gain(before: dict[str, Any], side: dict[str, Any]) -> float:
@@ -192,10 +201,13 @@ def gain(before: dict[str, Any], side: dict[str, Any]) -> float:
     return float(before["wall_ms"] / before["samples_per_step"] * side["samples_per_step"] / side["wall_ms"])
 
 
-def _read(folder: Path, step_ms: float, settings: Settings) -> ReadSession:
-    session = pipeline.import_captures([folder / "before.trace.json.gz"], settings, latency=str(step_ms)).session
+def _read(folder: Path, step_ms: float | None, settings: Settings) -> ReadSession:
+    """Return the session of a before; without a step time where that is None."""
+    session = pipeline.import_captures([folder / "before.trace.json.gz"], settings,
+                                       latency=None if step_ms is None else str(step_ms)).session
     facts = WorkloadFacts.of(documents.read(session, layout.finding(FACTS))).values
-    return ReadSession(*step_work.find(session, Unprofiled(1, step_ms, "pairs.json")), readings.stored(session), facts)
+    unprofiled = None if step_ms is None else Unprofiled(1, step_ms, "pairs.json")
+    return ReadSession(*step_work.find(session, unprofiled), readings.stored(session), facts)
 
 
 def judged(changes: Sequence[TriedChange]) -> list[JudgedChange]:
@@ -351,12 +363,14 @@ def main() -> int:
     """Print the table and the claims; 1 where one misses its bar."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the track record that ships")
+    parser.add_argument("--untimed", action="store_true", help="rank by the advice of sessions without a step time")
     parser.add_argument("--json", type=Path, help="write the claims here too")
     chosen = parser.parse_args()
     changes = RECORDED if RECORDED.exists() else Path(os.environ["AACO_CHANGES"])
     with tempfile.TemporaryDirectory(prefix="aaco-expected-") as sessions:
         settings = resolve(overrides={"storage": {"sessions_dir": sessions}}, environment={})
-        found = list(all_tried(Path(os.environ.get("AACO_CAPTURES", "../shared/data")), changes, settings))
+        found = list(all_tried(Path(os.environ.get("AACO_CAPTURES", "../shared/data")), changes, settings,
+                               chosen.untimed))
     return report(found, chosen.write, chosen.json)
 
 

@@ -2503,7 +2503,7 @@ def price_paths(at: Place) -> list[Side]:
 
     return [
         Side("before", make, truth={"precision": "fp64", "paths": paths}),
-        Side("to_fp32", partial(make, dtype=FP32), ("narrower_types",), {"precision": "fp32"}),
+        Side("to_fp32", partial(make, dtype=FP32), ("single_precision",), {"precision": "fp32"}),
         Side("shared_terms", partial(make, shared=True), ("less_work",), {"terms": "computed once"}),
         Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "one time step"}),
         Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
@@ -2902,7 +2902,7 @@ def double_operator(at: Place) -> list[Side]:
 
     return [
         Side("before", make, truth={"precision": "fp64", "batch": batch, "coordinates": "made each step"}, tf32=False),
-        Side("to_fp32", partial(make, dtype=FP32), ("narrower_types",), {"precision": "fp32"}, tf32=False),
+        Side("to_fp32", partial(make, dtype=FP32), ("single_precision",), {"precision": "fp32"}, tf32=False),
         Side("bf16_autocast", partial(make, autocast=True), ("narrower_types",),
              {"precision": "fp64, which autocast leaves"}, useless=True, tf32=False),
         Side("coordinates_kept", partial(make, kept=True), ("inputs_on_device",), {"coordinates": "made once"},
@@ -8178,6 +8178,734 @@ def forecast_stacks(at: Place) -> list[Side]:
              useless=True, tf32=False),
         Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
              tf32=False),
+    ]
+
+
+class PagedCache:
+    """Keys and values of earlier words in pages of 16 slots that lie anywhere in a pool, gathered whenever read."""
+
+    def __init__(self, at: Place, layers: int, shape: tuple[int, int, int, int], table: torch.Tensor,
+                 ends: torch.Tensor, in_rows: bool) -> None:
+        """Fill a pool of the shape (pages, slots, heads, size); in_rows: each text lies in one piece instead."""
+        texts, slots = torch.arange(len(ends), device=ends.device), shape[1]
+        self.table = table
+        self.new = (texts, ends) if in_rows else (table[texts, ends // slots], ends % slots)
+        self.in_rows = in_rows
+        self.pools = [[at.randn(*shape, dtype=BF16) for _ in range(2)] for _ in range(layers)]
+        if in_rows:
+            self.pools = [[self.gather(pool) for pool in pair] for pair in self.pools]
+
+    def gather(self, pool: torch.Tensor) -> torch.Tensor:
+        """Return the slots of each text one after another, shape (texts, slots, heads, size)."""
+        return pool[self.table].flatten(1, 2)
+
+    def append(self, layer: int, *news: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Write key and value of the new word of each text and return what it attends to."""
+        for pool, new in zip(self.pools[layer], news, strict=True):
+            pool[self.new] = new[:, :, 0]
+        read = self.pools[layer] if self.in_rows else [self.gather(pool) for pool in self.pools[layer]]
+        return tuple(part.transpose(1, 2) for part in read)
+
+
+@before("paged_decode")
+def paged_keys(at: Place) -> list[Side]:
+    """Next words of 32 texts of up to 1,000 words, bf16; keys and values lie in pages, gathered for 2,048 each."""
+    layers, width, heads, slots = at.pick(8, 2), at.pick(1024, 32), at.pick(16, 2), at.pick(16, 4)
+    full, most, longest, words = at.pick(32, 3), at.pick(2048, 32), at.pick(1000, 10), at.pick(32_000, 50)
+
+    def make(batch: int = full, longest_only: bool = False, in_rows: bool = False, read: bool = True,
+             wrap: Wrap = as_is) -> Step:
+        model = at.build(Decoder, layers, width, heads, words, dtype=BF16).eval()
+        ends = torch.linspace(longest // 4, longest, batch, device=at.device).long()
+        table = torch.randperm(batch * most // slots, device=at.device).view(batch, -1)
+        shape = table.numel(), slots, heads, width // heads
+        table = table[:, :longest // slots + 1] if longest_only else table
+        cache = PagedCache(at, layers, shape, table, ends, in_rows)
+        mask = (torch.arange(table.shape[1] * slots, device=at.device) <= ends[:, None])[:, None, None]
+        tokens = at.integers(words, batch, 1)
+        score = wrap(lambda: model(tokens, cache, mask))
+
+        def step() -> torch.Tensor:
+            scores = score()
+            best = scores.argmax(-1)
+            if read:
+                best.tolist()
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "keys": "pages for 2,048 words",
+                                    "reads": "each word"}),
+        Side("pages_of_longest", partial(make, longest_only=True), ("less_work",), {"keys": "pages for 1,008 words"}),
+        Side("texts_in_rows", partial(make, in_rows=True), ("less_work",), {"keys": "2,048 slots of each text"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "model"}, useless=True, gpu_only=True),
+        Side("words_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("texts_64", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+    ]
+
+
+@before("masked_autoencoder_training", training=True)
+def hidden_patches(at: Place) -> list[Side]:
+    """A masked autoencoder like ViT-B learns three quarters of 16 pictures of 224 x 224 from the rest, default fp32."""
+    full, side, patch = at.pick(16, 2), at.pick(224, 32), at.pick(16, 8)
+    wide, narrow, places = at.pick(768, 32), at.pick(512, 16), (side // patch) ** 2
+    shown = places // 4
+
+    def make(batch: int = full, autocast: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([
+                nn.Conv2d(3, wide, patch, patch), nn.Embedding(places, wide),
+                nn.Sequential(Stack(at.pick(12, 2), wide, at.pick(12, 2)), nn.LayerNorm(wide),
+                              nn.Linear(wide, narrow)),
+                nn.Embedding(1, narrow), nn.Embedding(places, narrow),
+                nn.Sequential(Stack(at.pick(8, 2), narrow, at.pick(16, 2)), nn.LayerNorm(narrow),
+                              nn.Linear(narrow, 3 * patch * patch))])
+        model = at.build(build_model)
+        cut, wide_places, encode, unknown, narrow_places, decode = model
+        pictures = at.randn(batch, 3, side, side)
+
+        def pick(x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+            return x.gather(1, order[:, :, None].expand(-1, -1, x.shape[2]))
+
+        def loss_of() -> torch.Tensor:
+            order = torch.rand(batch, places, device=at.device).argsort(1)
+            back = order.argsort(1)
+            wanted = F.unfold(pictures, patch, stride=patch).transpose(1, 2)
+            with at.autocast(autocast):
+                x = cut(pictures).flatten(2).transpose(1, 2) + wide_places.weight
+                x = encode(pick(x, order[:, :shown]))
+                x = torch.cat([x, unknown.weight.expand(batch, places - shown, -1)], 1)
+                guess = decode(pick(x, back) + narrow_places.weight)
+            losses = (guess.float() - wanted).square().mean(2)
+            is_hidden = (back >= shown).float()
+            return (losses * is_hidden).sum() / is_hidden.sum()
+        return loss_read(trained(model, adam(model, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "optimizer": "AdamW, foreach",
+                                    "reads": "each loss"}),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("batch_64", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, useless=True,
+             samples=4, same_output=False, note="other batch"),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("self_supervised_training", training=True)
+def crops_in_turn(at: Place) -> list[Side]:
+    """A ViT of 8 layers learns from its own mean, as in DINO: 8 pictures, 2 large and 6 small crops in turn, bf16."""
+    full, patch, width, kinds = at.pick(8, 2), at.pick(16, 8), at.pick(384, 32), at.pick(8192, 30)
+    sides = [at.pick(224, 32)] * 2 + [at.pick(96, 16)] * 6
+
+    def make(batch: int = full, at_once: bool = False, as_lists: bool = False, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            networks = nn.ModuleList(VisionTransformer(patch, at.pick(8, 2), width, at.pick(6, 2)) for _ in range(2))
+            for network in networks:
+                network.head = build_mlp(width, at.pick(1024, 16), kinds)
+            return networks
+        model = at.build(build_model)
+        student, teacher = model
+        optimizer = AveragingAdamW(list(student.parameters()), as_lists, lr=1e-4, capturable=graph, **how)
+        for weight, mean in zip(teacher.parameters(), optimizer.means, strict=True):
+            weight.requires_grad_(False).data = mean
+        crops = [at.randn(batch, 3, side, side) for side in sides]
+        centre = at.randn(kinds) * 0.01
+
+        def look(network: nn.Module, seen: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            if not at_once:
+                return [network(crop) for crop in seen]
+            groups = [part for part in (seen[:2], seen[2:]) if part]
+            return [answer for part in groups for answer in network(torch.cat(part)).chunk(len(part))]
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                with torch.no_grad():
+                    wanted = look(teacher, crops[:2])
+                answers = look(student, crops)
+            targets = [((answer.float() - centre) / 0.04).softmax(-1) for answer in wanted]
+            guesses = [(answer.float() / 0.1).log_softmax(-1) for answer in answers]
+            losses = [-(target * guess).sum(-1).mean() for number, target in enumerate(targets)
+                      for other, guess in enumerate(guesses) if other != number]
+            return torch.stack(losses).mean()
+        return trained(model, optimizer, loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "crops": "one by one",
+                                    "means": "a loop"}),
+        Side("crops_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"crops": "by size"}),
+        Side("means_as_lists", partial(make, as_lists=True), ("loop_to_batched_op",), {"means": "one call"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("batch_32", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed"}, useless=True, tf32=True),
+    ]
+
+
+class Reading(nn.Module):
+    """Attention in which rows read other rows; the heads together may be narrower than the rows."""
+
+    def __init__(self, width: int, inner: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.out = heads, nn.Linear(inner, width)
+        self.parts = nn.ModuleList(nn.Linear(width, inner) for _ in range(3))
+
+    def forward(self, *rows: torch.Tensor) -> torch.Tensor:
+        """Return what queries read, from the rows of queries, keys and values."""
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                   for part, x in zip(self.parts, rows, strict=True))
+        return self.out(full_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class TwoWayBlock(nn.Module):
+    """Words read each other and a picture, then the picture reads the words, as in Segment Anything."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.among, self.look, self.back = (Reading(width, inner, heads) for inner in (width, width // 2, width // 2))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(4))
+        self.change = nn.Sequential(nn.Linear(width, 8 * width), nn.ReLU(), nn.Linear(8 * width, width))
+
+    def forward(self, words: torch.Tensor, picture: torch.Tensor, asked: torch.Tensor,
+                places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return words and picture, transformed."""
+        words = self.norms[0](words + self.among(words + asked, words + asked, words))
+        words = self.norms[1](words + self.look(words + asked, picture + places, picture))
+        words = self.norms[2](words + self.change(words))
+        return words, self.norms[3](picture + self.back(picture + places, words + asked, words))
+
+
+class MaskDecoder(nn.Module):
+    """Returns four masks and how good they are, for points in a picture that is already encoded."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.words, self.norm = nn.Embedding(5, width), nn.LayerNorm(width)
+        self.blocks = nn.ModuleList(TwoWayBlock(width, heads) for _ in range(2))
+        self.look = Reading(width, width // 2, heads)
+        self.grow = nn.Sequential(nn.ConvTranspose2d(width, width // 4, 2, 2), nn.GroupNorm(1, width // 4), nn.GELU(),
+                                  nn.ConvTranspose2d(width // 4, width // 8, 2, 2), nn.GELU())
+        self.weigh, self.rate = build_mlp(width, width, width // 8), build_mlp(width, width, 4)
+
+    def forward(self, points: torch.Tensor, picture: torch.Tensor,
+                places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return masks (points, 4, rows, columns) and ratings, from points (points, 1, width) and a picture's rows."""
+        asked = torch.cat([self.words.weight.expand(len(points), -1, -1), points], 1)
+        words, seen, side = asked, picture.expand(len(points), -1, -1), math.isqrt(picture.shape[1])
+        for block in self.blocks:
+            words, seen = block(words, seen, asked, places)
+        words = self.norm(words + self.look(words + asked, seen + places, seen))
+        grid = self.grow(seen.transpose(1, 2).unflatten(2, (side, side)))
+        return (self.weigh(words[:, 1:5]) @ grid.flatten(2)).unflatten(2, grid.shape[2:]), self.rate(words[:, 0])
+
+
+@before("prompted_segmentation")
+def points_in_turn(at: Place) -> list[Side]:
+    """A decoder as in Segment Anything makes masks for 32 points of a picture one by one, fp32, TF32 off; all read."""
+    count, width, side = at.pick(32, 3), at.pick(256, 16), at.pick(64, 8)
+
+    def make(at_once: bool = False, read_once: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        model = at.build(MaskDecoder, width, at.pick(8, 2), dtype=dtype).eval()
+        picture, places = (at.randn(1, side * side, width, dtype=dtype) for _ in range(2))
+        spots, waves = torch.rand(count, 2, device=at.device), at.randn(2, width // 2)
+        groups = [spots] if at_once else spots.split(1)
+        spot, measures = groups[0].clone(), torch.empty(len(groups[0]), 4, 2, device=at.device)
+
+        def answer() -> torch.Tensor:
+            angles = 2 * math.pi * (spot @ waves)
+            points = torch.cat([angles.sin(), angles.cos()], 1)[:, None].to(dtype)
+            masks, ratings = model(points, picture, places)
+            is_inside = masks > 0
+            measures.copy_(torch.stack([ratings, is_inside.to(dtype).mean((2, 3))], 2))
+            return is_inside
+        find = wrap(answer)
+
+        def step() -> torch.Tensor:
+            found = []
+            for group in groups:
+                spot.copy_(group)
+                answers = find(), measures
+                found.append([part.clone() if read_once else part.to("cpu", copy=True) for part in answers])
+            _, measured = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+            return measured
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "points": "one by one", "reads": "masks of each"},
+             tf32=False),
+        Side("points_at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"points": "at once"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "one point"}, gpu_only=True, tf32=False),
+        Side("masks_read_once", partial(make, read_once=True), ("remove_syncs",), {"reads": "once"}, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("diffusion_adapter_training", training=True)
+def adapted_denoiser(at: Place) -> list[Side]:
+    """Adapters learn in a latent U-Net from 2 pictures of 512 x 512, encoded each time; autocast, frozen fp32."""
+    batch, side, words, text, width = at.pick(2, 1), at.pick(512, 64), at.pick(77, 5), at.pick(768, 16), at.pick(64, 8)
+    widths = (256, 384, 512) if at.is_gpu else (8, 16, 16)
+
+    def make(kept: bool = False, frozen_type: torch.dtype = FP32, how: Mapping[str, Any] = FOREACH,
+             layout: torch.memory_format = torch.contiguous_format, graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            network = TextedUNet(widths, text, full_attention, True)
+            block: Any
+            for block in [*network.down, network.middle, *network.up]:
+                size, how = block.out.in_features, (at.pick(16, 2), True, False)
+                block.qkv, block.asked = Adapted(size, 3 * size, *how), Adapted(size, size, *how)
+                block.text = Adapted(text, 2 * size, *how)
+            layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1)]
+            for inputs, outputs in pairwise((width, 2 * width, 4 * width, 4 * width)):
+                layers += [PictureBlock(inputs, inputs), nn.Conv2d(inputs, outputs, 3, 2, 1)]
+            return nn.ModuleList([network, nn.Sequential(*layers, nn.Conv2d(4 * width, 4, 3, 1, 1))])
+        model = at.build(build_model).to(memory_format=layout)
+        network, encoder = model
+        adapters = [part for part in model.modules() if isinstance(part, Adapted)]
+        learning = [part.weight for adapter in adapters for part in (adapter.down, adapter.up)]
+        learnt = {id(weight) for weight in learning}
+        for weight in model.parameters():
+            if id(weight) not in learnt:
+                weight.requires_grad_(False).data = weight.data.to(frozen_type)
+        pictures = at.randn(batch, 3, side, side).to(memory_format=layout)
+        noise = at.randn(batch, 4, side // 8, side // 8).to(memory_format=layout)
+        time, prompt = at.randn(batch, widths[0]), at.randn(batch, words, text)
+
+        def encode() -> torch.Tensor:
+            with torch.no_grad(), at.autocast(True):
+                return encoder(pictures)
+        ready = encode() if kept else None
+
+        def loss_of() -> torch.Tensor:
+            latents = encode() if ready is None else ready
+            with at.autocast(True):
+                guess = network(0.8 * latents + 0.6 * noise, time, prompt)
+            return F.mse_loss(guess.float(), noise)
+        optimizer = torch.optim.AdamW(learning, lr=1e-4, capturable=graph, **how)
+        return trained(model, optimizer, loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": batch, "layout": "nchw",
+                                    "frozen_weights": "fp32", "latents": "in each step"}),
+        Side("latents_kept", partial(make, kept=True), ("less_work",), {"latents": "kept"}),
+        Side("frozen_in_bf16", partial(make, frozen_type=BF16), ("cast_once",), {"frozen_weights": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("late_interaction_search")
+def compared_words(at: Place) -> list[Side]:
+    """16 questions rate 1,000 texts each word by word, as in ColBERT, one by one; the best 10 are read, TF32 off."""
+    count, asked, rated, width = at.pick(16, 3), at.pick(32, 4), at.pick(1000, 20), at.pick(128, 8)
+    texts, length = at.pick(20_000, 50), at.pick(128, 6)
+
+    def make(at_once: bool = False, read_each: bool = True, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        words = F.normalize(at.randn(texts, length, width), dim=-1).to(dtype)
+        is_word = torch.arange(length, device=at.device) < at.integers(length, texts, 1) + 1
+        questions = F.normalize(at.randn(count, asked, width), dim=-1).to(dtype)
+        chosen = torch.stack([torch.randperm(texts, device=at.device)[:rated] for _ in range(count)])
+
+        def rate(question: torch.Tensor, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            found = words[numbers]
+            scores = (found.flatten(-3, -2) @ question.transpose(-2, -1)).unflatten(-2, (rated, length))
+            scores = scores.masked_fill(~is_word[numbers][..., None], -10)
+            ratings, places = scores.amax(-2).float().sum(-1).topk(10)
+            return ratings, numbers.gather(-1, places)
+
+        def rate_all() -> torch.Tensor:
+            if at_once:
+                return torch.stack([part.float() for part in rate(questions, chosen)])
+            pairs = []
+            for question, numbers in zip(questions, chosen, strict=True):
+                pairs.append(rate(question, numbers))
+                if read_each:
+                    pairs[-1][1].tolist()
+            return torch.stack([torch.stack(parts).float() for parts in zip(*pairs, strict=True)])
+        run = wrap(rate_all)
+        return lambda: run().cpu()[0]
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "questions": "one by one", "reads": "each question's"},
+             tf32=False),
+        Side("questions_at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"questions": "at once", "reads": "once"}, tf32=False),
+        Side("read_once", partial(make, read_each=False), ("remove_syncs",), {"reads": "once"}, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_graph", partial(make, read_each=False, wrap=graphed), ("graph", "remove_syncs"),
+             {"graph": True, "reads": "once"}, gpu_only=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("world_model_training", training=True)
+def imagined_futures(at: Place) -> list[Side]:
+    """An actor learns from 15 imagined steps of 256 situations, as in Dreamer, fp32; the world gets gradients, too."""
+    full, hidden, size, acts, steps = at.pick(256, 4), at.pick(512, 16), at.pick(32, 4), at.pick(6, 2), at.pick(15, 3)
+
+    def make(rows: int = full, frozen: bool = False, autocast: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH, graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            world = [nn.GRUCell(size + acts, hidden), build_mlp(hidden, hidden, 2 * size),
+                     build_mlp(hidden + size, hidden, 1), build_mlp(hidden + size, hidden, 1)]
+            return nn.ModuleList([nn.ModuleList(world), build_mlp(hidden + size, hidden, acts)])
+        model = at.build(build_model)
+        world, actor = model
+        world.requires_grad_(not frozen)
+        remember, guess, reward, worth = world
+        first, chance = at.randn(rows, hidden).tanh(), at.randn(steps + 1, rows, size)
+        optimizer = torch.optim.Adam(actor.parameters(), lr=1e-4, capturable=graph, **how)
+
+        def loss_of() -> torch.Tensor:
+            world.zero_grad(set_to_none=True)
+            memory, state, rewards, worths = first, chance[0], [], []
+            with at.autocast(autocast):
+                for noise in chance[1:]:
+                    act = actor(torch.cat([memory, state], 1)).tanh()
+                    memory = remember(torch.cat([state, act], 1), memory)
+                    middle, spread = guess(memory).chunk(2, 1)
+                    state = middle + (F.softplus(spread) + 0.1) * noise
+                    seen = torch.cat([memory, state], 1)
+                    rewards.append(reward(seen))
+                    worths.append(worth(seen))
+            total, totals = worths[-1].float(), []
+            for now, later in zip(reversed(rewards), reversed(worths), strict=True):
+                total = now + 0.99 * (0.05 * later + 0.95 * total)
+                totals.append(total)
+            return -torch.cat(totals).mean()
+        return loss_read(trained(model, optimizer, loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "world": "gets gradients",
+                                    "reads": "each loss"}, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("world_frozen", partial(make, frozen=True), ("less_work",), {"world": "frozen"}, tf32=False),
+        Side("rows_1024", partial(make, rows=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+class WholeNorm(nn.GroupNorm):
+    """A norm over all channels and moments, written out, or in one call."""
+
+    def __init__(self, width: int, one_call: bool) -> None:
+        super().__init__(1, width)
+        self.one_call = one_call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return sounds with a mean of 0 and a variance of 1, scaled and moved by channel."""
+        if self.one_call:
+            return super().forward(x)
+        x = x - x.mean((1, 2), keepdim=True)
+        x = x * torch.rsqrt(x.square().mean((1, 2), keepdim=True) + self.eps)
+        return x * self.weight[:, None] + self.bias[:, None]
+
+
+class VoiceBlock(nn.Sequential):
+    """A dilated depthwise convolution between two that mix channels, as in Conv-TasNet."""
+
+    def __init__(self, width: int, inner: int, dilation: int, one_call: bool) -> None:
+        super().__init__(nn.Conv1d(width, inner, 1), nn.PReLU(), WholeNorm(inner, one_call),
+                         nn.Conv1d(inner, inner, 3, padding=dilation, dilation=dilation, groups=inner), nn.PReLU(),
+                         WholeNorm(inner, one_call), nn.Conv1d(inner, width, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add to x what the convolutions find."""
+        return x + super().forward(x)
+
+
+@before("source_separation_training", training=True)
+def mixed_voices(at: Place) -> list[Side]:
+    """A Conv-TasNet learns to tell 2 voices apart in 4 recordings of 4 s, TF32 convolutions; norms written out."""
+    full, samples, filters = at.pick(4, 2), at.pick(32_000, 256), at.pick(256, 8)
+    width, inner = at.pick(128, 4), at.pick(512, 8)
+
+    def make(batch: int = full, one_call: bool = False, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = [VoiceBlock(width, inner, 2 ** (layer % 6), one_call) for layer in range(at.pick(12, 3))]
+            return nn.ModuleList([
+                nn.Conv1d(1, filters, 16, 8, bias=False),
+                nn.Sequential(WholeNorm(filters, one_call), nn.Conv1d(filters, width, 1), *blocks, nn.PReLU(),
+                              nn.Conv1d(width, 2 * filters, 1), nn.Sigmoid()),
+                nn.ConvTranspose1d(filters, 1, 16, 8, bias=False)])
+        model = at.build(build_model)
+        encode, weigh, decode = model
+        voices = at.randn(batch, 2, samples)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **how)
+
+        def rate(heard: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+            target = (heard * wanted).sum(-1, keepdim=True) / wanted.square().sum(-1, keepdim=True) * wanted
+            return 10 * (target.square().sum(-1) / ((heard - target).square().sum(-1) + 1e-8)).log10()
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                x = encode(voices.sum(1, keepdim=True))
+                shares = weigh(x).unflatten(1, (2, filters))
+                found = decode((x[:, None] * shares).flatten(0, 1)).view(batch, 2, -1)
+            heard = found.float() - found.float().mean(-1, keepdim=True)
+            ratings = torch.stack([rate(heard, voices).mean(1), rate(heard, voices.flip(1)).mean(1)])
+            return -ratings.amax(0).mean()
+        return loss_read(trained(model, optimizer, loss_of))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "norms": "written out",
+                                    "reads": "each loss"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("batch_16", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, useless=True,
+             samples=4, same_output=False, note="other batch"),
+    ]
+
+
+@before("catalogue_ranking")
+def unseen_things(at: Place) -> list[Side]:
+    """Of 500,000 things 128 people get the best 100 that they have not seen, struck out person by person, fp32."""
+    full, things, width, length = at.pick(128, 4), at.pick(500_000, 400), at.pick(64, 16), at.pick(50, 6)
+    best, least, most = at.pick(100, 5), at.pick(20, 2), at.pick(200, 6)
+
+    def make(people: int = full, seen_on: str = "cpu", at_once: bool = False, dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(things, width), nn.Embedding(length, width),
+                                  Stack(2, width, 2, causal_attention), nn.LayerNorm(width)])
+        model = at.build(build_model, dtype=dtype).eval()
+        embedding, places, stack, norm = model
+        bought = at.integers(things, people, length)
+        counts = torch.linspace(least, most, people).long()
+        seen = [torch.randint(things, (count,)).to(seen_on) for count in counts.tolist()]
+        starts = things * torch.arange(people).repeat_interleave(counts)
+
+        def rank() -> torch.Tensor:
+            x = norm(stack(embedding(bought) + places.weight))[:, -1]
+            scores = x @ embedding.weight.t()
+            if at_once:
+                scores.view(-1).index_fill_(0, (starts + torch.cat(seen)).to(at.device), float("-inf"))
+            else:
+                for row, numbers in zip(scores, seen, strict=True):
+                    row.index_fill_(0, numbers.to(at.device), float("-inf"))
+            ratings, numbers = scores.topk(best)
+            return torch.stack([ratings.float(), numbers.float()])
+        run = wrap(rank)
+        return lambda: run().cpu()[0]
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "seen": "copied and struck out one by one"},
+             tf32=False),
+        Side("struck_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"seen": "joined by the host"},
+             tf32=False),
+        Side("seen_on_device", partial(make, seen_on=at.device), ("inputs_on_device",), {"seen": "on the device"},
+             tf32=False),
+        Side("to_graph", partial(make, seen_on=at.device, wrap=graphed), ("graph", "inputs_on_device"),
+             {"graph": True, "seen": "on the device"}, gpu_only=True, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+class FilterLayer(nn.Module):
+    """Atoms read their neighbours through filters that depend on the distance, as in SchNet."""
+
+    def __init__(self, width: int, waves: int) -> None:
+        super().__init__()
+        self.filters = nn.Sequential(nn.Linear(waves, width), nn.Softplus(), nn.Linear(width, width))
+        self.enter = nn.Linear(width, width, bias=False)
+        self.leave = nn.Sequential(nn.Linear(width, width), nn.Softplus(), nn.Linear(width, width))
+
+    def forward(self, x: torch.Tensor, links: Sequence[torch.Tensor], waves: torch.Tensor,
+                fading: torch.Tensor) -> torch.Tensor:
+        """Return the atoms (atoms, width), transformed."""
+        messages = self.enter(x).index_select(0, links[0]) * (self.filters(waves) * fading)
+        return x + self.leave(torch.zeros_like(x, dtype=messages.dtype).index_add(0, links[1], messages))
+
+
+@before("force_field_training", training=True)
+def molecule_forces(at: Place) -> list[Side]:
+    """A SchNet learns energies and forces of 64 molecules of 24 atoms, fp32 with TF32 off; links found each time."""
+    full, atoms, width, waves, reach = at.pick(64, 3), at.pick(24, 5), at.pick(128, 8), at.pick(50, 6), 5.0
+
+    def make(batch: int = full, kept: bool = False, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            layers = nn.ModuleList(FilterLayer(width, waves) for _ in range(3))
+            return nn.ModuleList([nn.Embedding(10, width), layers, build_mlp(width, width // 2, 1)])
+        model = at.build(build_model)
+        embedding, layers, sum_up = model
+        kinds, places = at.integers(10, batch * atoms), 2 * at.randn(batch * atoms, 3)
+        energies, forces = at.randn(batch), at.randn(batch * atoms, 3)
+        centres, own = torch.linspace(0, reach, waves, device=at.device), torch.eye(atoms, device=at.device).bool()
+
+        def find_links() -> list[torch.Tensor]:
+            grouped = places.view(batch, atoms, 3)
+            molecule, *pair = ((torch.cdist(grouped, grouped) < reach) & ~own).nonzero().unbind(1)
+            return [molecule * atoms + atom for atom in pair]
+        ready = find_links() if kept else None
+
+        def loss_of() -> torch.Tensor:
+            links = find_links() if ready is None else ready
+            spots = places.clone().requires_grad_()
+            source, target = (spots.index_select(0, part) for part in links)
+            distances = (source - target).square().sum(1, keepdim=True).sqrt()
+            with at.autocast(autocast):
+                seen = (-10 * (distances - centres).square()).exp()
+                fading = 0.5 * ((math.pi / reach * distances).cos() + 1)
+                x = embedding(kinds)
+                for layer in layers:
+                    x = layer(x, links, seen, fading)
+                found = sum_up(x).float().view(batch, atoms).sum(1)
+            (slopes,) = torch.autograd.grad(found.sum(), spots, create_graph=True)
+            return F.mse_loss(found, energies) + 10 * F.mse_loss(-slopes, forces)
+        return loss_read(trained(model, adam(model, how, graph), loss_of, graph))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "links": "found in each step",
+                                    "reads": "each loss"}, tf32=False),
+        Side("links_kept", partial(make, kept=True), ("less_work", "remove_syncs"), {"links": "kept"}, tf32=False),
+        Side("to_graph", partial(make, kept=True, graph=True), ("graph", "less_work", "remove_syncs"),
+             {"links": "kept", "graph": True}, gpu_only=True, tf32=False),
+        Side("batch_256", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+class PoseNetwork(nn.Module):
+    """Branches of falling resolution that read each other after each of three stages, as in HRNet; 17 maps of heat."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        sizes = [width << level for level in range(4)]
+        self.stem = nn.Sequential(NormedConvolution(3, width, 3, 2), NormedConvolution(width, width, 3, 2))
+        self.falls = nn.ModuleList(NormedConvolution(*pair, 3, 2) for pair in pairwise(sizes))
+        self.branches = nn.ModuleList(nn.ModuleList(
+            nn.Sequential(ResidualBlock(size, size, 1), ResidualBlock(size, size, 1)) for size in sizes[:count])
+            for count in (2, 3, 4))
+        self.ways = nn.ModuleList(nn.ModuleList(nn.ModuleList(
+            self.build_way(sizes, fro, to) for fro in range(count)) for to in range(count)) for count in (2, 3, 4))
+        self.head = nn.Conv2d(width, 17, 1)
+
+    @staticmethod
+    def build_way(sizes: Sequence[int], fro: int, to: int) -> nn.Sequential:
+        """Return layers that bring pictures from one resolution to another."""
+        if fro > to:
+            return nn.Sequential(NormedConvolution(sizes[fro], sizes[to], 1),
+                                 nn.Upsample(scale_factor=2.0 ** (fro - to)))
+        steps = [sizes[fro]] * (to - fro) + [sizes[to]] * (to > fro)
+        return nn.Sequential(*(NormedConvolution(*pair, 3, 2) for pair in pairwise(steps)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return maps of a quarter of the pictures' size."""
+        levels = [self.stem(x)]
+        branches: Any
+        ways: Any
+        for fall, branches, ways in zip(self.falls, self.branches, self.ways, strict=True):
+            levels.append(fall(levels[-1]))
+            levels = [branch(level) for branch, level in zip(branches, levels, strict=True)]
+            levels = [F.relu(sum(way(level) for way, level in zip(row, levels, strict=True))) for row in ways]
+        return self.head(levels[0])
+
+
+@before("pose_estimation")
+def human_poses(at: Place) -> list[Side]:
+    """A network like HRNet finds 17 joints in 32 pictures of 256 x 192; the host seeks them in its maps, TF32 convs."""
+    full, rows, columns = at.pick(32, 2), at.pick(256, 64), at.pick(192, 64)
+
+    def make(sought_on: str = "cpu", pinned: bool = False, dtype: torch.dtype = FP32, graph: bool = False,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(PoseNetwork, at.pick(32, 4), dtype=dtype).eval().to(memory_format=layout)
+        pictures = torch.randn(full, 3, rows, columns)
+        pictures = pictures.pin_memory() if pinned else pictures
+        seen = pictures.to(at.device)
+
+        def find_heat() -> torch.Tensor:
+            return model(seen.to(dtype).to(memory_format=layout)).float()
+        run = graphed(find_heat) if graph else find_heat
+
+        def step() -> torch.Tensor:
+            seen.copy_(pictures, non_blocking=pinned)
+            heat = run().to(sought_on)
+            most, places = heat.flatten(2).max(-1)
+            down, across = places // heat.shape[3], places % heat.shape[3]
+            return torch.stack([most, down.float(), across.float()]).cpu()[0]
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "inputs": "pageable", "sought": "on the host"}),
+        Side("sought_on_device", partial(make, sought_on=at.device), ("host_work",), {"sought": "on the device"}),
+        Side("pinned_pictures", partial(make, pinned=True), ("pinned_copies",), {"inputs": "pinned"}, gpu_only=True),
+        Side("network_to_graph", partial(make, graph=True), ("graph",), {"graph": "network"}, gpu_only=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("picture_question_prefill")
+def asked_pictures(at: Place) -> list[Side]:
+    """A model reads a question about a picture of 5 tiles of 336 x 336, encoded one by one, bf16; norms written out."""
+    tiles, side, patch, seen, asked = at.pick(5, 2), at.pick(336, 32), at.pick(14, 8), at.pick(1024, 32), at.pick(64, 4)
+    width, heads, inner, words = at.pick(2048, 32), at.pick(16, 2), at.pick(5504, 64), at.pick(32_000, 50)
+    places = (side // patch) ** 2
+
+    def make(at_once: bool = False, one_call: bool = False, wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.ModuleList:
+            look = nn.Sequential(Stack(at.pick(12, 2), seen, at.pick(16, 2)), nn.LayerNorm(seen),
+                                 nn.Linear(seen, width), nn.GELU(), nn.Linear(width, width))
+            blocks = nn.ModuleList(GatedBlock(width, heads, inner, one_call) for _ in range(at.pick(8, 2)))
+            return nn.ModuleList([nn.Conv2d(3, seen, patch, patch), nn.Embedding(places, seen), look,
+                                  nn.Embedding(words, width), blocks, RootNorm(width, one_call),
+                                  nn.Linear(width, words, bias=False)])
+        model = at.build(build_model, dtype=BF16).eval().to(memory_format=layout)
+        cut, spots, look, embedding, blocks, norm, head = model
+        pictures = at.randn(tiles, 3, side, side, dtype=BF16).to(memory_format=layout)
+        question, size = at.integers(words, 1, asked), width // heads
+        speeds = 10_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+
+        def score() -> torch.Tensor:
+            parts = [look(cut(group).flatten(2).transpose(1, 2) + spots.weight).flatten(0, 1)
+                     for group in ([pictures] if at_once else pictures.split(1))]
+            x = torch.cat([*parts, embedding(question[0])])[None]
+            angles = (torch.arange(x.shape[1], device=at.device)[:, None] * speeds).repeat(1, 2)
+            rotations = angles.cos().to(BF16), angles.sin().to(BF16)
+            for block in blocks:
+                x = block(x, *rotations)
+            return head(norm(x[:, -1]))
+        run = wrap(score)
+
+        def step() -> torch.Tensor:
+            scores = run()
+            scores.argmax().item()
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "tiles": "one by one", "norms": "written out",
+                                    "reads": "next word"}),
+        Side("tiles_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"tiles": "at once"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
     ]
 
 

@@ -24,8 +24,8 @@ from aaco.report.sections import finding_views
 from aaco.steps import make_findings
 from aaco.steps.serving_inputs import ServingInputs
 from aaco.tracelake import layout
-from aaco.tracelake.document_schemas import form_of
 from aaco.tracelake.document_schemas.answers import FindingDocument
+from aaco.tracelake.document_schemas.declared import form_of
 from aaco.tracelake.history.history import History, Key, Sample
 from aaco.workflows import compare_traces
 from tests import captured, csvs, models

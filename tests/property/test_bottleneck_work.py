@@ -5,7 +5,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.analytics.bottleneck.budget import HOST, Unprofiled, _scaled, budget
+from aaco.analytics.bottleneck.budget import HOST, _scaled, budget
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.bottleneck.work import COLUMNS, DeviceWork, Working, device_work
 from aaco.analytics.roofline import limiters
 from aaco.analytics.roofline.limiters import Limiter

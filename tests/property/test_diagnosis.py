@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco.analytics.bottleneck.budget import Unprofiled
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.diagnosis import UNKNOWN, diagnose
 from aaco.analytics.measure import measure
 from aaco.core import registry, tables

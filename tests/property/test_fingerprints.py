@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaco.analytics.kernels import drift as drifts
+from aaco.analytics.kernels.families import decode
 from aaco.analytics.kernels.fingerprints import (
     BINS_PER_OCTAVE,
     COLUMNS,
     GEOMETRY,
+    QUANTILES,
     FingerprintCollector,
     identity,
     log_bin,
@@ -71,12 +73,12 @@ def test_the_signature_is_what_the_kernels_did(rows):
     assert sum(row["calls"] for row in found) == len(rows)
     assert sum(row["total_ns"] for row in found) == sum(row[2] for row in rows)
     for row in found:
-        mine = [one[2] for one in rows if identity(row["normalised"], launch(one)) == row["fingerprint"]]
-        mine = [one for one in mine if log_bin(np.array([one]))[0] in row["log_bins"]]
-        assert sum(row["bin_counts"]) == row["calls"]
-        exact = float(np.quantile(mine, 0.5, method="inverted_cdf"))
-        if len({(one[0], one[4]) for one in rows}) == 1:
-            assert row["p50_ns"] == pytest.approx(exact, rel=0.012)
+        mine = [one[2] for one in rows if identity(decode(one[0]).normalised, launch(one)) == row["fingerprint"]]
+        assert sum(row["bin_counts"]) == row["calls"] == len(mine)
+        assert set(row["log_bins"]) == set(log_bin(np.array(mine)).tolist())
+        for column, share in QUANTILES.items():
+            exact = float(np.quantile(mine, share, method="inverted_cdf"))
+            assert row[column] == pytest.approx(exact, rel=0.012)
 
 
 def launch(row):

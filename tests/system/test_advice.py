@@ -12,6 +12,7 @@ import pytest
 
 from aaco import pipeline
 from aaco.core.config import resolve
+from aaco.steps import readings
 from aaco.steps.findings import step_work
 from benchmarks.diagnosis import advice
 
@@ -77,6 +78,16 @@ def test_a_host_that_crops_pictures_has_work_of_its_own(settings):
     paused = [step_work.find(pipeline.import_captures([CHANGES / name / "before.trace.json.gz"], settings).session)[0]
               .paused for name in ("autoencoder_host_input", "decode_fixed_cache")]
     assert paused[0] > 0.5 and paused[1] < 0.1
+
+
+@pytest.mark.parametrize("name", ["graph_messages", "nucleus_sampling", "joined_molecules", "read_lines"])
+def test_what_confirms_advice_is_there_before_and_can_go_down(settings, name):
+    """Mutation: `compute_limited_pct` confirms whatever acts on products."""
+    session = pipeline.import_captures([CHANGES / name / "before.trace.json.gz"], settings).session
+    found, values = pipeline.explain(session).diagnosis, readings.stored(session)
+    for one in found.recommendations:
+        reading = values[one.confirm]
+        assert one.action.direction == "up" or reading.value >= 1, (one.name, one.confirm, reading)
 
 
 def test_the_independent_reading_sees_planted_contradictions(tmp_path):

@@ -153,7 +153,8 @@ def test_advice_expected(small: Callable[..., Ran], tmp_path: Path):
     for before in chosen:
         (tmp_path / "pairs" / before["name"]).symlink_to(changes / before["name"])
     code, printed = small("advice_expected", "--json", tmp_path / "kept.json", RECORDED=tmp_path / "pairs",
-                          all_tried=lambda captures, changes, settings: every(tmp_path, changes, settings))
+                          all_tried=lambda captures, changes, settings, untimed: every(tmp_path, changes, settings,
+                                                                                      untimed))
     kept = json.loads((tmp_path / "kept.json").read_text())
     assert "expert_masks" in printed and kept and code == int(any(claim["met"] is False for claim in kept))
     before, after = ({"wall_ms": ms, "samples_per_step": samples} for ms, samples in ((9.0, 1), (6.0, 2)))

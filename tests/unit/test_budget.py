@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from aaco import pipeline
-from aaco.analytics.bottleneck.budget import Unprofiled, budget, count_steps
+from aaco.analytics.bottleneck.budget import budget, count_steps
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.bottleneck.work import DeviceWork
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import diagnose

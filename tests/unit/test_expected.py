@@ -487,6 +487,15 @@ def test_norms_in_training_have_the_part_of_the_way_back_that_they_have_ahead():
     assert device_us(step(*ahead), "norm_fusion") == 10 + 3 + 16
 
 
+def test_a_norm_of_few_rows_reads_them_with_as_many_blocks():
+    """26 MB are read and written: 13 MB by two blocks at 6.5 GB/s take 1 ms, by 2,000 less than the pass."""
+    def written_out(rows):
+        root = StepOperator("aten::rsqrt", arguments=OperatorArguments([[rows, 1]], ["float"], [""]))
+        return step(kernel(3, operator=root), kernel(10, operator=StepOperator("aten::mul", bytes=26e6)))
+    assert device_us(written_out(2), "norm_fusion", step_us=9000) == 1000
+    assert device_us(written_out(2000), "norm_fusion", step_us=9000) == 10
+
+
 def test_batch_norm_by_stored_means_is_fused_as_any_pass():
     passes = step(kernel(20, "norm", name="cudnn::bn_fw_inf_1C11_kernel_NCHW"), kernel(30))
     assert device_us(passes, "compile") == 30
@@ -810,6 +819,27 @@ def test_a_step_that_waits_for_the_host_gains_nothing_of_a_narrower_type():
 
 
 # Ranking
+def test_a_step_that_was_only_profiled_has_gains_that_are_usual_and_expects_none():
+    """1000 us with 100 of the device: its host usually takes 450 us without a profiler, and a graph leaves 100 of 550.
+    Mutation: `USUAL_STRETCH = 1.0`.
+    """
+    record, work = TrackRecord(HABITS, rows("graph", [0.0] * 19)), step(product(100, 1e9))
+    profiled, timed = (floors_of(work, StepTime(1_000_000, is_timed), record) for is_timed in (False, True))
+    assert not profiled.expected and not timed.usual and not floors_of(work, StepTime(1_000_000, False)).usual
+    assert profiled.usual["graph"] == pytest.approx(floors_of(work, StepTime(550_000, True), record)
+                                                    .expected["graph"].factor)
+    assert timed.expected["graph"].factor > 1.5 * profiled.usual["graph"] > 1.5
+
+
+def test_what_is_usual_gives_a_place_where_nothing_is_expected():
+    """Whatever its share and ceiling. Mutation: `self.usual is not None and not self.expected` -> `False`."""
+    options = [replace(option("bounded", most=9.0, share_pct=90.0), usual=1.02), option("expected", 2.0, 9.0),
+               replace(option("usual", share_pct=10.0), usual=3.0), option("share", share_pct=20.0)]
+    options += [replace(option("no share", most=9.0), usual=1.5), option("ceiling", most=9.0)]
+    assert [change.name for change in ranked(options)] == ["usual", "expected", "no share", "share", "bounded",
+                                                           "ceiling"]
+
+
 def option(name, factor=None, most=None, effort=0, share_pct=None):
     likely = Expected(factor, factor, factor, 1, 1, True) if factor else None
     return RankedChange(name, most, likely, effort, share_pct)

@@ -42,6 +42,11 @@ EXAMPLES = (  # name, family, library
     ("LayerNormalization", "norm", "onnxruntime"),
     ("void mul_mat_q<(ggml_type)12, 128, false>(char const*)", "gemm", "llama.cpp"),
     ("void rope_norm<true, false, float, float>(float const*)", "elementwise", "llama.cpp"),
+    ("void conv2d_dw_kernel<float, whcn_layout>(float const*)", "conv", "llama.cpp"),
+    ("conv2d_c1_k1_nhwc", "conv", "cudnn"),  # begins like llama.cpp's
+    ("dgrad2d_c1_k1_nhwc_specialized", "conv", "cudnn"),
+    ("void nchwToFoldedNhwcKernel<float, float, float, true, (cudnnKernelDataType_t)2>(int)", "transpose", "cudnn"),
+    ("void LSTM_elementWise_bp1<float, float, float>(int)", "recurrent", "cudnn"),
     ("BatchNormalization", "norm", "onnxruntime"),  # begins like one of MIOpen's
     ("Col2Im", "pooling", "onnxruntime"),
     ("loop_add_fusion.3", "elementwise", "xla"),

@@ -371,6 +371,16 @@ def test_eight_bits_double_the_rate_and_may_quarter_what_is_wide():
     assert "more than eight bits" in why(step(kernel(8), limits=limits), "eight_bit_types")
 
 
+def test_doubles_become_floats_at_their_rate_and_in_half_of_the_bytes():
+    """1e10 FLOPs at 5e14 are 20 us; of 12 MB two thirds are sure, and half of those take .4 us in the cache."""
+    added = StepOperator("aten::add", types=("f64",), bytes=12_000_000)
+    of_doubles = kernel(100, "gemm", StepOperator("aten::mm", types=("f64",), flops=1e10), "gemm", types=("f64",))
+    work = step(of_doubles, kernel(40, operator=added, types=("f64",)), kernel(30, types=("f32",)))
+    assert floor_us(work, "single_precision") == 20 + 0.4 + 30
+    assert "float64" in why(step(product(100, 1e10)), "single_precision")
+    assert "peak of float32" in why(replace(work, limits=replace(LIMITS, rates={})), "single_precision")
+
+
 def test_kernels_at_a_factor_take_that_part_and_never_longer():
     work = step(product(100, 1e10), kernel(40, name="slow"), kernel(8, name="fast"))
     assert floor(work, [scaled({"slow": 0.25, "fast": 3.0})]).floor_ns == 118 * US
@@ -935,6 +945,14 @@ def test_weights_are_converted_and_scaled_once():
     assert "converts" in why(step(kernel(50, "copy", cast), multiplied(20, 32, 32, 32)), "cast_once")  # maybe its input
 
 
+def test_the_share_that_a_change_acts_on_is_of_all_its_kernels():
+    """30 of 40 us, though 20 names are told. Mutation: `acts_on_ns` of the targets alone."""
+    passes = [kernel(1, name=f"pass{number}") for number in range(30)]
+    found = floors_of(step(*passes, product(10, 1e9)), StepTime(40_000, False))
+    assert len(found.under("pointwise_fusion").targets) == 20
+    assert found.acts_on_pct()["pointwise_fusion"] == pytest.approx(75)
+
+
 def test_heads_of_queries_share_keys_where_they_are():
     """Two copies for 4 heads each; attention keeps 1 us of FLOPs. A tensor that no attention reads is copied still."""
     def copied(*shape):
@@ -1035,7 +1053,7 @@ def test_work_is_read_from_tables_and_cut_at_the_window():
     listed = tables.OPERATORS.build(operator_id=[4, 5], operator=["aten::mm", None], calls=[2, None], kernels=[2, 1],
                                     shapes=["[[8,8],[8,8]]", None], dtypes=['["float","float"]', None],
                                     flops=[2000, None], device_ns=[0, 0]).select(OPERATOR_COLUMNS)
-    work = step_work(kernels, copied, listed, np.array([4, NONE, 5]), (100, 200), 1, LIMITS)
+    work = step_work(kernels.to_batches(), copied, listed, np.array([4, NONE, 5]), (100, 200), 1, LIMITS)
     assert work.ns.tolist() == [10, 10, 5] and work.operator.tolist() == [0, -1, -1]
     assert work.blocks.tolist() == [0, 8, 0] and work.blocks_x.tolist() == [0, 4, 0]
     assert work.copied.tolist() == [0, 0, 640] and work.names[work.label[2]].pinned is False
@@ -1051,7 +1069,7 @@ def test_what_the_host_computes_itself_is_what_launches_nothing_and_takes_longer
         calls=[2, 9, 1, 1, 1, None], kernels=[0, 0, 0, 1, 0, 2], host_ns=[90_000, 90_000, 90_000, 90_000, 90_000, None],
         device_ns=[0] * 6).select(OPERATOR_COLUMNS)
     copied = timed.copies().select(COPY_COLUMNS)
-    work = step_work(kernels, copied, listed, np.array([3, NONE, NONE]), (100, 200), 1, LIMITS)
+    work = step_work(kernels.to_batches(), copied, listed, np.array([3, NONE, NONE]), (100, 200), 1, LIMITS)
     assert work.on_host_ns == 60_000 and type(work.on_host_ns) is float  # a document takes it
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aaco.analytics.bottleneck.budget import Unprofiled
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.core.errors import UsageError
 from aaco.profiler.formats import latencies
 

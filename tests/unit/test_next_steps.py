@@ -54,6 +54,16 @@ def test_an_interval_without_width_is_a_bound_and_no_certainty():
             explained(Diagnosis(None, "", (), (), (advised,))), brief=True)[0][1]
 
 
+@pytest.mark.parametrize("brief", [True, False])
+def test_what_makes_a_ceiling_plausible_is_told_beside_one(brief):
+    """Mutation: `_evidence` is the evidence always."""
+    (late,) = recommend.gaining({"straggler_wait_pct": Reading("straggler_wait_pct", "pct", 40.0)})
+    for ceiling, is_told in ((19.9, True), (81.2, False)):
+        advised = replace(late, ceiling=ceiling, floor_ms=0.5, works_pct=5.0)
+        ((_, text),) = content.next_steps(explained(Diagnosis(None, "", (), (), (advised,))), brief)
+        assert ("the device works 5 % of it" in text) is is_told
+
+
 @pytest.mark.parametrize(("ceiling", "told"), [(19.9, True), (81.2, False)])
 def test_a_ceiling_that_tells_nothing_is_not_told_of_several_changes_either(ceiling, told):
     """Mutation: what the first ones gain together is told whatever it is."""

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from aaco.analytics import rules
 from aaco.analytics.advice import recommend
 from aaco.analytics.advice.expected import Expected
-from aaco.analytics.advice.floor import FloorTarget, MechanismFloor
+from aaco.analytics.advice.floor import FloorTarget, MechanismFloor, floor
 from aaco.analytics.advice.floors import NO_FLOORS, Floors, without_floors
 from aaco.analytics.advice.mechanisms import ACTIONS, MECHANISMS
 from aaco.analytics.diagnosis import diagnose
 from aaco.core import registry
-from aaco.core.advice import fact_is, fact_is_not, why_not
+from aaco.core.advice import fact_is, fact_is_not, offered, why_not
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Reading
 from aaco.tracelake.document_schemas.answers import Together
+from tests import step_pieces
 
 USED = ("launch_tax_pct", "host_pause_pct", "allocation_call_pct", "sync_limited_pct", "transfer_limited_pct",
         "pageable_copy_pct", "device_limited_pct", "memory_limited_pct", "compute_limited_pct",
@@ -135,8 +136,8 @@ def test_what_is_expected_to_gain_nothing_is_not_offered():
 
 def test_what_gains_nothing_in_more_than_a_third_of_cases_is_not_offered():
     """With an end at .8 of what is expected 69 of 100 gain anything where that is 1.07, and 66.6 where it is 1.06."""
-    for factor, offered in ((1.07, 1), (1.06, 0)):
-        assert len(recommend.bounded(launching(), expecting(factor))[0]) == offered
+    for factor, count in ((1.07, 1), (1.06, 0)):
+        assert len(recommend.bounded(launching(), expecting(factor))[0]) == count
 
 
 def test_a_step_of_which_nothing_must_stay_has_an_expected_gain_and_no_ceiling():
@@ -200,6 +201,18 @@ def test_without_a_floor_there_is_no_ceiling_and_the_reason_is_told():
         assert one.speedup is None and one.why_no_ceiling == why and not spent
 
 
+def test_the_ceiling_of_sorted_reads_is_that_of_no_other_advice():
+    """More queries at once may gain more than their order does. Mutation: `more_in_flight` has the floor of sorting."""
+    found, gather = readings({"memory_latency_limited_pct": 60.0}), FloorTarget("gather", 1e6, 1e5)
+    known = replace(floors(), chain_ns=2e6, floors=(MechanismFloor("sorted_reads", 1.6e6, (gather,)),
+                                                    floor(step_pieces.step(), [MECHANISMS["more_in_flight"]])))
+    advised = {one.name: one for one in recommend.bounded(recommend.gaining(found, None, known), known)[0]}
+    assert advised["sort_indices"].ceiling == 1.25 and advised["sort_indices"].share_pct == 50
+    assert advised["more_in_flight"].ceiling is None and "on their way" in advised["more_in_flight"].why_no_ceiling
+    none_reads = replace(known, floors=known.floors[1:])
+    assert [one.name for one in recommend.gaining(found, None, none_reads)] == ["more_in_flight"]
+
+
 def test_every_action_has_a_floor_or_is_of_runs_on_cpus():
     """Mutation: an action names a mechanism that has no file."""
     assert {action.mechanism for action in ACTIONS} - {""} <= {*MECHANISMS}
@@ -211,9 +224,20 @@ def test_each_action_is_confirmed_by_a_metric_that_exists():
     from aaco.analytics.measure import measure
 
     known = measure({}, None, Analysis())
-    assert {one.confirm for one in ACTIONS} <= set(registry.METRICS)
+    assert {name for one in ACTIONS for name in (one.confirm, *one.or_confirm)} <= set(registry.METRICS)
     assert len({one.name for one in ACTIONS}) == len(ACTIONS)
     assert diagnose(known).recommendations == ()
+
+
+def test_what_confirms_an_action_is_not_nothing_before_it():
+    """Products that memory limits have no share that arithmetic limits. Mutation: the first metric always confirms."""
+    target = FloorTarget("gemm", 1e6, 1e5)
+    known = replace(floors(), chain_ns=2e6, floors=(MechanismFloor("narrower_types", 1e6, (target,)),))
+    for compute, memory, metric in ((0.0, 60.0, "memory_limited_pct"), (60.0, 10.0, "compute_limited_pct"),
+                                    (None, None, "compute_limited_pct")):
+        found = readings({"compute_limited_pct": compute, "memory_limited_pct": memory})
+        (one,) = (one for one in recommend.gaining(found, None, known) if one.name == "narrower_types")
+        assert one.entry().confirm.metric == metric
 
 
 def test_an_action_on_little_of_the_time_is_not_offered():
@@ -243,6 +267,28 @@ def test_only_shorter_kernels_do_not_help_a_step_that_waits_for_the_host():
     assert "narrower_types" not in [one.name for one in recommend.gaining(computing, None, floors())]
     copying = computing | readings({"transfer_limited_pct": 70.0})
     assert "narrower_types" in [one.name for one in recommend.gaining(copying, None, floors())]
+
+
+def test_a_larger_batch_is_offered_of_a_profiled_step_where_recorded_changes_say_what_it_usually_gains():
+    """It and the graph act on the launches, and the one that usually gains more comes first. Mutation: no `USUAL`."""
+    found = {**LAUNCHING, **readings({"host_limited_pct": 80.0})}
+    profiled = replace(floors(), unprofiled=False, floors=(*floors().floors, MechanismFloor("larger_batch", 1e5)))
+    assert [one.name for one in recommend.gaining(found, None, profiled)] == ["device_graph"]
+    for gain, first in ((3.0, "larger_device_batch"), (1.5, "device_graph")):
+        usual = replace(profiled, usual={"graph": 2.0, "larger_batch": gain})
+        advised, _ = recommend.bounded(recommend.gaining(found, None, usual), usual)
+        assert len(advised) == 2 and advised[0].name == first and not any(one.expected for one in advised)
+
+
+def test_what_is_usual_is_no_more_than_the_readings_leave():
+    """Launches are 20 % of the time, the host's own work 60 %: a graph gains 1.25 x, whatever others did. Mutation: no
+    `at_most_pct`.
+    """
+    found = readings({**dict.fromkeys(USED), "launch_tax_pct": 20.0, "host_pause_pct": 60.0})
+    usual = replace(floors(), unprofiled=False, floors=(*floors().floors, MechanismFloor("host_work", 1e5)),
+                    usual={"graph": 3.0, "host_work": 2.0})
+    advised, _ = recommend.bounded(recommend.gaining(found, NO_BATCH, usual), usual)
+    assert [(one.name, one.usual) for one in advised] == [("move_host_work", 2.0), ("device_graph", 1.25)]
 
 
 def test_neither_a_graph_nor_a_batch_does_the_work_of_the_host():
@@ -320,13 +366,58 @@ def test_a_graph_of_a_training_step_needs_an_adam_that_can_be_captured():
     assert "capturable=True" not in recommend.gaining(LAUNCHING, NO_BATCH)[0].attempt
 
 
+@pytest.mark.parametrize(("vendor", "option"), [("nvidia", "GGML_CUDA_GRAPHS"), ("amd", "GGML_HIP_GRAPHS")])
+def test_the_graphs_of_llama_cpp_are_its_own(vendor, option):
+    """It is built and run with options; other programs do not hear of them. Mutation: no `*LLAMA_GRAPHS`."""
+    facts = {**NO_BATCH, "vendor": frozenset({vendor}), "framework": frozenset({"llama.cpp"})}
+    (advice,) = recommend.gaining(LAUNCHING, facts)
+    assert advice.name == "device_graph" and option in advice.attempt and "DISABLE_GRAPHS" in advice.attempt
+    few = recommend.gaining(LAUNCHING, {**facts, "graph_capture": frozenset({"too_short"})})
+    assert [one.tries for one in few] == [advice.tries]  # who runs it cannot change where the host reads
+    registry.load(rules, "aaco.rules")
+    steps = registry.RULES["launch_bound"].steps
+    assert advice.attempt in offered(steps, facts)
+    assert advice.attempt not in offered(steps, {**facts, "device_graph": frozenset({"replayed"})})
+    assert option not in str(recommend.gaining(LAUNCHING, NO_BATCH)[0].tries)
+
+
 def test_evidence_is_a_sentence_after_its_share():
     """"12 % of the time of the highest clock is missing" is none. Mutation: that evidence of raise_the_clock."""
     for action in ACTIONS:
         assert action.evidence.split()[0] not in ("of", "for", "in", "by", "with"), action.evidence
 
 
-VENDOR_WORDS = {"nvidia": re.compile(r"nvidia-|(?<!torch\.)\b(?:cuda[A-Z]|CUDA)|NCCL|MPS|\bMIG\b|(?i:cudnn)|TF32"),
+@pytest.mark.parametrize(("pause", "told"), [
+    (16.0, "16 % of the time the device waits for the host's own work; the device works 25 % of it"),
+    (74.0, "74 % of the time the device waits for the host's own work")])
+def test_evidence_says_what_its_share_does_not_explain_of_the_ceiling(pause, told):
+    """4 x of a step in which the device works a quarter. Mutation: the share alone is told."""
+    known = replace(floors(), floors=(MechanismFloor("host_work", 500_000.0),))
+    ((one,), _) = recommend.bounded(recommend.gaining(readings({"host_pause_pct": pause}), None, known), known)
+    assert one.ceiling == 4 and one.evidence == told and one.entry().evidence == told
+
+
+def test_evidence_of_streams_that_run_at_once_names_none_of_them():
+    """1.2 ms of products in two streams, of which the longest works 1 of 2 ms. Mutation: that half is told."""
+    target = FloorTarget("gemm", 1.2e6, 1e4)
+    for chain_ns, told in ((1e6, False), (1.3e6, True)):
+        known = replace(floors(), chain_ns=chain_ns, floors=(MechanismFloor("tf32", 2e5, (target,)),))
+        (one,) = (one for one in recommend.bounded(recommend.gaining(readings({}), None, known), known)[0]
+                  if one.name == "allow_tf32")
+        assert one.ceiling == 10 and one.share_pct == 60 and ("the device works" in one.evidence) is told
+
+
+def test_evidence_says_what_else_the_ceiling_of_a_compiler_takes():
+    """Of 25 % in which the device works 10 go to passes over memory, and 5 must stay: products are shorter."""
+    for floor_ns, takes in ((1e5, True), (4.9e5, False)):
+        known = replace(floors(), floors=(MechanismFloor("compile", floor_ns, (FloorTarget("add", 2e5, 0.0),)),))
+        advised, _ = recommend.bounded(recommend.gaining(readings({"pointwise_pct": 10.0}), None, known), known)
+        (one,) = (one for one in advised if one.name == "fusion")
+        assert one.evidence.endswith("the ceiling takes products at their roof") is takes
+        assert "the device works 25 % of it" in one.evidence
+
+
+VENDOR_WORDS = {"nvidia": re.compile(r"nvidia-|(?<!torch\.)\b(?:cuda[A-Z]|CUDA)|NCCL|MPS|\bMIG\b|(?i:cudnn)"),
                 "amd": re.compile(r"amd-|rocm-|HIP|\bhip[A-Z]|RCCL|AITER")}
 BOTH = ("torch.cuda.CUDAGraph",)  # names of PyTorch that its build for AMD has, too
 
@@ -361,14 +452,33 @@ def test_users_of_an_engine_are_not_told_to_change_its_code(engine):
         assert not CODE.search(step.text) or not all(condition.holds(facts) for condition in conditions), step.text
 
 
-@pytest.mark.parametrize(("kind", "attempt"), [
-    ("gemm", 'torch.set_float32_matmul_precision("high")'), ("conv", "torch.backends.cudnn.allow_tf32 = True")])
-def test_tf32_is_allowed_where_the_products_are_computed(kind, attempt):
+def with_fp32(vendor, kind, units="yes"):
+    facts = {"framework": {"pytorch"}, "vendor": {vendor}, "product_type": {"fp32"}, "product_kind": {kind},
+             "tf32_units": {units}}
+    return {name: frozenset(values) for name, values in facts.items()}
+
+
+COMPUTING = readings({**dict.fromkeys(USED), "compute_limited_pct": 80.0})
+
+
+@pytest.mark.parametrize(("vendor", "kind", "attempts"), [
+    ("nvidia", "gemm", ['torch.set_float32_matmul_precision("high")']),
+    ("nvidia", "conv", ["torch.backends.cudnn.allow_tf32 = True"]),
+    ("amd", "gemm", ['torch.set_float32_matmul_precision("high"); an older PyTorch also needs HIPBLASLT_ALLOW_TF32=1']),
+    ("amd", "conv", [])])
+def test_tf32_is_allowed_where_the_products_are_computed(vendor, kind, attempts):
     """Mutation: the precision of products of matrices is raised for convolutions."""
-    facts = {"framework": {"pytorch"}, "vendor": {"nvidia"}, "product_type": {"fp32"}, "product_kind": {kind}}
-    advised = recommend.gaining(readings({**dict.fromkeys(USED), "compute_limited_pct": 80.0}),
-                                {name: frozenset(values) for name, values in facts.items()})
-    assert [advice.attempt for advice in advised if advice.name == "allow_tf32"] == [attempt]
+    advised = recommend.gaining(COMPUTING, with_fp32(vendor, kind))
+    assert [advice.attempt for advice in advised if advice.name == "allow_tf32"] == attempts
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "amd"])
+def test_tf32_is_not_even_withheld_where_the_device_has_none(vendor):
+    """V100, T4, MI210, Radeon. Mutation: `"none", "no"` -> `"none"`."""
+    without = with_fp32(vendor, "gemm", "no")
+    for facts in (without, {**without, "product_type": frozenset({"bf16"})}):
+        told = [*recommend.gaining(COMPUTING, facts), *recommend.withheld(COMPUTING, facts)]
+        assert "allow_tf32" not in [action.name for action in told]
 
 
 def test_why_not_names_the_value_that_the_fact_has():

@@ -27,6 +27,8 @@ FFMA = "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Param
 TF32 = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_kernel__5x_cublas"
 TENSILE = "Cijk_Ailk_Bljk_B_BS_BH_Bias_HA_S_SAV_UserArgs_MT128x256x32_MI16x16x1"
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, 3>(int)"
+ADD_DOUBLES = ADD.replace("float", "double")
+SDPA = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0"
 CONV = "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nhwckrsc_nhwc_tilesize256x64x8_execute_kernel__5x_cudnn"
 CONVERSION = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(Params)"
 FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, cutlass::bfloat16_t>>(P)"
@@ -35,6 +37,11 @@ FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_tr
 def signs(*kernels: tuple[str, int], **others: object) -> WorkloadSigns:
     """Each kernel once, with how long it took, ns."""
     return WorkloadSigns(kernels=tuple(NameTally(name, None, 1, ns) for name, ns in kernels), on_device=True, **others)
+
+
+def reading(element_type: str, name: str) -> WorkloadSigns:
+    """A kernel whose first input is of this type."""
+    return WorkloadSigns(kernels=(NameTally(name, element_type, 1, 1),), on_device=True)
 
 
 def value(name: str, found: WorkloadSigns) -> str | None:
@@ -50,6 +57,8 @@ def value(name: str, found: WorkloadSigns) -> str | None:
     ("framework", signs((ADD, 1)), "pytorch"), ("framework", signs((BF16, 1)), None),
     ("framework", signs(calls={"vllm/v1/engine.py(3): step": 1, "aten::add": 9}), "vllm"),
     ("framework", signs(("vllm::act_and_mul_kernel", 1), calls={"/x/sglang/srt/run.py(1): go": 1}), "sglang"),
+    ("framework", signs(("void silu_f32(float const*)", 1), calls={"aten::silu": 1}), "pytorch"),
+    ("framework", signs(("void silu_f32(float const*)", 1)), "llama.cpp"),
     ("framework", signs(domains={"ort": 4}), "onnxruntime"),
     ("framework", signs(("vllm::act_and_mul_kernel", 1), calls={"aten::add": 1}), "pytorch"),
     ("framework", signs(("vllm::act_and_mul_kernel", 1)), "vllm"),
@@ -84,11 +93,16 @@ def value(name: str, found: WorkloadSigns) -> str | None:
     ("product_type", signs((TF32, 4), (FFMA, 3), (BF16, 5)), "tf32"),
     ("product_type", signs((TENSILE, 1)), "bf16"), ("product_type", signs((ADD, 1)), None),
     ("product_type", signs(("void gemv(int)", 9), (BF16, 1)), None),
-    ("element_type", signs((ADD, 1), (BF16, 9)), "fp32"), ("product_kind", signs((CONV, 5), (BF16, 4)), "conv"),
+    ("element_type", signs((ADD, 1), (BF16, 9)), "fp32"), ("element_type", signs((ADD_DOUBLES, 1)), "fp64"),
+    ("element_type", reading("float", "void add(int)"), "fp32"),
+    ("product_type", signs((SDPA, 1)), "fp16"), ("product_type", reading("c10::BFloat16", SDPA), "bf16"),
+    ("product_kind", signs((CONV, 5), (BF16, 4)), "conv"),
     ("layout", signs((CONV, 99), (CONVERSION, 1)), "nchw"), ("layout", signs((CONV, 999), (CONVERSION, 1)), "nhwc"),
     ("layout", signs((BF16, 1)), "none"),
     ("attention", signs((FLASH, 1)), "fused"), ("attention", signs((BF16, 1)), "none"),
-    ("eight_bit_units", signs(eight_bit_units=True), "yes"), ("eight_bit_units", signs(), None),
+    ("eight_bit_units", signs(rates=frozenset({"matrix_f8"})), "yes"), ("eight_bit_units", signs(), None),
+    ("tf32_units", signs(rates=frozenset({"matrix_f8"})), "no"), ("tf32_units", signs(), None),
+    ("tf32_units", signs(rates=frozenset({"matrix_tf32"})), "yes"),
     ("copies", signs(copies=(Copied("h2d", True, 1, 60, 1), Copied("d2h", False, 1, 40, 1))), "pinned"),
     ("copies", signs(copies=(Copied("h2d", True, 1, 40, 1), Copied("d2h", False, 1, 60, 1))), "pageable"),
     ("copies", signs(copies=(Copied("d2d", None, 1, 40, 1),)), "none"), ("copies", signs(), None),
@@ -217,6 +231,7 @@ TORCH = {"framework": frozenset({"pytorch"}), "vendor": frozenset({"nvidia"}), "
     ("launch_tax_pct", "device_graph", {"graph_capture": "possible"}, {"graph_capture": "sized_by_data"}),
     ("launch_tax_pct", "device_graph", {"framework": "pytorch"}, {"framework": "jax"}),
     ("compute_limited_pct", "narrower_types", {"product_type": "tf32"}, {"product_type": "bf16"}),
+    ("memory_limited_pct", "single_precision", {"element_type": "fp64"}, {"element_type": "fp32"}),
     ("compute_limited_pct", "eight_bit_types",
      {"product_type": "bf16", "eight_bit_units": "yes", "product_kind": "gemm"},
      {"product_type": "fp8", "eight_bit_units": "yes", "product_kind": "gemm"}),
@@ -324,5 +339,5 @@ def test_a_drift_says_its_direction(drift, words):
 
 def test_a_data_sheet_is_named_once_for_all_its_devices():
     """Mutation: once for each device of eight ranks."""
-    fact = arithmetic.eight_bit_units(signs(eight_bit_units=True, architectures=("sm_90",) * 4 + ("sm_80",)))
+    fact = arithmetic.eight_bit_units(signs(rates=frozenset({"matrix_f8"}), architectures=("sm_90",) * 4 + ("sm_80",)))
     assert fact.evidence == "data sheet of sm_90, sm_80"

@@ -121,7 +121,7 @@ def diagnose(readings: Mapping[str, Reading], facts: FactValues | None = None, t
     classes = _judge("class", readings, facts)
     conditions = tuple(verdict for verdict in _judge("condition", readings, facts) if verdict.stands)
     advised, spent = bounded(tuple(advice for advice in gaining(readings, facts, floors)
-                                   if traces.gains_stand(advice.action.confirm, trust)), floors)
+                                   if traces.gains_stand(advice.confirm, trust)), floors)
     standing = [verdict for verdict in classes if verdict.stands]
     if IS_CAPTURE.holds(facts or {}):
         return Diagnosis(None, ONLY_CAPTURED, classes, conditions, trust=trust)

@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from aaco import __version__
-from aaco.analytics.bottleneck.budget import Unprofiled
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.graph import partition
 from aaco.analytics.kernels.families import families_of
+from aaco.analytics.kernels.places import ran_on
 from aaco.analytics.streaming.launch_ids import LaunchFinder
 from aaco.core import files
 from aaco.core.documents import encode
@@ -31,7 +32,6 @@ from aaco.profiler.formats import latencies
 from aaco.profiler.formats.migraphx import migraphx
 from aaco.profiler.io import jsonstream
 from aaco.report.format import clean
-from aaco.report.sections.kernels import DISPATCH, GPU, HOST
 from aaco.steps.device import telemetry
 from aaco.steps.find_captures import RANK, CaptureFiles, CaptureSelection, SkippedFile, discover, required
 from aaco.steps.read_captures import CaptureReading, identity
@@ -256,10 +256,7 @@ def _repeated(index: int, writer: Writer) -> list[str]:
 def _place(writer: Writer) -> str:
     """Where the kernels ran; empty where there are none."""
     kernels = writer.tallies.get("kernels", {}).values()
-    total, without_device, dispatched = (sum(getattr(tally, field) for tally in kernels)
-                                         for field in ("rows", "on_host", "dispatched"))
-    return " and ".join([GPU] * (without_device < total) + [HOST] * (without_device > dispatched)
-                        + [DISPATCH] * (dispatched > 0))
+    return ran_on(*(sum(getattr(tally, field) for tally in kernels) for field in ("rows", "on_host", "dispatched")))
 
 
 def _span(tallies: Iterable[Tally]) -> list[int] | None:

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics import metrics
-from aaco.analytics.bottleneck.budget import Unprofiled
 from aaco.analytics.bottleneck.cpu_budget import CpuRun, ThreadTimes
 from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence
 from aaco.analytics.bottleneck.ranks import Windows
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.bottleneck.work import DeviceWork
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.llm.load import PROCESS

@@ -38,7 +38,7 @@ def some(session: Session, name: str, fields: Collection[str]) -> dict[str, Any]
     Raises BadBundle."""
     import msgspec
 
-    from aaco.tracelake.document_schemas import form_of
+    from aaco.tracelake.document_schemas.declared import form_of
 
     path = session.folder / name
     if not holds(session, name):
@@ -66,7 +66,7 @@ def damage(session: Session, name: str) -> Iterator[str]:
 
 def require(session: Session, name: str) -> dict[str, Any]:
     """A document of the bundle that has its form. Raises BadBundle, also where there is none."""
-    from aaco.tracelake.document_schemas import form_of
+    from aaco.tracelake.document_schemas.declared import form_of
 
     path = session.folder / name
     return documents.check(path, form_of(name), path.stem.replace("_", " "))

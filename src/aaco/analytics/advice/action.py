@@ -6,6 +6,7 @@ exactly, so there the share that an action can remove is its bound (Amdahl 1967)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -15,12 +16,13 @@ EFFORTS = ("low", "medium", "high")
 ACTS_ON = "acts_on_pct of "  # a mechanism: the share of a step that its targets take, among the values of readings
 HOST_BOUND = 0.9  # a step with less device work than this share of its time waits for the host
 BUSY = "device_busy_pct of a step"
+USUAL = "usual gain of "  # a mechanism: of a step that was only profiled, among the values of readings
 Values = Mapping[str, float]
 ALL = "all of it: a bound"
 
 PYTORCH, ORT = fact_is("framework", "pytorch"), fact_is("framework", "onnxruntime")
 VLLM, SGLANG = fact_is("framework", "vllm"), fact_is("framework", "sglang")
-ENGINE = fact_is("framework", "vllm", "sglang")
+ENGINE, LLAMA_CPP = fact_is("framework", "vllm", "sglang"), fact_is("framework", "llama.cpp")
 OWN_CODE = fact_is_not("framework", "vllm", "sglang", "tensorrt_llm", "llama.cpp")  # a program that its user can edit
 NO_FRAMEWORK = fact_is_not("framework", "pytorch", "onnxruntime", "vllm", "sglang", "jax", "tensorflow", "migraphx",
                            "tensorrt", "tensorrt_llm", "llama.cpp")
@@ -32,7 +34,14 @@ NARROW = fact_is("product_type", "fp16", "bf16", "fp8", "fp4", "int8", "int4")
 
 MORE_REQUESTS = (Step("more requests at once: --max-num-seqs of vLLM", (VLLM,)),
                  Step("more requests at once: --max-running-requests of SGLang", (SGLANG,)),
-                 Step("more sequences at once: --parallel of llama-server", (fact_is("framework", "llama.cpp"),)))
+                 Step("more sequences at once: --parallel of llama-server", (LLAMA_CPP,)))
+# llama.cpp has graphs of its own. ggml/CMakeLists.txt builds them by default, for HIP since April 2026; the variable
+# turns them off on both (ggml-cuda/common.cuh, is_enabled).
+LLAMA_GRAPHS = tuple(
+    Step(f"llama.cpp: built with -D{option}=ON, and run without GGML_CUDA_DISABLE_GRAPHS",
+         (LLAMA_CPP, vendor, fact_is("graph_capture", "possible", "too_short")),
+         (fact_is("device_graph", "replayed", "captured"),))
+    for option, vendor in (("GGML_CUDA_GRAPHS", NVIDIA), ("GGML_HIP_GRAPHS", AMD)))
 
 
 def everything(values: Values) -> float:
@@ -56,6 +65,9 @@ class Action:
     already_done_if: facts without which, or with which, it is not offered. accuracy, memory: what it costs there; empty
     where nothing. mechanism: the kind of change whose floor bounds it; empty of actions on runs on CPUs. of_limit: what
     happens in the share where it is not what a step's work shows, and a reading of a limit stands in; empty else.
+    ceiling_takes: what its ceiling counts on besides the share and the host's time; empty where nothing.
+    confirm: the metric that shows the effect, going in a direction. or_confirm: others; of all, the one with the
+    largest value in this session does, for what is 0 cannot go down.
     """
 
     name: str
@@ -75,6 +87,8 @@ class Action:
     mechanism: str = ""
     at_most: Callable[[Values], float] = everything_pct
     of_limit: str = ""
+    or_confirm: tuple[str, ...] = ()
+    ceiling_takes: str = ""
 
     def why_not(self, facts: FactValues | None) -> str:
         """Return why the action is not offered in a workload with these facts; empty if it is."""
@@ -83,6 +97,10 @@ class Action:
         if offered(self.attempts, facts):
             return ""
         return next(step.why_not(facts) for step in self.attempts)
+
+    def confirmed_by(self, values: Values) -> str:
+        """Return the metric that confirms the action in a session with these readings."""
+        return max((self.confirm, *self.or_confirm), key=lambda name: values.get(name, -math.inf))
 
 
 def of_metric(name: str) -> Callable[[Values], float]:

@@ -63,7 +63,8 @@ class MechanismFloor:
     what a step can lose, of changes that leave the host's path as it is; None where the host's waits may go, too.
     waits_ns: what a step can lose where no more than waits may go, None where calls of the host may go, too. samples:
     times as many in a step as before, at most; then the floor is per sample of before, and what a step can lose is of
-    the larger step. sooner_ns: of the floor, by which kernels are shorter that follow each other at once.
+    the larger step. sooner_ns: of the floor, by which kernels are shorter that follow each other at once. acts_on_ns:
+    what all that it acts on takes in a step, not only the targets that are named; None in older documents.
     """
 
     mechanism: str
@@ -75,6 +76,12 @@ class MechanismFloor:
     waits_ns: float | None = None
     samples: float = 1.0
     sooner_ns: float = 0.0
+    acts_on_ns: float | None = None
+
+    @property
+    def acted_ns(self) -> float:
+        """What all that it acts on takes in a step, ns."""
+        return sum(target.own_ns for target in self.targets) if self.acts_on_ns is None else self.acts_on_ns
 
 
 @dataclass(frozen=True)
@@ -162,10 +169,12 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
                    least < work.sure_ns)
     named = reduce(np.logical_or, (mechanism.named(work) if mechanism.named else acted for mechanism in mechanisms),
                    np.zeros(len(acted), bool))
-    return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, np.flatnonzero(acted & named)),
+    rows = np.flatnonzero(acted & named)
+    return MechanismFloor(name, max(0.0, chain_ns - gone_ns), _targets(work, least, rows),
                           shown=all(mechanism.shown is None or mechanism.shown(work) for mechanism in mechanisms),
                           most_ns=_most_ns(work, least, apart, mechanisms, samples) if host_stays else None,
-                          waits_ns=_waits_ns(work, least, mechanisms), samples=samples, sooner_ns=sooner_ns)
+                          waits_ns=_waits_ns(work, least, mechanisms), samples=samples, sooner_ns=sooner_ns,
+                          acts_on_ns=float(work.ns[rows].sum()) / work.steps)
 
 
 def _least_of_all(times: LeastTimes, mechanisms: Sequence[Mechanism], samples: float) -> Reals:

@@ -16,20 +16,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from aaco.analytics.advice.action import ACTS_ON, BUSY, EFFORTS, Action
+from aaco.analytics.advice.action import ACTS_ON, BUSY, EFFORTS, USUAL, Action
 from aaco.analytics.advice.expected import LEAST_CHANCE, LEAST_GAIN, Expected, RankedChange, ranked
 from aaco.analytics.advice.floor import ceiling, ceiling_of, kept_ns
 from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.analytics.advice.mechanisms import ACTIONS
-from aaco.core.advice import FactValues, Step, offered
+from aaco.core.advice import NOTHING, FactValues, Step, offered
 from aaco.core.readings import Reading
 from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended, Together
 
 USUALLY = "what such changes usually take off the device's work, or off the host's waits"
 LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
-NOTHING = frozenset({"none"})  # the value of a fact that is about something that the workload does not have
 MOST_TARGETS = 5
 MOST_TOGETHER = 3
+ALIKE = 1.05  # times: a ceiling so much above what a share explains is not told apart from it
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,10 @@ class Recommendation:
     share_pct: of the time that it acts on. tries: what to try here. targets: nodes or kernels that it acts on, those
     that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling, tried: as in
     `Recommended`. at_most_pct: of the wall that it removes at most by the readings. of_limit: whether the share is that
-    of a reading of what limits the session, for it is not what the work of its steps shows.
+    of a reading of what limits the session, for it is not what the work of its steps shows. confirm: the metric that
+    shows the effect here.
+    works_pct: of a step in which the device's own work runs; None where that is not known, or is of one of the streams
+    that its targets run in at once. usual: as in `Floors`, at most what the readings leave.
     """
 
     action: Action
@@ -73,6 +76,9 @@ class Recommendation:
     tried: str = ""
     at_most_pct: float = 100.0
     of_limit: bool = False
+    confirm: str = ""
+    works_pct: float | None = None
+    usual: float | None = None
 
     @property
     def name(self) -> str:
@@ -93,7 +99,7 @@ class Recommendation:
     def change(self) -> RankedChange:
         """The action as ranking sees it."""
         return RankedChange(self.name, self.ceiling, self.expected, EFFORTS.index(self.action.effort),
-                            self.share_pct * self.feasible_ratio)
+                            self.share_pct * self.feasible_ratio, self.usual)
 
     @property
     def gain_pct(self) -> float:
@@ -122,15 +128,31 @@ class Recommendation:
             why_feasible=action.why_feasible, gain_pct=self.gain_pct, speedup_at_most=self.speedup,
             effort=action.effort, attempt=self.attempt, evidence=self.evidence, accuracy=action.accuracy or None,
             memory=action.memory or None, mechanism=action.mechanism or None,
-            confirm=Confirmation(metric=action.confirm, direction=action.direction),
+            confirm=Confirmation(metric=self.confirm, direction=action.direction),
             targets=list(self.targets) or None, ceiling_of=self.ceiling_of or None, floor_ms=self.floor_ms,
             why_no_ceiling=self.why_no_ceiling or None,
             expected=ExpectedGain(**asdict(self.expected)) if self.expected else None, tried=self.tried or None)
 
     @property
-    def evidence(self) -> str:
-        """What of this session speaks for the action, in a sentence."""
+    def acts(self) -> str:
+        """The share of the time that it acts on, in words."""
         return f"{self.share_pct:.0f} % of the time {self.action.of_limit if self.of_limit else self.action.evidence}"
+
+    @property
+    def evidence(self) -> str:
+        """What of this session speaks for the action, in a sentence; where its ceiling is above what the share alone
+        explains, with the device's part of a step, for the ceiling of a change may take the rest, or be of that part.
+        """
+        works = self.works_pct
+        if self.ceiling is None or works is None or self._explains(100 - self.share_pct):
+            return self.acts
+        takes = self.action.ceiling_takes
+        more = f", and the ceiling {takes}" if takes and not self._explains(works) else ""
+        return f"{self.acts}; the device works {works:.0f} % of it{more}"
+
+    def _explains(self, left_pct: float) -> bool:
+        """Return whether the ceiling is no more than what a step gains of which so much is left."""
+        return self.ceiling is not None and left_pct * self.ceiling <= 100 * ALIKE
 
 
 # Actions on nodes of a run on CPUs, by the side of the nodes.
@@ -232,7 +254,7 @@ def _why_useless(advice: Recommendation, timed: bool) -> str:
         return (f"{advice.expected.factor:.2f} x expected ({advice.expected.low:.2f} to {advice.expected.high:.2f}, "
                 f"{advice.expected.pairs} recorded changes)")
     if timed and advice.mechanism and advice.change.gain is not None and advice.change.gain < LEAST_GAIN:
-        return f"too little to gain: {advice.evidence}"
+        return f"too little to gain: {advice.acts}"
     return ""
 
 
@@ -241,10 +263,17 @@ def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendatio
         return replace(advice, why_no_ceiling=NO_FLOORS)
     floor, most = floors.under(advice.mechanism), floors.ceiling(advice.mechanism)
     likely = replace(advice, expected=_at_most(floors.expected.get(advice.mechanism), advice.at_most_pct),
+                     usual=_usual(floors.usual.get(advice.mechanism), advice.at_most_pct),
                      targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
     if most is None or (kept := kept_ns(floors.step, floor)) is None:
         return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
-    return replace(likely, ceiling=most, ceiling_of=ceiling_of(floors.step, floor), floor_ms=kept / 1e6)
+    return replace(likely, ceiling=most, ceiling_of=ceiling_of(floors.step, floor), floor_ms=kept / 1e6,
+                   works_pct=floors.works_pct if floor.acted_ns <= floors.chain_ns else None)
+
+
+def _usual(gain: float | None, removed_pct: float) -> float | None:
+    """Return a usual gain that removes no more of the wall than this."""
+    return gain if gain is None or removed_pct >= 100 else min(gain, 1 / (1 - removed_pct / 100))
 
 
 def _at_most(likely: Expected | None, removed_pct: float) -> Expected | None:
@@ -271,7 +300,7 @@ def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: 
              ) -> tuple[Withheld, ...]:
     """Return the actions that gain something by the readings and that a fact speaks against, the largest first.
 
-    An action on what the workload does not have, such as attention, is none of them.
+    An action on what the workload or the device does not have, such as attention or TF32, is none of them.
     """
     found = [Withheld(action.name, action.title, advice.gain_pct, reason) for action in ACTIONS
              if (reason := action.why_not(facts)) and not _has_nothing_to_act_on(action, facts)
@@ -281,7 +310,8 @@ def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: 
 
 def _has_nothing_to_act_on(action: Action, facts: FactValues | None) -> bool:
     known: FactValues = facts or {}
-    return any(known.get(condition.fact) == NOTHING and not condition.holds(known) for condition in action.applies_if)
+    return any(frozenset() < known.get(condition.fact, frozenset()) <= NOTHING and not condition.holds(known)
+               for condition in action.applies_if)
 
 
 def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues | None, floors: Floors | None
@@ -290,7 +320,7 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
     values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
     if floors:
         values |= {ACTS_ON + name: share for name, share in floors.acts_on_pct().items()}
-        values |= {BUSY: floors.busy_pct}
+        values |= {BUSY: floors.busy_pct} | {USUAL + name: gain for name, gain in floors.usual.items()}
     try:
         share, feasible, at_most = action.share(values), action.feasible(values), action.at_most(values)
     except KeyError:
@@ -301,5 +331,6 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
         feasible = saved_pct / share
     advice = Recommendation(action, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
                             offered(action.attempts, facts), at_most_pct=at_most,
-                            of_limit=bool(action.of_limit) and share != values.get(ACTS_ON + action.mechanism))
+                            of_limit=bool(action.of_limit) and share != values.get(ACTS_ON + action.mechanism),
+                            confirm=action.confirmed_by(values))
     return advice if advice.gain_pct >= LEAST_PCT else None

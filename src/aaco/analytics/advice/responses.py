@@ -119,16 +119,26 @@ def retyped(work: StepWork, least: Reals) -> Response:
         is_product[number] = True
         if is_convolution(work.operators[number], names):
             reaches[number] = REACH_CONVOLUTION / FAST_CONVOLUTION
-    products, reach = is_product[work.operator], reaches[work.operator]
-    ratio = np.divide(least, now, out=np.full(len(least), HALF), where=(now > 0) & (least > 0))
-    same_share = np.where(work.of_families("attention") & (least > 0), 0.0, own * ratio)
-    fixed = np.minimum(own, FIXED_NS)
+    products = is_product[work.operator]
     changed = (least < own) & ~work.of_families("embedding", "sort")
-    others = np.where(changed, own - HALF * streamed_ns(work, ~products), own)
-    achieved = np.where(products, np.maximum(same_share, least / reach), others)
-    achieved = np.where(products & work.of_families(*CONVERSIONS), NARROW_CONVERSION * own, achieved)
-    achieved = np.where(work.operated(_is_recurrent), own - now + np.minimum(now, least / REACH), achieved)
-    return Response(np.minimum(own, np.maximum(achieved, fixed)), np.ones(len(least)))
+    achieved = np.where(changed, own - HALF * streamed_ns(work, ~products), own)
+    rows = np.flatnonzero(products)
+    achieved[rows] = _at_their_share(own[rows], now[rows], least[rows], reaches[work.operator[rows]],
+                                     work.of_families("attention")[rows])
+    reordered = products & work.of_families(*CONVERSIONS)
+    achieved[reordered] = NARROW_CONVERSION * own[reordered]
+    layers = work.operated(_is_recurrent)
+    achieved[layers] = own[layers] - now[layers] + np.minimum(now[layers], least[layers] / REACH)
+    np.maximum(achieved, np.minimum(own, FIXED_NS), out=achieved)
+    return Response(np.minimum(own, achieved, out=achieved), np.ones(len(least)))
+
+
+def _at_their_share(own: Reals, now: Reals, least: Reals, reach: Reals, attention: Flags) -> Reals:
+    """Return the times of products that keep their share of the roof, up to a reach. now, least: at the roof of their
+    own type, and of the other one. attention: which of them are attention, which is another kernel then.
+    """
+    ratio = np.divide(least, now, out=np.full(len(least), HALF), where=(now > 0) & (least > 0))
+    return np.maximum(np.where(attention & (least > 0), 0.0, own * ratio), least / reach)
 
 
 def _is_recurrent(operator: StepOperator) -> bool:

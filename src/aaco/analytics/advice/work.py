@@ -8,7 +8,7 @@ than its own time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -22,9 +22,9 @@ from aaco.analytics.costs.torch.arguments import TYPES, OperatorArguments
 from aaco.analytics.costs.torch.priced import arguments
 from aaco.analytics.kernels import families
 from aaco.analytics.roofline.units import KIND
-from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers, rows_by_stream
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, rows_by_stream
 from aaco.core import distinct
-from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.arrays import Flags, Ints, Reals, joined
 from aaco.core.distinct import coded
 
 KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", "stream_id", "queue_id", "t_start_ns",
@@ -211,7 +211,7 @@ class StepWork:
         pairs = self._own_pairs if lane is self.lane else 2 * lane + self._waits
         rest, least = _sums(pairs, times).reshape(-1, 2).T
         own = self._own_waits if lane is self.lane else _sums(pairs, self.sure_ns).reshape(-1, 2)[:, 1]
-        return rest + np.maximum(0.0, np.minimum(least, own - self.waited_ns))
+        return rest + np.maximum(0.0, np.minimum(least, np.maximum(own, least) - self.waited_ns))
 
     @cached_property
     def _own_pairs(self) -> Ints:
@@ -381,31 +381,51 @@ def _operator(name: str, outermost: str | None, phase: str | None, taken: Operat
                         (host_ns or 0) / calls, calls)
 
 
-def step_work(kernels: pa.Table, copies: pa.Table, operators: pa.Table, operator_of_kernel: Ints,
+def step_work(kernels: Iterable[pa.RecordBatch], copies: pa.Table, operators: pa.Table, operator_of_kernel: Ints,
               window: tuple[int, int], steps: int, limits: DeviceLimits, waited_ns: int = 0) -> StepWork:
     """Return the work of one device inside a window (start, end), cut at its edges.
 
-    kernels, copies: rows of that device with KERNEL_COLUMNS and COPY_COLUMNS. operator_of_kernel: by kernel_id the
-    operator_id, NONE if unknown. Rows without times are left out.
+    kernels, copies: rows of that device with KERNEL_COLUMNS and COPY_COLUMNS; kernels in pieces, of which only what is
+    needed is kept. operator_of_kernel: by kernel_id the operator_id, NONE if unknown. Rows without times are left out.
     """
-    labels, names = _names(kernels, copies)
     by_id = step_operators(operators)
-    launched = operator_of_kernel[integers(kernels["kernel_id"])]
-    operator = np.r_[_rows_of(by_id, launched), np.full(copies.num_rows, -1)]
-    blocks, blocks_x = _blocks(kernels)
-    nothing = np.zeros(copies.num_rows, np.int64)
-    copied = np.r_[np.zeros(kernels.num_rows, np.int64), np.maximum(0, integers(copies["bytes"]))]
-    stream, queue, start, end = (np.r_[integers(kernels[name]), integers(copies[name])]
-                                 for name in ("stream_id", "queue_id", "t_start_ns", "t_end_ns"))
-    rows = np.flatnonzero((start != NONE) & (end >= start) & (end > window[0]) & (start < window[1]))
-    rows = rows[np.argsort(start[rows], kind="stable")] if (np.diff(start[rows]) < 0).any() else rows
-    lane = coded(stream, np.where(stream != NONE, NONE, queue))[0][rows]
+    labels, lanes, launched = _KernelLabels(), TupleIds(), _rows_of(by_id, operator_of_kernel)
+    kept, count = list[tuple[Ints, ...]](), 0
+    for piece in kernels:
+        count += len(piece)
+        kept.append(_inside(window, *_timed(piece, lanes), *_kernel_columns(piece, labels, launched)))
+    in_window = sum(len(columns[0]) for columns in kept)
+    label, moved = _copy_labels(copies)
+    kept.append(_inside(window, *_timed(copies, lanes), label + len(labels.names), np.full(copies.num_rows, -1),
+                        *np.zeros((2, copies.num_rows), np.int64), np.maximum(0, integers(copies["bytes"]))))
+    columns = list(zip(*kept, strict=True))
+    kept.clear()
+    start, end = joined(columns.pop(0)), joined(columns.pop(0))
+    rows = np.argsort(start, kind="stable") if (np.diff(start) < 0).any() else slice(None)
     begin, until = (np.clip(column[rows], *window) - window[0] for column in (start, end))
-    return StepWork(advance_ns(lane, begin, until), lane, labels[rows], operator[rows],
-                    np.r_[blocks, nothing][rows], np.r_[blocks_x, nothing][rows], copied[rows], names,
-                    tuple(by_id.values()), steps, limits, waited_ns,
-                    on_host_ns=_on_host_ns(operators) * int(np.count_nonzero(rows < kernels.num_rows))
-                    / max(1, kernels.num_rows))
+    del start, end  # each column is there once more only while it is put in order: a trace may have many millions
+    lane, label, operator, blocks, blocks_x, copied = (joined(columns.pop(0))[rows] for _ in range(len(columns)))
+    return StepWork(advance_ns(lane, begin, until), lane, label, operator, blocks, blocks_x, copied,
+                    (*labels.names, *moved), tuple(by_id.values()), steps, limits, waited_ns,
+                    on_host_ns=_on_host_ns(operators) * in_window / max(1, count))
+
+
+def _inside(window: tuple[int, int], start: Ints, end: Ints, *columns: Ints) -> tuple[Ints, ...]:
+    """Return the columns of the rows that reach into a window."""
+    rows = (start != NONE) & (end >= start) & (end > window[0]) & (start < window[1])
+    return tuple(column[rows] for column in (start, end, *columns))
+
+
+def _timed(rows: pa.RecordBatch | pa.Table, lanes: TupleIds) -> tuple[Ints, Ints, Ints]:
+    """Return when rows begin and end, and the number of each one's stream, or of its queue where that is not known."""
+    start, end, stream, queue = (integers(rows[name]) for name in ("t_start_ns", "t_end_ns", "stream_id", "queue_id"))
+    return start, end, lanes.numbers(stream, np.where(stream != NONE, NONE, queue))
+
+
+def _kernel_columns(piece: pa.RecordBatch, labels: _KernelLabels, launched: Ints) -> tuple[Ints, ...]:
+    """Return label, operator, blocks and copied bytes of kernels. launched: by kernel_id the row of its operator."""
+    return (labels.numbers(piece), launched[integers(piece["kernel_id"])], *_blocks(piece),
+            np.zeros(len(piece), np.int64))
 
 
 def _on_host_ns(operators: pa.Table) -> float:
@@ -425,22 +445,29 @@ def _rows_of(by_id: dict[int, StepOperator], launched: Ints) -> Ints:
     return row[np.where((launched >= 0) & (launched < len(row)), launched, -1)]
 
 
-def _names(kernels: pa.Table, copies: pa.Table) -> tuple[Ints, tuple[WorkName, ...]]:
-    """Return the label of each kernel and copy, and what the labels mean."""
-    name, family = (_coded_text(kernels[column]) for column in ("kernel_name", "family"))
-    kind, pinned = _coded_text(copies["kind"]), _coded_text(copies["pinned"].cast(pa.string()))
-    ran, first_ran = coded(name[0], family[0])
-    moved, first_moved = coded(kind[0], pinned[0])
-    names = [_kernel(name[1][name[0][row]], family[1][family[0][row]]) for row in first_ran.tolist()]
-    names += [_copy(kind[1][kind[0][row]], pinned[1][pinned[0][row]]) for row in first_moved.tolist()]
-    return np.r_[ran, moved + len(first_ran)].astype(np.int64), tuple(names)
+class _KernelLabels:
+    """A number for each name of kernels, with its family, in the order in which they first appear."""
+
+    def __init__(self) -> None:
+        """Begin without names."""
+        self._texts, self._pairs = NameIds(), TupleIds()
+
+    def numbers(self, kernels: pa.RecordBatch) -> Ints:
+        """Return the number of each kernel's name."""
+        return self._pairs.numbers(*(self._texts.numbers(kernels[column]) for column in ("kernel_name", "family")))
+
+    @property
+    def names(self) -> list[WorkName]:
+        """What the numbers mean."""
+        return [_kernel(*map(self._texts.text, pair)) for pair in self._pairs.known]
 
 
-def _coded_text(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
-    """Return a code per row and the text of each code; null is an empty text."""
-    names = NameIds()
-    code = names.numbers(column)
-    return np.where(code == NONE, len(names), code), [*names.known, ""]
+def _copy_labels(copies: pa.Table) -> tuple[Ints, list[WorkName]]:
+    """Return a number for the kind of each copy, and what the numbers mean."""
+    texts, pairs = NameIds(), TupleIds()
+    label = pairs.numbers(texts.numbers(copies["kind"]),
+                          texts.numbers(copies["pinned"].cast(pa.string()).dictionary_encode()))
+    return label, [_copy(*map(texts.text, pair)) for pair in pairs.known]
 
 
 def _sums(pairs: Ints, times: Reals) -> Reals:
@@ -466,7 +493,7 @@ def _copy(kind: str, pinned: str) -> WorkName:
     return WorkName(f"{COPY} {kind}{how}", COPY, (), kind or "unknown", {"true": True, "false": False}.get(pinned))
 
 
-def _blocks(kernels: pa.Table) -> tuple[Ints, Ints]:
+def _blocks(kernels: pa.RecordBatch) -> tuple[Ints, Ints]:
     """Return how many blocks each kernel has, and how many along its first axis; 0 if unknown."""
     counts = []
     for axis in "xyz":

@@ -18,10 +18,10 @@ is the time that kernels took longer than the same launch in other steps (timeli
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.readings import Absent, Estimate
@@ -35,46 +35,9 @@ IDLE = ("shared_device", *HOST, "copy_wait", *UNCHANGED)  # the parts of the idl
 SMALL_COPY_BYTES = 65_536
 OTHERS_PCT = 5.0  # of the device's time that other processes had by telemetry, as rules/quality.py
 FEWEST_UNSTARTED = 3  # recordings without a co-tenant have at most one such gap
-# Of 215 recorded programs with both times kernels took at most 1.03 times the latency, and the latency was at most 1.5
-# times a traced step: a host that loads data takes other times from step to step.
-MOST_BUSY, MOST_LONGER = 1.1, 3.0
 STRETCH = (0.9, 6.5)  # time of a traced step / without the profiler: METHODS 7 has 1.5 to 6.5; 0.9 for noise
 GIVE = "give the number (--steps N), or mark the steps (prof.step(), record_function(\"step 1\"))"
-TENTHS = 10  # the fewest latencies of which a tenth is one
 OUTSIDE_MOST = 0.1  # of kernels in no step; with more, a step's time says little of the trace's
-
-
-@dataclass(frozen=True)
-class Unprofiled:
-    """Latencies of the same steps without a profiler: count, median, and source. steps: in the trace, if given.
-    fastest_ms: that of which a tenth of them are faster; None of fewer than TENTHS.
-    """
-
-    count: int
-    median_ms: float
-    source: str
-    steps: int | None = None
-    fastest_ms: float | None = None
-
-    @classmethod
-    def of(cls, latencies_ms: Sequence[float], source: str, steps: int | None = None) -> Unprofiled:
-        """Return what is told of these latencies, ms, of which there is at least one."""
-        ordered = sorted(latencies_ms)
-        fastest_ms = ordered[len(ordered) // TENTHS] if len(ordered) >= TENTHS else None
-        return cls(len(ordered), statistics.median(ordered), source, steps, fastest_ms)
-
-    def refuse_others(self, steps: int, devices: int, span_ns: float, busy_ns: float) -> None:
-        """Raise Absent if the latency cannot be of the steps of a trace: the device alone works longer in each, or they
-        are far shorter with the profiler, which shortens no step. All are sums over devices. busy_ns: of kernels;
-        copies and collectives may take longer in a trace. The host's part of the first step is not in the span.
-        """
-        latency_ns = 1e6 * self.median_ms
-        if busy_ns > MOST_BUSY * steps * latency_ns:
-            raise Absent(f"the device's work alone takes {busy_ns / steps / 1e6:.3g} ms of a traced step, and "
-                         f"{self.median_ms:g} ms were given")
-        if (steps - devices) * latency_ns > MOST_LONGER * span_ns:
-            raise Absent(f"a traced step takes {span_ns / steps / 1e6:.3g} ms, a profiler makes none shorter, and "
-                         f"{self.median_ms:g} ms were given")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from aaco.analytics.bottleneck.budget import Budget, Unprofiled, share_of
+from aaco.analytics.bottleneck.budget import Budget, share_of
 from aaco.analytics.bottleneck.ranks import Windows, judged_rank
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.timeline.activity import NO_HOST, of_window
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.config import Analysis

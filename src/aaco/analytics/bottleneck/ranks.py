@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from aaco.analytics.bottleneck.budget import IDLE, Budget, Preempted, Unprofiled, budget
+from aaco.analytics.bottleneck.budget import IDLE, Budget, Preempted, budget
 from aaco.analytics.bottleneck.own_times import STRAGGLER, own_times_ns
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.bottleneck.work import Copied, DeviceWork
 from aaco.analytics.timeline.idle import IdleTime
 from aaco.analytics.timeline.steady_state import Block, SteadyState, Steps

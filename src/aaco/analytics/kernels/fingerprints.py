@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +37,7 @@ QUANTILES = {"p05_ns": 0.05, "p25_ns": 0.25, "p50_ns": 0.5, "p75_ns": 0.75, "p95
 NOTHING = -1  # the bin of 0 ns
 _BINS = 64 * BINS_PER_OCTAVE + 1  # that a number of 63 bits can be in, NOTHING among them
 ID_LETTERS = 16
-
+FEWEST_PAIRS = 1 << 18  # that are added up together: sorting more pieces at once takes less time
 
 
 class FingerprintCollector:
@@ -87,18 +88,17 @@ class FingerprintCollector:
         keys = self._keys.known
         names = [shorts[key[0]] if key[0] != NONE else "" for key in keys]
         launches = [tuple(None if size == NONE else size for size in key[1:]) for key in keys]
-        bins, counts = self._durations.of(len(keys))
+        durations, gaps = self._durations.of(len(keys)), self._gaps.of(len(keys))
         span = (self._last - self._first) if self._first is not None and self._last is not None else 0
         table = FINGERPRINTS.build(
             fingerprint=[identity(name, launch) for name, launch in zip(names, launches, strict=True)],
             normalised=names, family=[self._families[key[0]] if key[0] != NONE else None for key in keys],
             **{column: [launch[at] for launch in launches] for at, column in enumerate(GEOMETRY)}, calls=self._calls,
-            total_ns=pa.array(self._total, mask=np.array([not len(edges) for edges in bins], bool)),
-            **{column: [quantile(edges, many, share) for edges, many in zip(bins, counts, strict=True)]
-               for column, share in QUANTILES.items()},
+            total_ns=pa.array(self._total, mask=durations.lengths == 0),
+            **{column: durations.quantiles(share) for column, share in QUANTILES.items()},
             per_s=[calls / span * 1e9 if span > 0 else None for calls in self._calls.tolist()],
-            gap_p50_ns=[quantile(edges, many, 0.5) for edges, many in zip(*self._gaps.of(len(keys)), strict=True)],
-            counters=self._means(len(keys)), log_bins=bins, bin_counts=counts)
+            gap_p50_ns=gaps.quantiles(0.5), counters=self._means(len(keys)), log_bins=durations.listed(durations.bins),
+            bin_counts=durations.listed(durations.counts))
         return table.sort_by([("total_ns", "descending"), ("fingerprint", "ascending")])
 
     def _learn(self) -> None:
@@ -129,25 +129,61 @@ class FingerprintCollector:
         return [json.dumps(mean_by_counter, sort_keys=True) if mean_by_counter else None for mean_by_counter in means]
 
 
+@dataclass(frozen=True)
+class _Histograms:
+    """The histograms of fingerprints, one behind another. offsets: where each begins, and where the last one ends."""
+
+    bins: Ints
+    counts: Ints
+    offsets: Ints
+
+    @property
+    def lengths(self) -> Ints:
+        """How many bins each has."""
+        return np.diff(self.offsets)
+
+    def listed(self, values: Ints) -> pa.ListArray:
+        """Return the bins or the counts as a list for each."""
+        return pa.ListArray.from_arrays(pa.array(self.offsets, pa.int32()), pa.array(values))
+
+    def quantiles(self, share: float) -> list[float | None]:
+        """Return of each the value below which this share is, to the width of a bin; None without values."""
+        until = np.r_[0, np.cumsum(self.counts)]
+        before, total = until[self.offsets[:-1]], np.diff(until[self.offsets])
+        wanted = before + np.ceil(share * total).astype(np.int64)
+        place = np.maximum(np.searchsorted(until[1:], wanted), self.offsets[:-1])
+        reached = self.bins[np.minimum(place, self.offsets[1:] - 1)] if len(self.bins) else place
+        return [_value(at) if many else None for at, many in zip(reached.tolist(), total.tolist(), strict=True)]
+
+
 class _Histogram:
-    """How many values of each fingerprint fall in each bin: pairs of both, as one number each, in ascending order."""
+    """How many values of each fingerprint fall in each bin: pairs of both, as one number each, in ascending order.
+
+    What comes in is added up when there is as much of it as of what is there already.
+    """
 
     def __init__(self) -> None:
         self._pairs, self._counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._more: list[tuple[Ints, Ints]] = []
 
     def add(self, number: Ints, value: Ints) -> None:
-        pairs, counts = np.unique(number * _BINS + log_bin(value) - NOTHING, return_counts=True)
-        both, place = np.unique(np.concatenate([self._pairs, pairs]), return_inverse=True)
-        summed = np.zeros(len(both), np.int64)
-        np.add.at(summed, place, np.concatenate([self._counts, counts]))
-        self._pairs, self._counts = both, summed
+        self._more.append(np.unique(number * _BINS + log_bin(value) - NOTHING, return_counts=True))
+        if sum(len(pairs) for pairs, _ in self._more) > max(FEWEST_PAIRS, len(self._pairs)):
+            self._add_up()
 
-    def of(self, count: int) -> tuple[list[list[int]], list[list[int]]]:
-        """Return, per fingerprint, its bins, ascending, and how many values are in each."""
-        ends = np.searchsorted(self._pairs, np.arange(1, count) * _BINS)
-        bins = self._pairs % _BINS + NOTHING
-        return ([part.tolist() for part in np.split(bins, ends)][:count],
-                [part.tolist() for part in np.split(self._counts, ends)][:count])
+    def of(self, count: int) -> _Histograms:
+        """Return the histograms of so many fingerprints: their bins, ascending, and how many values are in each."""
+        self._add_up()
+        offsets = np.searchsorted(self._pairs, np.arange(count + 1) * _BINS)
+        return _Histograms(self._pairs % _BINS + NOTHING, self._counts, offsets)
+
+    def _add_up(self) -> None:
+        pairs, counts = (np.concatenate(parts) for parts in zip((self._pairs, self._counts), *self._more, strict=True))
+        self._more.clear()
+        order = np.argsort(pairs, kind="stable")
+        pairs = pairs[order]
+        first = np.flatnonzero(np.diff(pairs, prepend=NONE))
+        self._pairs, self._counts = pairs[first], np.add.reduceat(counts[order], first) if len(first) else counts
 
 
 def identity(normalised: str, launch: Sequence[int | None]) -> str:
@@ -167,5 +203,9 @@ def quantile(bins: list[int], counts: list[int], share: float) -> float | None:
         return None
     reached = np.cumsum(counts)
     at = int(np.searchsorted(reached, share * reached[-1], "left"))
-    reached_bin = bins[min(at, len(bins) - 1)]
-    return 0.0 if reached_bin == NOTHING else float(2 ** ((reached_bin + 0.5) / BINS_PER_OCTAVE))
+    return _value(bins[min(at, len(bins) - 1)])
+
+
+def _value(log_bin: int) -> float:
+    """Return the number of ns in the middle of a bin."""
+    return 0.0 if log_bin == NOTHING else float(2 ** ((log_bin + 0.5) / BINS_PER_OCTAVE))

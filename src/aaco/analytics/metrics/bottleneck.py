@@ -13,10 +13,10 @@ from aaco.analytics.bottleneck.budget import (
     KERNELS,
     SHARES,
     Budget,
-    Unprofiled,
     count_steps,
     share_of,
 )
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
 from aaco.analytics.kernels.families import POINTWISE
 from aaco.analytics.timeline.activity import NO_HOST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aaco.analytics.advice.action import MORE_REQUESTS, OWN_CODE, PYTORCH
+from aaco.analytics.advice.action import LLAMA_GRAPHS, MORE_REQUESTS, OWN_CODE, PYTORCH
 from aaco.analytics.bottleneck import stretch
 from aaco.analytics.rules import roof
 from aaco.core.advice import Step, fact_is, fact_is_not
@@ -21,7 +21,7 @@ SOURCE = "METHODS sections 1 and 2; docs/concepts/diagnosis.md"
     Step("launch once for many kernels: enable_cuda_graph=1 of ONNX Runtime's CUDA provider",
          (fact_is("framework", "onnxruntime"), fact_is("vendor", "nvidia"), fact_is("graph_capture", "possible")),
          (fact_is("device_graph", "replayed", "captured"),)),
-    "let the runtime or compiler fuse more, and look at the nodes it kept apart",
+    *LLAMA_GRAPHS, "let the runtime or compiler fuse more, and look at the nodes it kept apart",
     Step("raise the batch so that each kernel does more", (OWN_CODE,)), *MORE_REQUESTS))
 def launch_bound(host_limited_pct: Reading, launch_tax_pct: Reading, host_pause_pct: Reading,
                  sync_limited_pct: Reading, microkernel_pct: Reading, dispatch_overhead_pct: Reading,

@@ -6,7 +6,7 @@ and carry one value per stream between slices, so the answer does not depend on 
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -51,14 +51,10 @@ class TupleIds:
     def numbers(self, *columns: Ints) -> Ints:
         """Return the number of each row's tuple."""
         local, first = coded(*columns)
-        numbers = [self._of(tuple(int(column[row]) for column in columns)) for row in first.tolist()]
+        tuples = zip(*(column[first].tolist() for column in columns), strict=True)
+        numbers = [self._number.setdefault(key, len(self._number)) for key in tuples]
+        self.known.extend(islice(self._number, len(self.known), None))
         return np.array(numbers, np.int64)[local]
-
-    def _of(self, key: tuple[int, ...]) -> int:
-        number = self._number.setdefault(key, len(self.known))
-        if number == len(self.known):
-            self.known.append(key)
-        return number
 
 
 class NameIds:
@@ -94,7 +90,7 @@ class NameIds:
     def _of(self, dictionary: pa.Array) -> Ints:
         if self._last is None or not self._last[0].equals(dictionary):
             numbers = [self._number.setdefault(name, len(self._number)) for name in dictionary.to_pylist()]
-            self.known.extend(list(self._number)[len(self.known):])
+            self.known.extend(islice(self._number, len(self.known), None))
             self._last = dictionary, np.array(numbers, np.int64)
         return self._last[1]
 

@@ -20,12 +20,12 @@ _TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("int4", ("int4", "q4_", "iq4", "q5_", "q3_", "q2_")), ("fp4", ("float4",)),
     ("int8", ("int8", "uint8", "q8_", "q6_", "signed char", "unsigned char")), ("fp8", ("float8",)),
     ("bf16", ("bfloat16", "bf16")), ("fp16", ("float16", "half")), ("tf32", ("tfloat32",)),
-    ("fp32", ("float32", "float", "complex64")), ("fp64", ("float64", "double", "complex128")))
+    ("fp32", ("float32", "complex64")), ("fp64", ("float64", "double", "complex128")))
 
 
 def type_of(names: Iterable[str]) -> str | None:
     """Return the type of arithmetic of operands with these element types, the narrowest of them; None if unknown."""
-    listed = [name.lower().removeprefix("c10::") for name in names]
+    listed = ["float32" if name == "float" else name.lower().removeprefix("c10::") for name in names]
     for kind, beginnings in _TYPES:
         if any(name.startswith(beginnings) for name in listed):
             return kind
@@ -73,9 +73,16 @@ def _known(by_type: dict[str, int]) -> float:
 def _time_by_type(tallies: Iterable[tuple[KernelName, NameTally]]) -> dict[str, int]:
     by_type: dict[str, int] = {}
     for kernel, tally in tallies:
-        kind = type_of(kernel.dtypes) or type_of([tally.element_type] if tally.element_type else []) or "unknown"
+        read = type_of([tally.element_type] if tally.element_type else [])
+        kind = _type_of_name(kernel, read) or read or "unknown"
         by_type[kind] = by_type.get(kind, 0) + tally.ns
     return by_type
+
+
+def _type_of_name(kernel: KernelName, read: str | None) -> str | None:
+    """Return the type that a kernel's name says. cuDNN's attention says f16 of bf16, too: what it reads tells which."""
+    kind = type_of(kernel.dtypes)
+    return "bf16" if (kind, read, kernel.library, kernel.family) == ("fp16", "bf16", "cudnn", "attention") else kind
 
 
 def _of_operators(signs: WorkloadSigns, is_meant: Callable[[str | None], bool]) -> dict[str, int]:
@@ -108,9 +115,19 @@ def _majority(name: str, by_type: dict[str, int], source: str, of: str) -> Workl
 
 def eight_bit_units(signs: WorkloadSigns) -> WorkloadFact:
     """Return whether the matrix units compute in eight-bit floating point: yes or no."""
-    if signs.eight_bit_units is None:
-        return absent("eight_bit_units", "the device's ceilings are not known here")
-    return WorkloadFact("eight_bit_units", "yes" if signs.eight_bit_units else "no", source="data sheet",
+    return _units(signs, "eight_bit_units", "matrix_f8")
+
+
+def tf32_units(signs: WorkloadSigns) -> WorkloadFact:
+    """Return whether the matrix units compute in TF32: yes or no. AMD's gfx942 has it, too (XF32 of its instructions).
+    """
+    return _units(signs, "tf32_units", "matrix_tf32")
+
+
+def _units(signs: WorkloadSigns, name: str, rate: str) -> WorkloadFact:
+    if signs.rates is None:
+        return absent(name, "the device's ceilings are not known here")
+    return WorkloadFact(name, "yes" if rate in signs.rates else "no", source="data sheet",
                         evidence=f"data sheet of {', '.join(dict.fromkeys(signs.architectures)) or 'the device'}")
 
 

@@ -38,7 +38,9 @@ FRAMEWORK_LIBRARIES = {"aten": "pytorch", "onnxruntime": "onnxruntime", "xla": "
                        "tensorrt_llm": "tensorrt_llm"}
 FRAMEWORK_FORMATS = {"kineto": "pytorch", "ort": "onnxruntime", "xplane": "jax", "migraphx": "migraphx"}
 _INDUCTOR = re.compile(triton.INDUCTOR.begins)
-ENGINES = ("sglang", "vllm", "tensorrt_llm")  # one uses another's kernels: only their calls tell which it is
+ENGINES = ("sglang", "vllm", "tensorrt_llm")
+# Engines use each other's kernels, and names like llama.cpp's are common: calls, if there are some, tell which it is.
+BY_CALLS = (*ENGINES, "llama.cpp")
 
 
 def vendor(signs: WorkloadSigns) -> WorkloadFact:
@@ -128,7 +130,7 @@ def is_inductor(kernel_name: str) -> bool:
 
 def _without_borrowed(by_kernels: Mapping[str, int], has_calls: bool, engines: list[str]
                       ) -> Iterator[tuple[str, int]]:
-    """Yield the frameworks by kernels, less engines that calls contradict."""
+    """Yield the frameworks by kernels, less those that calls contradict."""
     for name, count in by_kernels.items():
-        if name not in ENGINES or name in engines or not has_calls:
+        if name not in BY_CALLS or name in engines or not has_calls:
             yield name, count

@@ -11,8 +11,9 @@ from aaco.analytics.workload.signs import WorkloadSigns
 FACTS: tuple[Callable[[WorkloadSigns], WorkloadFact], ...] = (
     platform.vendor, platform.runtime, platform.framework, program.phase, program.execution,
     device_use.device_graph, device_use.graph_capture, device_use.host_waits, arithmetic.product_type,
-    arithmetic.product_kind, arithmetic.element_type, arithmetic.eight_bit_units, arithmetic.layout, program.attention,
-    program.norms, program.optimizer, program.data_loader, program.shapes, device_use.copies)
+    arithmetic.product_kind, arithmetic.element_type, arithmetic.eight_bit_units, arithmetic.tf32_units,
+    arithmetic.layout, program.attention, program.norms, program.optimizer, program.data_loader, program.shapes,
+    device_use.copies)
 
 
 def facts_of(signs: WorkloadSigns) -> WorkloadFacts:

@@ -58,8 +58,8 @@ class WorkloadSigns:
 
     calls: how many calls or ranges have a name. domains: how many are of a domain. from_graphs: kernels that calls
     which launch a graph started, of `launched` whose launch is known. providers: ONNX Runtime's, by kernels. growth: of
-    tensors by concatenation. architectures: of the devices, as the captures name them. eight_bit_units: whether the
-    devices' matrix units compute in eight-bit floating point; None if their ceilings are not known.
+    tensors by concatenation. architectures: of the devices, as the captures name them. rates: which of the devices'
+    arithmetic have a peak (`matrix_f8`); None if their ceilings are not known.
     """
 
     kernels: tuple[NameTally, ...] = ()
@@ -75,7 +75,7 @@ class WorkloadSigns:
     operators: pa.Table | None = None
     architectures: tuple[str, ...] = ()
     on_device: bool = False
-    eight_bit_units: bool | None = None
+    rates: frozenset[str] | None = None
 
     @cached_property
     def decoded(self) -> tuple[tuple[KernelName, NameTally], ...]:

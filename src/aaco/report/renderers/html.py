@@ -12,6 +12,7 @@ from jinja2 import Environment
 
 from aaco.analytics import metrics, rules
 from aaco.analytics.explanation import STATISTICS, Explanation
+from aaco.analytics.kernels import places
 from aaco.core import registry
 from aaco.report import format
 from aaco.report.names import shorten
@@ -44,8 +45,8 @@ __all__ = ["plots", "render"]
 MOST_KERNELS, MOST_NODES, MOST_FACTS = 60, 400, 400
 ECDF_POINTS = 400
 IN_TEMPLATE = {"content": content, "definition": definition, "format": format, "inventory": inventory,
-               "kernels": kernels, "quality": quality, "reach": roofline_headroom, "no_outlier": outline.NO_OUTLIER,
-               "limit_words": words, "shorten": shorten,
+               "kernels": kernels, "places": places, "quality": quality, "reach": roofline_headroom,
+               "no_outlier": outline.NO_OUTLIER, "limit_words": words, "shorten": shorten,
                "flame_graph": flame_graph, "strip": timeline_strip, "sections_of": catalogue.on_page}
 TOO_FEW = {"p99_ns": "fewer than 100 calls do not support a 99th percentile", "std_ns": "one call has no spread"}
 

@@ -8,6 +8,7 @@ from io import StringIO
 from typing import Literal
 
 from aaco.analytics.explanation import Explanation
+from aaco.analytics.kernels.places import GPU, HOST
 from aaco.report import format
 from aaco.report.names import shorten
 from aaco.report.renderers import first_lines
@@ -81,7 +82,7 @@ def _boxed(section: catalogue.Section, explanation: Explanation, inner: int) -> 
 
 def _kernel_place(explanation: Explanation) -> str:
     place = kernels.place(explanation)
-    note = {kernels.HOST: " (host CPU: one kernel is one executed graph node)", kernels.GPU: ""}
+    note = {HOST: " (host CPU: one kernel is one executed graph node)", GPU: ""}
     return note.get(place, f" ({place})" if place else "")
 
 

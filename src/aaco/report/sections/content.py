@@ -407,7 +407,12 @@ def _brief_gain(one: Recommendation) -> str:
     if one.ceiling is not None and one.ceiling <= TELLING_CEILING:
         of = f" of {one.ceiling_of}" * (one.ceiling_of != UNPROFILED)
         figures.append(f"at most {one.ceiling:.2f} x{' faster' * (not likely)}{of}")
-    return "; ".join(filter(None, (", ".join(figures), one.evidence)))
+    return "; ".join(filter(None, (", ".join(figures), _evidence(one))))
+
+
+def _evidence(one: Recommendation) -> str:
+    """What speaks for it; without what makes a ceiling plausible where none is printed."""
+    return one.evidence if one.ceiling is not None and one.ceiling <= TELLING_CEILING else one.acts
 
 
 def _step(one: Recommendation) -> str:
@@ -418,7 +423,7 @@ def _step(one: Recommendation) -> str:
     costs = "".join(f" {name}: {cost}." for name, cost in (("Accuracy", action.accuracy), ("Memory", action.memory))
                     if cost)
     return (f"{action.title} ({action.effort} effort): {_gain(one)}.{largest} {_attempt(one)}{costs} "
-            f"It worked if {action.confirm} goes {action.direction}.")
+            f"It worked if {one.confirm} goes {action.direction}.")
 
 
 def _gain(one: Recommendation) -> str:
@@ -426,7 +431,7 @@ def _gain(one: Recommendation) -> str:
     if not one.mechanism:
         faster = f", up to {format.number(one.speedup)} x faster" if one.speedup else ""
         return f"{_likely(one)}at most {one.most_pct:.0f} % of the time{faster}"
-    acts = f"{_likely(one)}{one.evidence}"
+    acts = f"{_likely(one)}{_evidence(one)}"
     if one.ceiling is None or one.floor_ms is None:
         return f"{acts}; no ceiling: {one.why_no_ceiling}"
     return f"{acts}; {ceiling_text(one.ceiling, one.floor_ms, one.ceiling_of)}"

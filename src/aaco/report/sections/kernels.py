@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from aaco.analytics.explanation import Explanation
+from aaco.analytics.kernels.places import ran_on
 from aaco.core import inputs, tables
 from aaco.core.readings import known
 from aaco.report import format
@@ -16,8 +17,6 @@ from aaco.report.svg import COLOURS
 
 NO_KERNELS, NO_TIMES = "no kernel capture", "no kernel has a time"
 UNNAMED = "a kernel without a name"
-HOST, GPU = "host CPU", "GPU"
-DISPATCH = "a device; timed is the host's dispatch"
 
 
 def window(explanation: Explanation) -> inputs.Window | None:
@@ -35,11 +34,7 @@ def place(explanation: Explanation) -> str:
     kernels = explanation.tables.get("kernels")
     if kernels is None:
         return ""
-    if "dispatch" in kernels["timed"].to_pylist():
-        return DISPATCH
-    on_host = kernels["device_id"].null_count
-    places = [GPU] * (on_host < kernels.num_rows) + [HOST] * (on_host > 0)
-    return " and ".join(places)
+    return ran_on(kernels.num_rows, kernels["device_id"].null_count, kernels["timed"].to_pylist().count("dispatch"))
 
 
 def groups(explanation: Explanation) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,8 +20,9 @@ from aaco.analytics.advice.work import (
     WorkName,
     step_work,
 )
-from aaco.analytics.bottleneck.budget import STRETCH, Unprofiled
+from aaco.analytics.bottleneck.budget import STRETCH
 from aaco.analytics.bottleneck.ranks import RankTime, Windows
+from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.roofline.devices.ceilings import Identity
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.analytics.timeline.windows import MARKERS, REPETITION, CaptureWindow
@@ -49,12 +50,12 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
     windows = decode(document, Windows)
     rank = windows.ranks[windows.slowest]
     window = windows.window_of(rank)
-    steps = _steps(window, unprofiled)
-    kernels = _rows(session, KERNELS, (*KERNEL_COLUMNS, LINK), rank)
-    work = _work(session, rank, window, steps, kernels)
+    links = list[int]()
+    kernels = _noting_links(_batches(session, KERNELS, (*KERNEL_COLUMNS, LINK), rank), window, links)
+    work = _work(session, rank, window, _steps(window, unprofiled), kernels)
     work = replace(work, preempted_ns=rank.preempted_ns, others_ns=_others_ns(session, windows, work.names),
                    clock=_clock(session, rank, window), paused=windows.paused)
-    work = _with_host(work, session, rank, window, kernels)
+    work = _with_host(work, session, rank, window, links)
     return work, _step_time(work, window, unprofiled)
 
 
@@ -73,7 +74,8 @@ def _step_time(work: StepWork, window: CaptureWindow, unprofiled: Unprofiled | N
     return StepTime(1e6 * unprofiled.median_ms, True, None if fastest_ms is None else 1e6 * fastest_ms)
 
 
-def _work(session: Session, rank: RankTime, window: CaptureWindow, steps: int, kernels: pa.Table) -> StepWork:
+def _work(session: Session, rank: RankTime, window: CaptureWindow, steps: int, kernels: Iterable[pa.RecordBatch]
+          ) -> StepWork:
     """Return the work of a rank in its window. kernels: of the rank."""
     listed = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else OPERATORS.build()
     return step_work(kernels, _rows(session, COPIES, COPY_COLUMNS, rank),
@@ -93,8 +95,8 @@ def _others_ns(session: Session, windows: Windows, names: Sequence[WorkName]) ->
     if (late.capture, late.device_id) != (slowest.capture, slowest.device_id) or not all(
             window.steps for _, window in others):
         return None
-    times = [_ns_by_name(_work(session, rank, window, window.steps or 1, _rows(session, KERNELS, KERNEL_COLUMNS, rank)))
-             for rank, window in others]
+    times = [_ns_by_name(_work(session, rank, window, window.steps or 1,
+                               _batches(session, KERNELS, KERNEL_COLUMNS, rank))) for rank, window in others]
     return np.array([min(ns_by_name.get(name.name, 0.0) for ns_by_name in times) for name in names])
 
 
@@ -112,15 +114,25 @@ def _clock(session: Session, rank: RankTime, window: CaptureWindow) -> float | N
     return min(1.0, float((now[inside] / highest[inside]).min())) if inside.any() else None
 
 
-def _with_host(work: StepWork, session: Session, rank: RankTime, window: CaptureWindow, kernels: pa.Table) -> StepWork:
-    """Return the work with the host's part in it; as it is where the host's calls were not recorded. kernels: of the
-    rank, with their links to calls.
+def _noting_links(kernels: Iterable[pa.RecordBatch], window: CaptureWindow, links: list[int]
+                  ) -> Iterator[pa.RecordBatch]:
+    """Yield the kernels, and note of each piece the first and the last link to a call, of those that start in a window.
+    """
+    for piece in kernels:
+        start, link = integers(piece["t_start_ns"]), integers(piece[LINK])
+        launched = link[(start >= window.t_start_ns) & (start < window.t_end_ns) & (link != NONE)]
+        links += launched[[0, -1]].tolist() if len(launched) else []
+        yield piece
+
+
+def _with_host(work: StepWork, session: Session, rank: RankTime, window: CaptureWindow, links: Sequence[int]
+               ) -> StepWork:
+    """Return the work with the host's part in it; as it is where the host's calls were not recorded. links: of its
+    kernels to calls, the first one and the last one among them.
     """
     if not store.holds(session, API_CALLS):
         return work
-    start, link = integers(kernels["t_start_ns"]), integers(kernels[LINK])
-    launched = link[(start >= window.t_start_ns) & (start < window.t_end_ns) & (link != NONE)]
-    first, last = (int(launched[0]), int(launched[-1])) if len(launched) else (None, None)
+    first, last = (links[0], links[-1]) if links else (None, None)
     calls = host_calls.read(session, rank.capture, first, last)
     return replace(work, syncs=calls.waits_between(window.t_start_ns, window.t_end_ns),
                    launching_ns=calls.launching_ns(work.steps))
@@ -145,13 +157,17 @@ def _steps(window: CaptureWindow, unprofiled: Unprofiled | None) -> int:
 
 def _rows(session: Session, spec: TableSpec, columns: Sequence[str], rank: RankTime) -> pa.Table:
     """Return the rows of a rank's device."""
-    batches = []
+    batches = list(_batches(session, spec, columns, rank))
+    return pa.Table.from_batches(batches) if batches else spec.build().select(columns)
+
+
+def _batches(session: Session, spec: TableSpec, columns: Sequence[str], rank: RankTime) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a rank's device."""
     for batch in queries.batches(session, spec, columns):
         mine = integers(batch["device_id"]) == rank.device_id
         if rank.capture is not None:
             mine &= integers(batch["capture"]) == rank.capture
-        batches.append(batch if mine.all() else batch.filter(pa.array(mine)))
-    return pa.Table.from_batches(batches) if batches else spec.build().select(columns)
+        yield batch if mine.all() else batch.filter(pa.array(mine))
 
 
 def _limits(session: Session, rank: RankTime) -> DeviceLimits:

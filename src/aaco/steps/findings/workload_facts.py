@@ -26,7 +26,6 @@ from aaco.tracelake import documents, layout, queries, store
 _KERNELS = ("kernel_name", "dtypes", "dur_ns", "provider")
 _CALLS = ("name", "domain", "capture", "process_id")
 _OPERATORS = ("operator", "family", "shapes", "dtypes", "device_ns")
-EIGHT_BIT = "matrix_f8"
 
 
 @finding(after=("attribution", "device_work", "trace"), report="workload_facts", whole=True, on_host=True)
@@ -54,7 +53,7 @@ def find(session: Session) -> WorkloadFacts | None:
         architectures=tuple(_architectures(session)),
         on_device=queries.has_values(session, KERNELS, "device_id")
         or "dispatch" in queries.names(session, KERNELS, "timed"),
-        eight_bit_units=EIGHT_BIT in ceilings.rates if ceilings and ceilings.rates else None))
+        rates=frozenset(ceilings.rates) if ceilings and ceilings.rates else None))
 
 
 def _operators(session: Session) -> pa.Table | None:

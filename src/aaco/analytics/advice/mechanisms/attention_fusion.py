@@ -24,14 +24,16 @@ def _written_out(rows: Ints, product: Flags, softmax: Flags, batched: Flags) -> 
     """Return the rows of one stream that attention takes: from the product before its first one, to the one after its
     second, both left out; and of these the second products. product, softmax, batched: of all rows.
     """
-    places = np.flatnonzero(product[rows])
-    taken, second = np.zeros((2, len(rows)), bool)
-    for middle in np.flatnonzero(softmax[rows]).tolist():
-        after = int(np.searchsorted(places, middle))
-        if 0 < after < len(places) and batched[rows[places[after - 1:after + 1]]].all():
-            before = places[after - 2] if after > 1 else -1
-            taken[before + 1:places[after + 1] if after + 1 < len(places) else len(rows)] = True
-            second[places[after]] = True
+    places, middle = np.flatnonzero(product[rows]), np.flatnonzero(softmax[rows])
+    after = np.searchsorted(places, middle)
+    after = after[(after > 0) & (after < len(places))]
+    after = after[batched[rows[places[after - 1]]] & batched[rows[places[after]]]]
+    bounds = np.r_[-1, places, len(rows)]  # of a stream that begins or ends with one of the two there is none outside
+    edges = np.zeros(len(rows) + 1, np.int64)
+    np.add.at(edges, bounds[after - 1] + 1, 1)
+    np.add.at(edges, bounds[after + 2], -1)
+    taken, second = np.cumsum(edges[:-1]) > 0, np.zeros(len(rows), bool)
+    second[places[after]] = True
     return rows[taken], rows[second]
 
 

@@ -59,4 +59,4 @@ ACTIONS = (Action(
     "compute_limited_pct", applies_if=(fact_is("eight_bit_units", "yes"), fact_is("product_type", "fp16", "bf16")),
     already_done_if=(fact_is("product_type", "fp8", "fp4", "int8", "int4"),),
     accuracy="3 or 2 bits of mantissa, with scales: check the outputs", mechanism="eight_bit_types",
-    of_limit="arithmetic limits the device, and products compute in 16 bits"),)
+    of_limit="arithmetic limits the device, and products compute in 16 bits", or_confirm=("memory_limited_pct",)),)

@@ -10,6 +10,7 @@ import numpy as np
 from aaco.analytics.advice.action import (
     ACTS_ON,
     AMD,
+    LLAMA_GRAPHS,
     NO_FRAMEWORK,
     NVIDIA,
     ORT,
@@ -64,11 +65,12 @@ ACTIONS = (Action(
     "device_graph", "Launch once for many kernels", _launching_between_waits, "the device waits for the host", "low", (
         Step('torch.compile(model, mode="reduce-overhead"), torch.cuda.CUDAGraph', (PYTORCH, OWN_CODE)),
         Step("a graph for what lies between two reads of the host; the fewer reads, the more it gains",
-             (fact_is("graph_capture", "too_short"),)),
+             (OWN_CODE, fact_is("graph_capture", "too_short"))),
         Step("for Adam capturable=True, with fused=True", (PYTORCH, OWN_CODE, fact_is("optimizer", "loop", "foreach"))),
         Step("ONNX Runtime: enable_cuda_graph=1", (ORT, NVIDIA)),
         Step("vLLM: without --enforce-eager", (VLLM,)),
         Step("SGLang: without --disable-cuda-graph", (SGLANG,)),
+        *LLAMA_GRAPHS,
         Step("hipStreamBeginCapture, then hipGraphLaunch", (AMD, NO_FRAMEWORK)),
         Step("cudaStreamBeginCapture, then cudaGraphLaunch", (NVIDIA, NO_FRAMEWORK))),
     "launch_tax_pct", applies_if=(fact_is("graph_capture", "possible", "too_short"),),

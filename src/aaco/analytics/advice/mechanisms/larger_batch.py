@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, OWN_CODE, PYTORCH, Action, Values, of_launches
+from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, OWN_CODE, PYTORCH, USUAL, Action, Values, of_launches
 from aaco.analytics.advice.least import PRODUCTS, memory_roofs, own_rate, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import CONVERSIONS, unchanged
@@ -47,13 +47,15 @@ LARGER_BATCH = larger_batch(MOST_SAMPLES)
 
 
 def _waiting(values: Values) -> float:
-    """Return the time that the device waits for the host; only a step without a profiler shows it.
+    """Return the time that the device waits for the host, which only a step without a profiler shows; else that of
+    launches, where recorded changes say what more samples usually gain.
 
     More samples are copied as long each: raise KeyError where more time goes to copies.
     """
     if values.get("transfer_limited_pct", 0.0) > values["host_limited_pct"]:
         raise KeyError("transfer_limited_pct")
-    return min(values[ACTS_ON + "graph"], of_launches(values))
+    waits = values["launch_tax_pct"] if USUAL + "larger_batch" in values else values[ACTS_ON + "graph"]
+    return min(waits, of_launches(values))
 
 
 ACTIONS = (Action(
@@ -63,4 +65,5 @@ ACTIONS = (Action(
      Step("more samples in a step", (PYTORCH, OWN_CODE))),
     "gpu_active_ratio", "up", applies_if=(PYTORCH, NOT_SERVING),
     accuracy="training: the learning rate follows the batch", memory="activations grow with the batch",
-    mechanism="larger_batch", at_most=of_launches),)
+    mechanism="larger_batch", at_most=of_launches,
+    ceiling_takes="is of each sample's arithmetic and bytes"),)

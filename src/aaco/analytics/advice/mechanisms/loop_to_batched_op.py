@@ -184,5 +184,5 @@ ACTIONS = (Action(
           (PYTORCH, OWN_CODE)),
      Step("one pass over all rows or parts of a batch in place of one for each, results read once after it: by their "
           "sizes no turn needs what the one before made; check that in the program", (PYTORCH, OWN_CODE))),
-    "launch_tax_pct", applies_if=(PYTORCH,), memory="padded or sorted copies of the groups",
+    "kernels_per_step", applies_if=(PYTORCH,), memory="padded or sorted copies of the groups",
     mechanism="loop_to_batched_op"),)

@@ -1,4 +1,4 @@
-"""16 bits in place of 32 and 64: products at the matrix units' rate of them, and half of the bytes for all else.
+"""16 bits in place of 32: products at the matrix units' rate of them, and half of the bytes for all else.
 
 Copies from wide to narrow types go. Where tensors did not fit the last-level cache and their halves do, a kernel needs
 the time of that cache's rate. Gathers of whole rows keep a block for each row, however short it is. What is narrow
@@ -102,6 +102,7 @@ ACTIONS = (Action(
         Step("--dtype bfloat16", (ENGINE,)),
         Step("ONNX Runtime: onnxconverter_common.float16.convert_float_to_float16", (ORT,)),
         Step("fp16 or bf16 operands for the matrix units", (NO_FRAMEWORK,))),
-    "compute_limited_pct", applies_if=(fact_is("product_type", "fp64", "fp32", "tf32"),),
+    "compute_limited_pct", applies_if=(fact_is("product_type", "fp32", "tf32"),),
     already_done_if=(IS_NARROW,), accuracy="8 (bf16) or 11 (fp16) bits of mantissa: check the outputs",
-    mechanism="narrower_types", of_limit="arithmetic limits the device, and not all of it in narrow types"),)
+    mechanism="narrower_types", of_limit="arithmetic limits the device, and not all of it in narrow types",
+    or_confirm=("memory_limited_pct",)),)

@@ -6,6 +6,7 @@ way back holds none of those, and there all such kernels may be a norm's.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +15,13 @@ from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import fusible, own_time, without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import fusible_runs, in_one_pass
-from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepWork
+from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.analytics.workload.program import NORM_OPERATORS
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
+
+ROOT = "aten::rsqrt"
+BLOCK_BYTES_PER_S = 6.5e9  # of a block of 512 threads that adds up a row: 4.5e9 to 9.5e9 in six traces of an H200
 
 
 def _of_norms(work: StepWork) -> Flags:
@@ -48,12 +52,34 @@ def _fused(work: StepWork, least: Reals) -> Response:
     ahead = fusible(work) & ~work.operated(lambda operator: operator.phase in (BACKWARD, OPTIMIZER))
     norms = _with_signs(work, ahead)
     fused = in_one_pass(work, norms)
+    by_blocks = replace(fused, device_ns=np.maximum(fused.device_ns, _moments_ns(work, norms, fused.left > 0)))
     if not back.any():
-        return fused
+        return by_blocks
     own, whole = own_time(work), in_one_pass(work, back)
     share = own[norms].sum() / max(1.0, own[ahead].sum())
-    return replace(fused, device_ns=np.where(back, own - share * (own - whole.device_ns), fused.device_ns),
-                   left=np.where(back, 1 - share * (1 - whole.left), fused.left))
+    return replace(by_blocks, device_ns=np.where(back, own - share * (own - whole.device_ns), by_blocks.device_ns),
+                   left=np.where(back, 1 - share * (1 - whole.left), by_blocks.left))
+
+
+def _moments_ns(work: StepWork, norms: Flags, kept: Flags) -> Reals:
+    """Return how long the kernel of each norm reads, ns, at the row of its run that is kept; 0 where that is not known.
+
+    Each mean and variance is a block's (ATen, group_norm_kernel.cu: RowwiseMoments), and few blocks read slowly. A pass
+    reads the tensor of the norm and writes it.
+    """
+    results = np.array([*map(_results, work.operators), math.inf])[work.operator]
+    reads = np.array([*((operator.bytes or 0.0) / 2 for operator in work.operators), 0.0])[work.operator]
+    moments_ns, (rows, run) = np.zeros(len(norms)), fusible_runs(work, norms)
+    if len(rows):
+        fewest = np.minimum.reduceat(results[rows], np.flatnonzero(np.diff(run, prepend=-1)))[run]
+        moments_ns[rows] = np.where(kept[rows], 1e9 * reads[rows] / (BLOCK_BYTES_PER_S * fewest), 0.0)
+    return moments_ns
+
+
+def _results(operator: StepOperator) -> float:
+    """Return of how many variances an operator takes the root; inf of other operators, and where it is not known."""
+    shapes = operator.shapes if operator.name == ROOT else ()
+    return float(math.prod(shapes[0])) if shapes and shapes[0] else math.inf
 
 
 NORM_FUSION = Mechanism("norm_fusion", "Fuse norms that are written out", "D - runs of memory passes that hold a norm",

@@ -63,4 +63,4 @@ ACTIONS = (Action(
         Step("ONNX Runtime: fill the OrtValue of the next inference during this one, and bind outputs on the device "
              "(io_binding)", (ORT,))),
     "transfer_limited_pct", memory="the inputs of two steps on the device", mechanism="prefetching",
-    at_most=_loading),)
+    at_most=_loading, or_confirm=("host_pause_pct",)),)

@@ -161,4 +161,4 @@ ACTIONS = (Action(
     "kernels multiply matrices in a row, of which the last is narrow", "low",
     (Step("A @ (B @ c) in place of (A @ B) @ c", (PYTORCH, OWN_CODE)),),
     "compute_limited_pct", applies_if=(PYTORCH, INFERENCE), accuracy="sums in another order: last digits differ",
-    mechanism="product_order"),)
+    mechanism="product_order", or_confirm=("memory_limited_pct",)),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.action import MORE_REQUESTS, OWN_CODE, Action, of_metric
+from aaco.analytics.advice.action import ACTS_ON, OWN_CODE, Action, Values
 from aaco.analytics.advice.least import MOST_UNKNOWN, block_ns, made_bytes, own_time, row_gathers
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import kept_at_least
@@ -56,8 +56,14 @@ def _sorted(work: StepWork, least: Reals) -> Response:
 
 SORTED_READS = Mechanism("sorted_reads", "Sort the indices", "D with reads by index at the time that launching their "
                          "blocks takes, or what they surely move", _least_ns, respond=_sorted, host_stays=True)
+
+
+def _waiting_for_lines(values: Values) -> float:
+    """Return the time of reads by index, no more than memory latency limits. KeyError where nothing reads by index."""
+    return min(values[ACTS_ON + "sorted_reads"], values["memory_latency_limited_pct"])
+
+
 ACTIONS = (Action(
-    "more_in_flight", "Give the device more independent reads at once", of_metric("memory_latency_limited_pct"),
-    "kernels are bound by memory latency", "high",
-    (Step("larger batches, several queries per launch, more blocks; sort indices", (OWN_CODE,)), *MORE_REQUESTS),
+    "sort_indices", "Sort the indices", _waiting_for_lines, "kernels that read by index are bound by memory latency",
+    "medium", (Step("indices in the order of the rows that they name, sorted once before the steps", (OWN_CODE,)),),
     "memory_latency_limited_pct", mechanism="sorted_reads"),)

@@ -2,11 +2,14 @@
 
 Two kinds stay as they are: products of a matrix with one vector, as their kernels use no matrix units (cuBLAS's gemv),
 and fused attention, which chooses its units by itself (PyTorch's memory-efficient attention asks for no precision).
+
+AMD's gfx942 has such units, which hipBLASLt uses where PyTorch allows TF32 (pytorch/pytorch#144145), at first only with
+HIPBLASLT_ALLOW_TF32=1 (until #162998). Its convolutions (MIOpen) stay in float32.
 """
 
 from __future__ import annotations
 
-from aaco.analytics.advice.action import NARROW, NVIDIA, OWN_CODE, PYTORCH, Action, of_targets
+from aaco.analytics.advice.action import AMD, NARROW, NVIDIA, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import product_names, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange
 from aaco.analytics.advice.responses import retyped
@@ -46,7 +49,11 @@ ACTIONS = (Action(
     "allow_tf32", "Let fp32 products use TF32", of_targets("tf32", "compute_limited_pct"),
     "kernels compute products in fp32", "low",
     (Step('torch.set_float32_matmul_precision("high")', (PYTORCH, NVIDIA, OWN_CODE), (BY_CUDNN,)),
-     Step("torch.backends.cudnn.allow_tf32 = True", (PYTORCH, NVIDIA, OWN_CODE, BY_CUDNN))),
-    "compute_limited_pct", applies_if=(PYTORCH, NVIDIA, fact_is("product_type", "fp32")),
-    already_done_if=(fact_is("product_type", "tf32"), NARROW), accuracy="10 bits of mantissa in place of 23",
-    mechanism="tf32", of_limit="arithmetic limits the device, and products compute in fp32"),)
+     Step("torch.backends.cudnn.allow_tf32 = True", (PYTORCH, NVIDIA, OWN_CODE, BY_CUDNN)),
+     Step('torch.set_float32_matmul_precision("high"); an older PyTorch also needs HIPBLASLT_ALLOW_TF32=1',
+          (PYTORCH, AMD, OWN_CODE), (BY_CUDNN,))),
+    "compute_limited_pct", applies_if=(PYTORCH, fact_is("tf32_units", "yes"), fact_is("product_type", "fp32")),
+    already_done_if=(fact_is("product_type", "tf32"), NARROW),
+    accuracy="10 bits of mantissa in place of 23: check the outputs",
+    mechanism="tf32", of_limit="arithmetic limits the device, and products compute in fp32",
+    or_confirm=("memory_limited_pct",)),)

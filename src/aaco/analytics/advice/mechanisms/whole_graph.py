@@ -70,4 +70,5 @@ ACTIONS = (Action(
     "launch_tax_pct", applies_if=(NVIDIA, PYTORCH, fact_is("host_waits", "waits"),
                                   fact_is("graph_capture", "possible", "too_short", "nowhere")),
     already_done_if=(fact_is("device_graph", "replayed", "captured"),),
-    memory="a graph keeps its own buffers, for each shape", mechanism="whole_graph", at_most=_at_most),)
+    memory="a graph keeps its own buffers, for each shape", mechanism="whole_graph", at_most=_at_most,
+    or_confirm=("sync_limited_pct",)),)

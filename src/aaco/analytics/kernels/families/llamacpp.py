@@ -26,8 +26,8 @@ LIBRARY = KernelLibrary(
                  r"|cpy_|k_[gs]et_rows|flash_attn_|convert_unary|scale_f32|concat_|ssm_|gated_delta_net|rwkv_"
                  r"|argsort_|sum_rows|reduce_rows|im2col_kernel|pool2d_nchw|pad_f32|upscale_f|timestep_embedding|arange_f"
                  r"|diag_mask|clamp_f32|argmax_f32|gated_linear_attn|k_repeat|k_sum_rows|cross_entropy_loss|conv_transpose"
-                 r"|conv2d_|mmid|mm_ids|topk_moe|k_compute_batched|fused_mul_mat|acc_f32|silu_|gelu_|swiglu|geglu|add_id"
-                 r"|fattn_|mul_mat_id|opt_step_|set_rows|sqr_f32|k_argsort|leaky_relu|count_equal|cumsum_|top_k",
+                 r"|conv2d_(?:\w+_)?kernel|mmid|mm_ids|topk_moe|k_compute_batched|fused_mul_mat|acc_f32|silu_|gelu_|swiglu"
+                 r"|geglu|add_id|fattn_|mul_mat_id|opt_step_|set_rows|sqr_f32|k_argsort|leaky_relu|count_equal|cumsum_|top_k",
     read=_read, rules=(
         ("elementwise", r"^rope_"),  # rope_norm is the plain rotary embedding: `norm` there is a mode
         ("attention", r"flash_attn|fattn|gated_delta_net|gated_linear_attn"),
