@@ -1,7 +1,9 @@
 """Counted executions beside timed ones, in one file and in several: kernels that ran for counters are in no total."""
 
 import json
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -310,3 +312,21 @@ def test_what_says_that_times_are_missing_counts_the_files_that_it_does_not_name
     """Broken by: a list that ends in points, which the screen takes for the end of the sentence."""
     done = aaco.inside("import", captures() / "rocprof-compute/vcopy_MI300X_A1")
     assert "SQ_INST_LEVEL_LDS.csv and 4 more." in " ".join(done.stdout.split()), done.stdout
+
+
+def test_kernels_without_times_take_no_0_ns(aaco):
+    """Absent is not zero. Mutations: "3, 0 ns in all"; no kernel capture, where one is that has no times."""
+    aaco.inside("import", captures() / "rocprof-compute/vcopy_MI300X_A1", "--quiet")
+    screens = [aaco.inside(verb).stdout for verb in ("summary", "roofline", "report")]
+    assert not any(re.search(r"\b0 ns( in all|:|  )", screen) for screen in screens)
+    assert "kernels 3 without a time" in screens[0] and "n/a: no kernel has a time" in screens[2]
+
+
+def test_counters_that_were_not_recorded_are_named_as_no_metrics(aaco):
+    """Mutation: `aaco explain NAME`, which knows no counter's name."""
+    aaco.inside("import", Path(__file__).parents[1] / "captures/ncu_h200/ort_resnet50_b1.csv.gz", "--quiet")
+    screen = aaco.inside("roofline").stdout
+    absent = json.loads((aaco.latest / "metrics/roofline.json").read_text())["devices"][0]["absent"]
+    assert absent and "aaco explain" not in screen and "Not measured" in screen
+    words = " ".join(screen.split())
+    assert all(name.replace("_", " ") in words for name in absent)

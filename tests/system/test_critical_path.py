@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,14 @@ def test_captures_that_nothing_connects_have_a_path_each(aaco):
 def test_a_damaged_document_is_said_to_be_one(late, damage):
     (late.latest / "metrics/critical_path.json").write_text(damage)
     assert "critical_path.json" in late.inside("critical-path", expect=2).stderr
+
+
+def test_what_to_try_next_runs_as_it_is_printed(late):
+    """Of the session that was asked about, also where another is the latest. Mutation: the command without a session.
+    """
+    first = late.latest.name
+    late.inside("import", RECORDED / "torch_scenarios/launch_tiny_mlp.trace.json.gz", "--quiet")
+    for words in (("critical-path", first, "--what-if", "no_such_kernel=0"), ("what-if", first)):
+        refused = late.inside(*words, expect=2)
+        command = shlex.split(refused.stderr.partition("try: aaco ")[2], comments=True)
+        assert first in command and late.inside(*command).stdout

@@ -56,5 +56,5 @@ def test_a_missing_part_of_the_examination_is_named(aaco):
 def test_of_a_trace_what_if_names_the_command_that_answers(aaco):
     """Mutation: only runs of a model are named."""
     aaco.inside("import", OWN / "launch_tiny_mlp.trace.json.gz")
-    assert "aaco critical-path --what-if graph" in aaco.inside("what-if", expect=2).stderr
+    assert f"aaco critical-path {aaco.latest.name} --what-if graph" in aaco.inside("what-if", expect=2).stderr
     assert "at most" in aaco.inside("critical-path", "--what-if", "graph").stdout

@@ -37,7 +37,8 @@ def test_my_trace_what_limits_it(aaco, trace, sentence):
     assert said == aaco.inside("summary").stdout
     full = aaco.inside("report").stdout
     opening, _, below = full.partition("╔")
-    assert all(line.removesuffix(" …") in opening for line in said.splitlines()) and "…" not in opening
+    assert all(line.removesuffix(" …") in opening for line in said.splitlines() if not line.endswith("# all figures"))
+    assert "…" not in opening
     assert len(below.splitlines()) > 80 and "Judged:" not in below and "nothing speaks against it" not in below
 
 

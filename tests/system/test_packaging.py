@@ -126,6 +126,9 @@ OF_EXTRAS = {
     "top": (["textual"], [["top"]]),
     "otlp": (["opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "opentelemetry-api"],
              [["export", "otlp", "--endpoint", "http://127.0.0.1:9"]]),
+    "llm": (["httptools"], [["llm", "http://127.0.0.1:9", "--requests", "1"]]),
+    "kernels": (["tree-sitter", "tree-sitter-cpp"], [["optimize", "--kernel", "scale", "--source", "scale.hip",
+                                                      "--capture", "sessions"]]),
     "optimize": (["sympy", "mpmath"], []),  # a rewrite that needs it says so: tests/unit/test_rewriting.py
 }
 
@@ -137,6 +140,7 @@ def bare(built, tmp_path_factory) -> Path:
     without = {name for names, _ in OF_EXTRAS.values() for name in names}
     programs = installed.environment(folder / "venv", built[1], without)
     Aaco(folder, folder / "cache")
+    (folder / "scale.hip").write_text("__global__ void scale(float *x) { *x *= 2; }")
     subprocess.run([programs / "aaco", "profile", "-n", "2", "--quiet", "--", "true"], cwd=folder, env=clean(folder),
                    check=True, capture_output=True)
     return programs
@@ -158,7 +162,10 @@ def test_a_missing_extra_is_named_in_one_line(bare, extra, words):
 
 
 def test_the_core_needs_no_extra(bare, tmp_path):
-    """Mutation: the modules of models imported for commands."""
+    """Mutations: the modules of models imported for commands; an extra that the bare environment still has."""
+    assert set(extras.EXTRAS.values()) - set(OF_EXTRAS) == {extras.EXTRAS[name] for name in NOT_FOR_DEVELOPMENT}
+    held = {path.name for path in (bare.parent / "locked").iterdir()}
+    assert not held & (set(extras.EXTRAS) - {"opentelemetry"})  # a package of several distributions
     trace = ROOT / "tests/captures/torch_scenarios/launch_tiny_mlp.trace.json.gz"
     for words in (["compare", "--command", "true", "--pairs", "1", "--processes", "2", "--quiet"], ["import", trace],
                   ["report", "--format", "html", "--output", "report.html"]):

@@ -1,5 +1,6 @@
 """What is said where an optional package is not installed."""
 
+import subprocess
 import sys
 
 import click
@@ -9,6 +10,17 @@ from aaco import cli
 from aaco.core import extras
 from aaco.core.errors import Exit, Missing
 from aaco.runner import registry
+
+WITHOUT_EXTRAS = """
+import importlib, pkgutil, sys
+from aaco.core.extras import EXTRAS
+sys.modules.update(dict.fromkeys(EXTRAS))
+import aaco.api, aaco.pipeline, aaco.cli, aaco.steps
+for package in (aaco.steps, aaco.cli):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if module.name != "aaco.cli.screen":  # of `aaco top` alone
+            importlib.import_module(module.name)
+"""
 
 
 def test_a_module_of_an_extra_is_named_with_it_and_another_is_a_defect():
@@ -26,6 +38,13 @@ def test_a_backend_needs_an_onnx_runtime(monkeypatch):
     with pytest.raises(Missing, match="onnxruntime, which is not installed") as raised:
         registry.backend("cuda", registry.backends())
     assert "pip install 'onnxruntime-gpu>=1.24'  # aaco[cuda]" in raised.value.fix
+
+
+def test_what_every_command_loads_needs_no_extra():
+    """Import and report load the steps, and with them much of the tree. Mutation: llm/key_filter.py takes its
+    constants from the connection, which needs httptools."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("name", "code"), [("textual.app", Exit.MISSING), ("aaco.nothing", None)])

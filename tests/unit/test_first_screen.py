@@ -8,11 +8,17 @@ import pytest
 from rich.cells import cell_len
 
 from aaco.analytics import rules
+from aaco.analytics.advice import recommend
+from aaco.analytics.advice.floor import DEVICE_WORK, PROFILED, UNPROFILED
+from aaco.analytics.advice.mechanisms import ACTIONS
+from aaco.analytics.diagnosis import ONLY_CAPTURED
 from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.core import registry
 from aaco.report import format
 from aaco.report.renderers import first_lines, html, terminal
+from aaco.report.sections import budget, content
 from aaco.report.sections.first_screen import OTHER, SENTENCES, BarPart, FirstScreen, first_screen
+from aaco.tracelake.document_schemas.answers import Together
 from tests import explained
 from tests.explained import Sample, regressed
 
@@ -81,6 +87,45 @@ def test_up_to_three_notes_are_shown_and_the_rest_counted():
     whole = first_lines.whole(screen(notes=notes, basis=LONG), 80)
     assert [line for line in whole if line.startswith("Note: ")] == [f"Note: {note}" for note in notes]
     assert len(whole) > 10 and not any("…" in line or "more" in line for line in whole)
+
+
+def test_the_report_does_not_send_its_reader_to_itself():
+    """Mutation: the commands of the first screen above the report."""
+    for explanation in (SESSIONS["usual"](), SESSIONS["gpu"]()):
+        whole = f"aaco report {explanation.session_id}  # all figures"
+        opening = terminal.render(explanation).partition("╔")[0]
+        assert whole in terminal.first(explanation) and whole not in terminal.render(explanation)
+        page = html.render(explanation)
+        for what, command in first_screen(explanation).commands:
+            assert (command in opening) == (f"<code>{command}</code>" in page) == (what != "all figures")
+
+
+@pytest.mark.parametrize(("ceiling", "is_told"), [(4.0, False), (5.0, True)])
+def test_what_is_done_together_is_told_where_it_gains_more_than_alone(ceiling, is_told):
+    """Mutation: "The first 2 together: at most 4.00 x faster", of two that gain that each."""
+    found = SESSIONS["gpu"]()
+    one = recommend.Recommendation(ACTIONS[0], 50.0, 1.0, ("it",), ceiling=4.0)
+    both = Together(actions=["a", "b"], ceiling=ceiling, floor_ms=1.0)
+    advised = replace(found, diagnosis=replace(found.diagnosis, recommendations=(one, one), together=both))
+    assert any("The first 2 together" in text for _, text in content.next_steps(advised)) == is_told
+
+
+@pytest.mark.parametrize(("of", "is_told"), [(PROFILED, True), (DEVICE_WORK, True), (UNPROFILED, False), ("", False)])
+def test_how_to_see_what_changes_gain_is_told_where_no_step_was_timed(of, is_told):
+    """Mutation: a reader of ceilings of the profiled step is not told of --latency."""
+    found = SESSIONS["gpu"]()
+    one = recommend.Recommendation(ACTIONS[0], 50.0, 1.0, ("it",), ceiling=4.0, ceiling_of=of)
+    advised = replace(found, diagnosis=replace(found.diagnosis, recommendations=(one,)))
+    assert any("aaco import TRACE --latency MS" in text for _, text in content.next_steps(advised)) == is_told
+    assert not any("--latency" in text for _, text in content.next_steps(advised, brief=True))
+
+
+def test_the_capture_of_a_graph_has_no_parts_of_the_time():
+    """Its launches ran nothing. Mutations: a bar of the two fills that ran beside it; Wall time of them in the box."""
+    found = SESSIONS["gpu"]()
+    captured = replace(found, diagnosis=replace(found.diagnosis, abstained_because=ONLY_CAPTURED))
+    assert not first_screen(captured).parts and "trace of the replay" in first_screen(captured).time
+    assert "Wall time" not in terminal.render(captured) and not list(budget.budgets(captured))
 
 
 def test_text_without_room_ends_with_a_sentence():
@@ -156,7 +201,8 @@ def test_the_page_and_the_report_open_with_it():
     found = Sample(verdict=regressed()).explain()
     text, page = terminal.render(found), html.render(found)
     opening = text[:text.index("╔")]
-    assert all(line.removesuffix(" …") in opening for line in terminal.first(found).splitlines())
+    assert all(line.removesuffix(" …") in opening for line in terminal.first(found).splitlines()
+               if not line.endswith("# all figures"))
     first = page[page.index('<section id="verdict"'):page.index("<nav")]
     for words in ("nodes that arithmetic limits take", "regressed +7.2 %", 'class="stack"', "What to try"):
         assert words.lower() in first.lower()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import click
 import pytest
 
@@ -23,3 +25,24 @@ def test_what_is_no_size_is_refused(text):
     with pytest.raises(click.BadParameter, match="is not a size"):
         lab.Bytes().convert(text, None, None)
     assert lab.Bytes().convert("3k", None, None) == 3072
+
+
+@pytest.mark.parametrize(("what", "tried"), [
+    ("no kernel matches 'x'", "aaco kernels ID  # lists them"),
+    ("session ID has none", "aaco kernels ID  # lists them"),
+    ("session OTHER has none", "aaco kernels SESSION  # lists them"),
+    ("/sessions/OTHER/a.json: damaged", "aaco kernels SESSION  # lists them"),
+    ("/sessions/ID/a.json: damaged", "aaco kernels ID  # lists them")])
+def test_what_to_try_names_the_session_of_the_command(monkeypatch, tmp_path, what, tried):
+    """Mutations: SESSION is left, which no shell can run; the id of this session for an error of another."""
+    monkeypatch.setattr("aaco.core.session.find", lambda name, folder: SimpleNamespace(id="ID"))
+
+    @click.command()
+    @options.session_reference
+    @options.with_session
+    def verb(session):
+        raise UsageError(what, "aaco kernels SESSION  # lists them")
+
+    with pytest.raises(UsageError) as raised:
+        verb.main(["--sessions-dir", str(tmp_path)], standalone_mode=False)
+    assert raised.value.fix == tried

@@ -75,6 +75,20 @@ def floors(floor_ns=500_000.0, why_absent=""):
     return Floors(2e6, True, 3, 500_000.0, (MechanismFloor("graph", floor_ns, (), why_absent),))
 
 
+@pytest.mark.parametrize(("pauses", "whole", "words"), [
+    (None, None, "80 % of the time the device waits for launches"),
+    (None, True, "75 % of the time the device waits for the host"),
+    (90.0, True, "40 % of the time the device waits for launches")])
+def test_what_a_graph_acts_on_is_named_as_its_share_is_measured(pauses, whole, words):
+    """A step without a profiler shows all that the device waits for the host, the trace what launches take of that.
+    Mutation: 75 % waits for launches, of which the time budget on the same screen says 40 %."""
+    launches = 80.0 if pauses is None else 40.0
+    found = readings({**dict.fromkeys(USED), "launch_tax_pct": launches, "host_pause_pct": pauses})
+    (one,) = [advice for advice in recommend.gaining(found, NO_BATCH, floors() if whole else None)
+              if advice.name == "device_graph"]
+    assert one.evidence == words
+
+
 def test_the_ceiling_is_the_step_over_what_must_stay_of_it():
     """2 ms / 0.5 ms; 80 % of the time gone would be 5 x. Mutation: `ceiling=most` -> `ceiling=None`."""
     ((one,), spent) = recommend.bounded(launching(), floors())
@@ -246,10 +260,13 @@ def test_what_is_done_together_has_a_ceiling_of_its_own():
 
 def test_only_shorter_kernels_do_not_help_a_step_that_waits_for_the_host():
     """The device works a quarter of a step without a profiler; of products nothing else is known. Mutation:
-    `>= 100 * HOST_BOUND` -> `>= 0`."""
+    `> 100 * (1 - HOST_BOUND)` -> `> 100`; copies taken for waits, so that a step computing for 60 % got no such advice.
+    """
     computing = readings({"compute_limited_pct": 60.0})
     assert "narrower_types" in [one.name for one in recommend.gaining(computing)]
     assert "narrower_types" not in [one.name for one in recommend.gaining(computing, None, floors())]
+    copying = computing | readings({"transfer_limited_pct": 70.0})
+    assert "narrower_types" in [one.name for one in recommend.gaining(copying, None, floors())]
 
 
 def test_a_larger_batch_is_offered_of_a_profiled_step_where_recorded_changes_say_what_it_usually_gains():

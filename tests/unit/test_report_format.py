@@ -119,3 +119,10 @@ def test_a_symbol_is_shown_without_what_makes_it_long(name, shown):
 def test_a_kernel_keeps_what_tells_it_from_its_siblings(text, shown):
     """Mutation: parameters taken from the first bracket cut `(int)1` out of the template arguments."""
     assert format.kernel(text, 30) == shown
+
+
+def test_one_metric_without_a_value_is_named():
+    """Mutation: `aaco explain NAME`, of a name that nothing on the screen says."""
+    assert format.not_measured({"latency_p99_ms": "too few"}) == (
+        "not measured: latency_p99_ms (too few); `aaco explain latency_p99_ms` says why")
+    assert format.not_measured({"a": "x", "b": "x"}) == "not measured: 2 metrics (x); `aaco explain NAME` says why"

@@ -203,7 +203,7 @@ def test_one_record_over_a_few_others_is_most_of_the_time_and_is_named():
     truth = check(columns)
     assert found(truth)["overlap_on_one_queue"] == ("wrong", 3) and not truth.trusted
     overlap, = (finding for finding in truth.findings if finding.check == "overlap_on_one_queue")
-    assert "(bias, of 50020000 ns, by 49995000 ns)" in overlap.text
+    assert "(bias, of 50,020,000 ns, by 49,995,000 ns)" in overlap.text
     harmless = healthy(repeats=200)
     harmless["kernels"]["t_end_ns"][996] += 26_000
     assert found(check(harmless))["overlap_on_one_queue"][0] == "doubt"
@@ -230,7 +230,8 @@ def test_a_collective_that_waits_is_held_against_its_kind_and_size():
         kernels["t_start_ns"][row + 1:] += 2_000_000
         kernels["t_end_ns"][row:] += 2_000_000
     assert found(check(columns))["collectives_wait"] == ("note", 1)  # the other may carry more: its grid is another
-    assert "2000000 ns of them" in str(check(columns).findings)
+    assert "1 collective takes more than 10 times as long as is usual for its kind: 2,000,000 ns of that" in str(
+        check(columns).findings)
     kernels["t_end_ns"][-1] += 100_000_000
     assert "collectives_wait" not in found(check(columns))
 

@@ -9,8 +9,8 @@ from aaco.analytics.advice import recommend
 from aaco.analytics.bottleneck.work import Copied
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.measure import measure
-from aaco.analytics.workload import device_use
-from aaco.analytics.workload.facts import WorkloadFacts
+from aaco.analytics.workload import arithmetic, device_use
+from aaco.analytics.workload.facts import WorkloadFact, WorkloadFacts
 from aaco.analytics.workload.growth import Growth, grown, growth, operands
 from aaco.analytics.workload.read import FACTS, facts_of
 from aaco.analytics.workload.signs import CallTallies, KernelTallies, LaunchStretches, NameTally, WorkloadSigns
@@ -19,6 +19,8 @@ from aaco.core.advice import Step, fact_in_words, fact_is, fact_is_not, offered
 from aaco.core.config import Analysis
 from aaco.core.readings import Reading
 from aaco.core.tables import API_CALLS, KERNELS, OPERATORS
+from aaco.report.renderers import terminal
+from aaco.report.sections.findings import workload_facts
 
 BF16 = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT"
 FFMA = "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Params)"
@@ -176,6 +178,33 @@ def test_stretches_of_launches_end_where_the_host_waits():
     assert tallies.calls[launch] == 23 and tallies.domains["cuda_runtime"] == 26
 
 
+def test_a_range_that_the_profiler_copies_onto_the_device_counts_once():
+    """Five steps of an optimizer with a foreach operator each; the copies alone count where the host was not recorded.
+    Mutation: ten steps with five such operators, which are a loop's."""
+    step, operator = "Optimizer.step#AdamW.step", "aten::_foreach_add_"
+    names = [step, operator] * 5 + [step] * 5 + ["device only"]
+    domains = ["marker", "cpu_op"] * 5 + ["gpu_marker"] * 6
+    tallies = CallTallies()
+    rows = API_CALLS.build(call_id=range(16), name=names, domain=domains, capture=[0] * 16, process_id=[1] * 16)
+    for batch in rows.select(["name", "domain", "capture", "process_id"]).to_batches(max_chunksize=7):
+        tallies.feed(batch)
+    assert tallies.calls == {step: 5, operator: 5, "device only": 1}
+    assert value("optimizer", signs(calls=tallies.calls)) == "foreach"
+
+
+def test_types_that_are_printed_as_nothing_are_left_out():
+    """Mutation: "fp32 100 %, bf16 0 %"."""
+    fact = arithmetic.product_type(signs((FFMA, 999), (BF16, 1)))
+    assert fact.evidence == "product time: fp32 100 %" and fact.parts["bf16"] == 1
+
+
+def test_labels_of_facts_are_printed_whole():
+    """Mutation: "Eight-bit …trix units"."""
+    facts = WorkloadFacts(tuple(WorkloadFact(name, "so", evidence="it is") for name in (
+        fact.name for fact in facts_of(signs((BF16, 1))).facts)))
+    assert all(len(row.label) < terminal.LABEL for row in workload_facts._rows(facts))
+
+
 def test_kernels_are_summed_by_name_and_element_type():
     tallies = KernelTallies()
     for types in (["float32"], ["float32"], None):
@@ -306,3 +335,9 @@ def test_a_drift_says_its_direction(drift, words):
     given = readings(latency_drift_pct=drift, latency_drift_p=0.001)
     (verdict,) = [verdict for verdict in diagnose(given).conditions if verdict.label == "drifting_latency"]
     assert f"{words} towards the end" in verdict.evidence[1].because
+
+
+def test_a_data_sheet_is_named_once_for_all_its_devices():
+    """Mutation: once for each device of eight ranks."""
+    fact = arithmetic.eight_bit_units(signs(rates=frozenset({"matrix_f8"}), architectures=("sm_90",) * 4 + ("sm_80",)))
+    assert fact.evidence == "data sheet of sm_90, sm_80"

@@ -165,7 +165,7 @@ def _why_none(classes: tuple[Verdict, ...], readings: Mapping[str, Reading], fac
     if unknown:
         reasons = "; ".join(list(dict.fromkeys(unknown.values()))[:3])
         return f"no class has its essential evidence ({reasons})"
-    return "no class has its essential evidence: every candidate is contradicted by a reading"
+    return "every class is contradicted by a reading"
 
 
 def _verdict(verdict: Verdict) -> JudgedClass:

@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
+from aaco.core.words import in_percent
 
 if TYPE_CHECKING:
     from aaco.calibration.card import Ceiling
@@ -71,7 +72,7 @@ def calibrate(device: Any, rounds: int, config_file: Path | None, as_json: bool)
 
 def _line(item: Ceiling) -> str:
     """Return a ceiling with the range of its repeats or the spread of its rounds, its owner, and whether it settled."""
-    range_ = (f"spread {100 * item.spread:.2g} % of {len(item.rounds)} rounds" if item.spread is not None
+    range_ = (f"spread {in_percent(100 * item.spread)} of {len(item.rounds)} rounds" if item.spread is not None
               else f"[{item.low:.4g}, {item.high:.4g}]")
     whose = f"  {item.device}" if item.device else ""
     clock = f" at {item.conditions.device_clock_mhz:.0f} MHz" if item.conditions.device_clock_mhz else ""

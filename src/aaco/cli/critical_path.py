@@ -130,7 +130,7 @@ def _said_ceiling(ceiling: dict[str, Any]) -> str:
 
     if ceiling["speedup_at_most"] is None:
         return f"no ceiling: {ceiling['why_absent'] or 'what must stay of the step is too little to tell'}"
-    return f"all that is asked: {ceiling_text(ceiling['speedup_at_most'], ceiling['floor_ms'], ceiling['ceiling_of'])}"
+    return f"ceiling: {ceiling_text(ceiling['speedup_at_most'], ceiling['floor_ms'], ceiling['ceiling_of'])}"
 
 
 def match_names(pattern: str, names: Sequence[str]) -> list[str]:

@@ -33,7 +33,8 @@ class _Named(click.Path):
 @click.option("--skip-bad", is_flag=True, help="Leave out malformed events of a JSON file, count and name them.")
 @click.option("--tag", default="", help="A label to find the session by.")
 @click.option("--latency", metavar="FILE|MS", help="How long a step takes without the profiler: milliseconds, or a "
-              "CSV file of single steps. A profiler stretches what the host does; this sets it right.")
+              "CSV file of single steps. Time it in a process that never used a profiler, which stretches what the "
+              "host does, also after its end; advice then says what is expected.")
 @click.option("--steps", metavar="N", type=click.IntRange(1), help="How many steps the capture holds, for --latency, "
               "where it has no markers of steps.")
 @click.option("--device", "--arch", "device", default="", metavar="NAME", help="The device of captures that do not "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import click
 
 from aaco.cli import say
 from aaco.cli.settings import settings as settings  # commands ask options for it, too
-from aaco.core.errors import UsageError
+from aaco.core.errors import AacoError, UsageError
 from aaco.core.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+PLACEHOLDER = re.compile(r"(?<= )SESSION(?= |$)")  # of the session that a command was given, in what to try next
 LEVELS = ("none", "basic", "soft", "standard", "strict", "paranoid")  # of aaco.laboratory.levels, not imported here
 
 
@@ -218,9 +220,22 @@ def with_session_and_settings(verb: Callable[..., Any]) -> Callable[..., Any]:
         from aaco.core.session import find
 
         stored = find(one_session(session, named), settings.config.storage.sessions_dir)
-        return verb(session=stored, settings=settings, **arguments)
+        try:
+            return verb(session=stored, settings=settings, **arguments)
+        except AacoError as error:
+            error.fix = _fix_of(error.what, error.fix, stored.id)
+            raise
 
     return call
+
+
+def _fix_of(what: str, fix: str, session_id: str) -> str:
+    """Return the command to try next with the session's id for SESSION, so that it runs as it is printed; unchanged
+    where what happened is about another session, or a file outside of this one.
+    """
+    if session_id not in what and ("session " in what or "/" in what):
+        return fix
+    return PLACEHOLDER.sub(session_id, fix, count=1)
 
 
 def with_session(verb: Callable[..., Any]) -> Callable[..., Any]:

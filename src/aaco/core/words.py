@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun: "1 process", "3 processes"."""
     ending = "" if count == 1 else "es" if noun.endswith(("s", "ch", "sh", "x")) else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def in_percent(value: float, digits: int = 2, sign: str = "") -> str:
+    """Return a value that is per cent already: "0.31 %", "7.2 %", "177 %"; never "1.8e+02 %"."""
+    whole = math.isfinite(value) and abs(value) >= 99.5
+    return f"{value:{sign},.0f} %" if whole else f"{value:{sign}.{digits}g} %"

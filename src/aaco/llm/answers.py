@@ -7,6 +7,7 @@ a colon, an empty line ends an event.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -16,6 +17,8 @@ import numpy as np
 from aaco.core.arrays import Flags, Ints
 
 EVENT_STREAM = "text/event-stream"
+ANY_WINDOW = 32 + zlib.MAX_WBITS  # of gzip and of zlib
+MOST_READ = 1 << 16  # bytes of one read of a connection
 MOST_LINE = 16 << 20  # bytes: a line beyond it is no chunk of any server
 END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r(?!\n)|\n\r\n|\r\n\n")
 LINE = re.compile(rb"\r\n|\n|\r")

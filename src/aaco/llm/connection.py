@@ -11,13 +11,11 @@ from typing import Any
 import httptools
 
 from aaco.llm import stamps
-from aaco.llm.answers import is_stream
+from aaco.llm.answers import ANY_WINDOW, MOST_READ, is_stream
 
 KEPT_HEADERS = (b"content-type", b"content-encoding", b"retry-after", b"location")
 LONGEST_KEPT = 200
 MOST_DOCUMENT = 1 << 16  # bytes that are kept of an answer that is no stream
-ANY_WINDOW = 32 + zlib.MAX_WBITS  # of gzip and of zlib
-MOST_READ = 1 << 16
 LINE = b"\r\n"
 
 

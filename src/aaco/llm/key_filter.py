@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aaco.core.arrays import Ints, Structs
-from aaco.llm.answers import MOST_LINE, is_stream
-from aaco.llm.connection import ANY_WINDOW, MOST_READ
+from aaco.llm.answers import ANY_WINDOW, MOST_LINE, MOST_READ, is_stream
 
 ESCAPED = re.compile(rb"(?:\\+u00|%)([2-7][0-9A-Fa-f])")  # as JSON and URLs may write a letter of ASCII
 ENCODING = "content-encoding"

@@ -36,10 +36,13 @@ def unavailable(why: str | None) -> str:
 
 
 def not_measured(reasons: Mapping[str, str]) -> str:
-    """Return a line for all that has no value: "not measured: 3 metrics (why); `aaco explain NAME` says why"."""
+    """Return a line for metrics that have no value: "not measured: 3 metrics (why); `aaco explain NAME` says why"; one
+    is named.
+    """
     first, *others = dict.fromkeys(reasons.values())
     why = f"{first}; and {plural(len(others), 'other reason')}" if others else first
-    return f"not measured: {plural(len(reasons), 'metric')} ({why}); `aaco explain NAME` says why"
+    only = next(iter(reasons)) if len(reasons) == 1 else ""
+    return f"not measured: {only or plural(len(reasons), 'metric')} ({why}); `aaco explain {only or 'NAME'}` says why"
 
 
 def reserved(measured: Reading) -> str:
@@ -89,6 +92,11 @@ def scaling(value: float, unit: str) -> tuple[float, str]:
 def duration(ns: float) -> str:
     """Return a time in ns in the unit that fits it."""
     return quantity(ns, "ns")
+
+
+def device_time(ns: float) -> str:
+    """Return the time of records of a device, which is n/a where all that they hold is none."""
+    return duration(ns) if ns else NA
 
 
 def day(time_ns: int) -> str:

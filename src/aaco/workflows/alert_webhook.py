@@ -17,6 +17,7 @@ from typing import Any
 from aaco import __version__
 from aaco.core.addresses import require_address
 from aaco.core.redaction import redact
+from aaco.core.words import plural
 
 ADDRESS = "the webhook's address"
 TIMEOUT_S = 10.0
@@ -42,7 +43,7 @@ class Delivery:
         """In words."""
         if self.arrived:
             return f"alert delivered to {self.host}"
-        return f"alert not delivered to {self.host} after {self.attempts} attempt(s): {self.problem}"
+        return f"alert not delivered to {self.host} after {plural(self.attempts, 'attempt')}: {self.problem}"
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -15,6 +15,7 @@ from aaco.core.errors import AacoError, NoBaseline
 from aaco.core.plan import Command, Plan
 from aaco.core.session import Session, find
 from aaco.core.show import SILENT, Show
+from aaco.core.words import plural
 from aaco.governance import gate, sla
 from aaco.governance.gate import Judged, Measured, Measurement, Report
 from aaco.governance.suite import Benchmark, Suite
@@ -73,7 +74,7 @@ class Gate:
             good = [session for session in sessions if not self._spoilt(session)]
             if good:
                 judge.save_baseline(name, good, self.settings)
-            lines.append(f"{each.benchmark.name}: {len(good)} of {len(sessions)} session(s) added to {name}"
+            lines.append(f"{each.benchmark.name}: {len(good)} of {plural(len(sessions), 'session')} added to {name}"
                          + ("" if len(good) == len(sessions) else "; the others were disturbed or measured badly"))
         return lines
 

@@ -28,6 +28,7 @@ from aaco.collectors.inventory import environment
 from aaco.core.errors import AacoError, NoBaseline, UsageError
 from aaco.core.readings import Absent
 from aaco.core.session import Session, find
+from aaco.core.words import in_percent
 from aaco.governance.compare import Side as MeasuredSide
 from aaco.governance.verdict import RegressionVerdict
 from aaco.report import format
@@ -134,9 +135,9 @@ class RootCauseAnswer:
             return f"the change lies within the tolerance of {self.change.tolerance_pct:g} %"
         if self.judgement.first.cause.name not in (UNKNOWN, SOUND):
             return ""
-        if self.change.is_below_detection:
+        if self.change.is_below_detection and self.change.mde80_pct is not None:
             return (f"the interval holds 0, and the change is below the smallest that could be seen, "
-                    f"{self.change.mde80_pct:.2g} %")
+                    f"{in_percent(self.change.mde80_pct)}")
         return "it is not slower than the baseline" if self.change.is_not_slower else ""
 
     def document(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from aaco.runner.job import CPU
 from aaco.tracelake import layout
 
 GRAPH = ("graph_nodes", "graph_edges", "executed_nodes")
-OF_A_TRACE = "aaco critical-path --what-if graph  # what a step of the trace can gain by a kind of change"
+OF_A_TRACE = "aaco critical-path {} --what-if graph  # what a step of the trace can gain by a kind of change"
 OF_A_MODEL = "name sessions of a model that aaco ran: aaco run MODEL, aaco sweep MODEL"
 
 
@@ -138,7 +138,7 @@ def _refuse_strangers(explanations: Sequence[Explanation]) -> None:
     for explanation in explanations:
         if explanation.captures or not explanation.model or not explanation.record.get("plan"):
             raise UsageError(f"session {explanation.session_id} is of no model that aaco ran",
-                             OF_A_TRACE if explanation.captures else OF_A_MODEL)
+                             OF_A_TRACE.format(explanation.session_id) if explanation.captures else OF_A_MODEL)
         if explanation.status != "complete":
             raise UsageError(f"session {explanation.session_id} is {explanation.status}",
                              "aaco ls  # lists sessions and their status")

@@ -64,7 +64,7 @@ class Action:
     says so; KeyError where it is absent. attempts: what to try, for each framework and device. applies_if,
     already_done_if: facts without which, or with which, it is not offered. accuracy, memory: what it costs there; empty
     where nothing. mechanism: the kind of change whose floor bounds it; empty of actions on runs on CPUs. of_limit: what
-    happens in the share where no steps show the kernels, and a reading of the device's limit stands in; empty else.
+    happens in the share where it is not what a step's work shows, and a reading of a limit stands in; empty else.
     ceiling_takes: what its ceiling counts on besides the share and the host's time; empty where nothing. surpasses: the
     name of an action that leaves the device no less to do, and comes after it where both are worth a try.
     confirm: the metric that shows the effect, going in a direction. or_confirm: others; of all, the one with the
@@ -129,4 +129,12 @@ def of_targets(mechanism: str, otherwise: str = "") -> Callable[[Values], float]
     of a step that waits for the host: shorter kernels do not shorten that.
     """
     return lambda values: (values[ACTS_ON + mechanism] if ACTS_ON + mechanism in values
-                           else values[otherwise] * (values.get(BUSY, 100.0) >= 100 * HOST_BOUND))
+                           else values[otherwise] * (not _waits_for_host(values)))
+
+
+def _waits_for_host(values: Values) -> bool:
+    """Return whether a step without a profiler waits for the host: the device's own work leaves time, and it is not
+    copies that the host feeds, which count as no more than their bytes / link there.
+    """
+    left_pct = 100 - values.get(BUSY, 100.0)
+    return left_pct - values.get("transfer_limited_pct", 0.0) > 100 * (1 - HOST_BOUND)

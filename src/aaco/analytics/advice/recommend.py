@@ -57,7 +57,8 @@ class Recommendation:
     share_pct: of the time that it acts on. tries: what to try here. targets: nodes or kernels that it acts on, those
     that take most first. ceiling, ceiling_of, floor_ms, why_no_ceiling, tried: as in
     `Recommended`. at_most_pct: of the wall that it removes at most by the readings. of_limit: whether the share is that
-    of what limits the device, for no steps show the kernels. confirm: the metric that shows the effect here.
+    of a reading of what limits the session, for it is not what the work of its steps shows. confirm: the metric that
+    shows the effect here.
     works_pct: of a step in which the device's own work runs; None where that is not known, or is of one of the streams
     that its targets run in at once. usual: as in `Floors`, at most what the readings leave.
     """
@@ -330,6 +331,6 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
         feasible = saved_pct / share
     advice = Recommendation(action, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
                             offered(action.attempts, facts), at_most_pct=at_most,
-                            of_limit=bool(action.of_limit) and ACTS_ON + action.mechanism not in values,
+                            of_limit=bool(action.of_limit) and share != values.get(ACTS_ON + action.mechanism),
                             confirm=action.confirmed_by(values))
     return advice if advice.gain_pct >= LEAST_PCT else None

@@ -14,6 +14,7 @@ from aaco.analytics.llm.backlog import Backlog
 from aaco.analytics.what_if.sweep import SATURATED_PCT, Gain, gains_between, knee_of
 from aaco.core import documents
 from aaco.core.readings import Estimate, Reading
+from aaco.core.words import in_percent
 from aaco.tracelake import layout
 
 NAME = "load_sweep"
@@ -134,7 +135,7 @@ def sweep_of(measured: LoadSteps) -> LoadSweep:
 def _judged(step: LoadStep, below: Sequence[LoadStep], over: Over) -> tuple[bool | None, str]:
     """Return whether the server is saturated at a step, and why. below: the steps with less load."""
     if step.failed_pct > FAILED_PCT:
-        return True, f"{step.failed_pct:.3g} % of the requests failed"
+        return True, f"{in_percent(step.failed_pct, 3)} of the requests failed"
     if over == "concurrency":
         return _by_gain(step, below)
     backlog = step.backlog
@@ -151,4 +152,4 @@ def _by_gain(step: LoadStep, below: Sequence[LoadStep]) -> tuple[bool | None, st
     if not (before := below[-1].answered) or not (after := step.answered):
         return None, step.backlog.why_no_rate or below[-1].backlog.why_no_rate
     gain: Gain = gains_between([(below[-1].load, before), (step.load, after)])[0]
-    return gain.pct.value < SATURATED_PCT, f"{gain.pct.value:+.3g} % more answers per doubling"
+    return gain.pct.value < SATURATED_PCT, f"{in_percent(gain.pct.value, 3, '+')} more answers per doubling"

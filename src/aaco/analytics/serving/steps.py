@@ -26,7 +26,7 @@ from aaco.analytics.serving.launch_order import COLUMNS
 from aaco.analytics.serving.ranges import read_once, step_of
 from aaco.analytics.serving.repeated_steps import RepeatedStep
 from aaco.analytics.serving.summary import ANNOTATION, REPETITION
-from aaco.analytics.streaming.calls import CallKind
+from aaco.analytics.streaming.calls import ON_DEVICE, CallKind
 from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, LaunchCalls, Linker
 from aaco.analytics.streaming.stream_ids import NONE, integers, is_name, latest_end_before
 from aaco.analytics.streaming.work import COPY, WorkReader
@@ -34,7 +34,6 @@ from aaco.core import distinct
 from aaco.core.arrays import ArrayRows, Flags, Ints, joined
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, SERVING_STEPS
 
-ON_DEVICE = "gpu_marker"  # domain of what a profiler copies from the host's ranges onto the device's streams
 MOST_STEPS = 1 << 20
 SUMS = ("sq", "sk", "sqsq", "sqsk")
 SHARED = "several engines share a device: since when it is idle before a step of one is not known"

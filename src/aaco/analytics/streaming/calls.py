@@ -10,6 +10,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+ON_DEVICE = "gpu_marker"  # domain of what a profiler copies from the host's ranges onto the device's streams
+
 
 class CallKind(IntEnum):
     """The part a call plays in getting work onto a device."""

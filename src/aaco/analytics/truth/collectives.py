@@ -14,6 +14,7 @@ from aaco.analytics.streaming.launch_links import GrowingColumn
 from aaco.analytics.streaming.stream_ids import NONE, NameIds
 from aaco.analytics.timeline import lone_waits
 from aaco.analytics.truth.finding import Finding, Slice
+from aaco.core.words import plural
 
 FAMILIES = pa.array(sorted(COMMUNICATION_FAMILIES))
 MUCH = 0.05  # of the time of all kernels
@@ -54,14 +55,16 @@ class CollectiveCheck:
         for key, (began, ended) in sorted(waits.first.items()):
             others = int((device == key).sum()) - 1
             yield Finding("first_collective_waits", "note", 1, others + 1,
-                          f"the first collective of device {key} took {ended - began} ns, far longer than each of the "
-                          f"{others} after it: it waited for a rank that was not there yet",
+                          f"the first collective of device {key} took {ended - began:,} ns, far longer than each of "
+                          f"the {others} after it: it waited for a rank that was not there yet",
                           "read the steps after it, and start the profilers of all ranks behind a barrier",
                           ended - began)
         later = ~np.isin(start[waits.kernel_id], [began for began, _ in waits.first.values()])
         waited_ns = int((waits.arrived - start[waits.kernel_id])[later].sum())
         if waited_ns > MUCH * self._kernel_ns:
-            yield Finding("collectives_wait", "note", int(later.sum()), len(number),
-                          f"{int(later.sum())} collectives take more than {lone_waits.FAR} times as long as is usual "
-                          f"for their kind: {waited_ns} ns of them are waiting for other ranks, not work",
+            count = int(later.sum())
+            verb, whose = ("takes", "its") if count == 1 else ("take", "their")
+            yield Finding("collectives_wait", "note", count, len(number),
+                          f"{plural(count, 'collective')} {verb} more than {lone_waits.FAR} times as long as is usual "
+                          f"for {whose} kind: {waited_ns:,} ns of that are waiting for other ranks, not work",
                           "import the captures of all ranks: they show which rank is late", waited_ns)

@@ -16,6 +16,7 @@ from aaco.analytics.streaming.launch_links import UNKNOWN, GrowingColumn, Links
 from aaco.analytics.truth.finding import Finding, Records, Slice
 from aaco.core import distinct
 from aaco.core.arrays import Ints
+from aaco.core.words import in_percent
 
 REMEMBERED = 1 << 18
 PART, WRITTEN, USED = 7, 8, 16  # of a settled launch's byte: what it does, into a graph, had work
@@ -205,7 +206,7 @@ class LaunchCheck:
             elif lost:
                 yield Finding("launches_without_work", "lost", lost, wanted,
                               f"{lost} of {wanted} {what} have no record of their work on the device "
-                              f"({100 * lost / wanted:.3g} %)", AGAIN)
+                              f"({in_percent(100 * lost / wanted, 3)})", AGAIN)
         if tally.written:
             yield Finding("launches_into_a_graph", "note", tally.written, tally.launches,
                           f"{tally.written} launches were recorded into a graph, not run: they have no work of their "

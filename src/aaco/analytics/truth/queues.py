@@ -49,8 +49,9 @@ class StreamCheck:
         for device, (total, first, last) in sorted(self._times.items()):
             if total > last - first:
                 yield Finding("sums_over_streams", "note", 1, len(self._times),
-                              f"the kernels of device {device} take {total} ns together, in {last - first} ns: streams "
-                              "run at once, so shares of this sum are no shares of the time", ns=total - last + first)
+                              f"the kernels of device {device} take {total:,} ns together, in {last - first:,} ns: "
+                              "streams run at once, so shares of this sum are no shares of the time",
+                              ns=total - last + first)
         empty = sorted(self.named - self._used)
         if empty:
             shown = ", ".join(f"{stream} of device {device}" for device, stream in empty[:5])
@@ -176,4 +177,4 @@ class QueueCheck:
     def _named(self) -> str:
         beyond_ns, took_ns, name = self._longest
         shown = "".join(letter if letter.isprintable() else "?" for letter in name[:LONGEST_NAME])
-        return f" ({shown or 'one'}, of {took_ns} ns, by {beyond_ns} ns)" if beyond_ns else ""
+        return f" ({shown or 'one'}, of {took_ns:,} ns, by {beyond_ns:,} ns)" if beyond_ns else ""

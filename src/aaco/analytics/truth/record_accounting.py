@@ -81,8 +81,8 @@ class AccountCheck:
         dropped = self.account((0, 0)).dropped
         if dropped and dropped != (0, 0):
             yield Finding("dropped_on_the_way", "wrong", abs(dropped[0]), self.count,
-                          f"the file holds {dropped[0]} kernels and {dropped[1]} ns more than the tables: a defect in "
-                          "aaco", "report it with the capture", dropped[1])
+                          f"the file holds {dropped[0]:,} kernels and {dropped[1]:,} ns more than the tables: a defect "
+                          "in aaco", "report it with the capture", dropped[1])
         yield from self._untimed()
         yield from self._without_times()
         if self.facts.get("tables") == {}:
@@ -120,7 +120,7 @@ class AccountCheck:
             if count:
                 yield Finding(IMPOSSIBLE_DURATION, "wrong", count, self.count + self.untimed,
                               f"{plural(count, 'impossible duration')}: the {word} lasts over whole later work of its "
-                              f"queue {longest}; {ns} ns are left out of every sum and window",
+                              f"queue {longest}; {ns:,} ns are left out of every sum and window",
                               "update the profiler, and record it again", ns)
         untimed = self.untimed - self._impossible(KERNEL)[0]
         if untimed > 0:

@@ -13,6 +13,7 @@ PRODUCTS = ("gemm", "conv", "attention", "recurrent")
 WIDE = ("fp64", "fp32", "tf32")
 NARROW = ("fp16", "bf16", "fp8", "fp4", "int8", "int4")
 LEAST_KNOWN = 0.5  # of the time: with less of it known the type is not
+LEAST_SHOWN_PCT = 0.5  # of the time: what is less is printed as 0 %
 CONVERSIONS = 0.01  # of kernel time: conversions of layout that are worth a word
 # From the narrowest: a product of narrow weights and wide activations is counted under its narrow operand.
 _TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -108,7 +109,7 @@ def _majority(name: str, by_type: dict[str, int], source: str, of: str) -> Workl
     side = max(sides, key=lambda kinds: sides[kinds])
     value = max(side, key=lambda kind: by_type.get(kind, 0))
     listed = ", ".join(f"{kind} {100 * ns / total:.0f} %" for kind, ns in
-                       sorted(by_type.items(), key=lambda part: -part[1]) if ns)
+                       sorted(by_type.items(), key=lambda part: -part[1]) if 100 * ns > LEAST_SHOWN_PCT * total)
     return WorkloadFact(name, value, (), by_type, "ns", by_type[value] / total, source, f"{of}: {listed}")
 
 
@@ -127,7 +128,7 @@ def _units(signs: WorkloadSigns, name: str, rate: str) -> WorkloadFact:
     if signs.rates is None:
         return absent(name, "the device's ceilings are not known here")
     return WorkloadFact(name, "yes" if rate in signs.rates else "no", source="data sheet",
-                        evidence=f"data sheet of {', '.join(signs.architectures) or 'the device'}")
+                        evidence=f"data sheet of {', '.join(dict.fromkeys(signs.architectures)) or 'the device'}")
 
 
 def layout(signs: WorkloadSigns) -> WorkloadFact:

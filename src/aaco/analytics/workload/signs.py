@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from aaco.analytics.bottleneck.work import Copied
 from aaco.analytics.kernels import families
 from aaco.analytics.kernels.families.terms import KernelName
-from aaco.analytics.streaming.calls import CallKind, call_kind
+from aaco.analytics.streaming.calls import ON_DEVICE, CallKind, call_kind
 from aaco.analytics.streaming.stream_ids import integers
 from aaco.analytics.workload.growth import NO_GROWTH, Growth
 from aaco.core.arrays import Ints
@@ -118,7 +118,8 @@ class CallTallies:
     """Counts calls by name and domain, and the launches between the host's waits, process by process."""
 
     def __init__(self) -> None:
-        self.calls: Counter[str] = Counter()
+        self._calls: Counter[str] = Counter()
+        self._copied: Counter[str] = Counter()
         self.domains: Counter[str] = Counter()
         self._open: Counter[tuple[int, ...]] = Counter()
         self._launches, self._in_long, self._waits = 0, 0, 0
@@ -126,9 +127,11 @@ class CallTallies:
     def feed(self, rows: pa.RecordBatch) -> None:
         """Take calls in order of their start: name, domain, capture, process_id."""
         names, codes = _dictionary(rows.column("name"))
-        counts = np.bincount(codes[codes >= 0], minlength=len(names))
-        self.calls.update({name: int(count) for name, count in zip(names, counts, strict=True) if count})
         domains, domain_codes = _dictionary(rows.column("domain"))
+        on_device = np.array([domain == ON_DEVICE for domain in domains] + [False])[domain_codes]
+        for tally, chosen in ((self._calls, codes[~on_device]), (self._copied, codes[on_device])):
+            counts = np.bincount(chosen[chosen >= 0], minlength=len(names))
+            tally.update({name: int(count) for name, count in zip(names, counts, strict=True) if count})
         found = np.bincount(domain_codes[domain_codes >= 0], minlength=len(domains))
         self.domains.update({name: int(count) for name, count in zip(domains, found, strict=True) if count})
         roles = np.array([_role(name) for name in names] + [0], np.int8)[codes]
@@ -136,6 +139,12 @@ class CallTallies:
         processes, process_of = combinations(capture, process)
         for number, key in enumerate(processes):
             self._take(key, roles[(process_of == number) & (roles != 0)])
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """Return how often each name was called. What a profiler copies of the host's ranges onto the device's streams
+        counts only where the host's were not recorded."""
+        return {**self._copied, **self._calls}
 
     def _take(self, process: tuple[int, ...], roles: NDArray[np.int8]) -> None:
         """Take the launches and waits of one process, in their order."""

@@ -30,6 +30,7 @@ from aaco.collectors.gpu.own_processes import marked
 from aaco.core.host import Host, number
 from aaco.core.readings import Absent, known
 from aaco.core.tables import replaced
+from aaco.core.words import in_percent
 
 PERIOD_S = 0.1
 PACKAGES = "packages"  # the processor's, in place of a vendor
@@ -205,7 +206,7 @@ def _overhead_note(source: str, line: dict[str, Any]) -> str:
     news = f", with news {line['news_rate_hz']:.1f} times" if line.get("news_rate_hz") is not None else ""
     share = 100 * line["cpu_s"] / line["wall_s"]
     return (f"devices were read by {source} {line['rate_hz']:.1f} times a second ({line['asked_rate_hz']:g} asked)"
-            f"{news}, for {share:.2g} % of one CPU")
+            f"{news}, for {in_percent(share)} of one CPU")
 
 
 def _end_note(begun_ns: int, gpu_events: pa.Table | None) -> str:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from aaco.core import files
 from aaco.core.errors import NoBaseline
+from aaco.core.words import in_percent
 from aaco.dashboard.pages import look
 from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site
@@ -30,7 +31,7 @@ Named = Annotated[str, Query(max_length=1000)]
 def happened(drift: Drift) -> str:
     """Return what became of a series, in words that fit a column: "level shift +8.0 % on 2026-11-20"."""
     if drift.status == "drifting" and drift.trend:
-        return f"drifts {drift.trend.slope_pct:+.2g} % a session"
+        return f"drifts {in_percent(drift.trend.slope_pct, sign='+')} a session"
     if drift.news is None:
         return drift.why
     since = "" if drift.status in ("regressed", "improved") else "steady since the "

@@ -14,6 +14,7 @@ import numpy as np
 
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent, Estimate, or_why
+from aaco.core.words import in_percent
 from aaco.governance.changepoints import changes, filters, forecast, hints, noise
 from aaco.governance.changepoints.changes import Change, Course
 from aaco.governance.changepoints.filters import CostShift
@@ -149,7 +150,7 @@ def _judged(series: Series, course: Course, trend: Trend | None, question: Quest
         return status, f"the level changed by {last.change_pct:+.1f} % at value {last.index} of {course.count}"
     moved = trend.slope_pct * trend.count if trend else 0.0
     if trend and trend.significant and abs(moved) >= question.least_pct:
-        words = f"{trend.slope_pct:+.3g} % a value over the last {trend.count} (p = {trend.p_value:.1g})"
+        words = f"{in_percent(trend.slope_pct, 3, '+')} a value over the last {trend.count} (p = {trend.p_value:.1g})"
         return ("drifting", f"a trend for the worse: {words}") if series.worse(moved) else (
             "stable", f"a trend for the better: {words}")
     return "stable", f"no change of level in the last {min(question.recent, course.count)} values, no trend"

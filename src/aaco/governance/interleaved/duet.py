@@ -27,6 +27,7 @@ from aaco.core.arrays import Reals
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 from aaco.core.tables import replaced
+from aaco.core.words import plural
 from aaco.governance import compare
 from aaco.governance.calibrate import probability
 from aaco.governance.compare import Comparison
@@ -142,8 +143,8 @@ def prior(history: Sequence[Sequence[float]]) -> Prior:
     variances = np.array([run.var(ddof=1) for run in runs])
     usable = np.isfinite(variances) & (variances > ROUNDING**2)
     if usable.sum() < LEAST_RUNS:
-        raise Absent(f"{int(usable.sum())} earlier run(s) of this on this machine with controls, {LEAST_RUNS} are "
-                     "needed to know how much the spread differs from run to run")
+        raise Absent(f"{plural(int(usable.sum()), 'earlier run')} of this on this machine with controls, {LEAST_RUNS} "
+                     "are needed to know how much the spread differs from run to run")
     degrees = np.array([len(run) - 1.0 for run in runs])[usable]
     return prior_of_variances(variances[usable], degrees)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from aaco.core.words import in_percent
 from aaco.report import format
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def effect(check: Check) -> str:
 
 def percent(value: float | None) -> str:
     """Return a percentage, or that it is not known."""
-    return "not known" if value is None else f"{value:.2g} %"
+    return "not known" if value is None else in_percent(value)
 
 
 def notes(report: Report) -> Iterator[str]:

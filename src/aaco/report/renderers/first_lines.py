@@ -68,7 +68,8 @@ def _shorten(paragraphs: Sequence[Paragraph]) -> None:
 
 
 def whole(screen: FirstScreen, columns: int) -> list[str]:
-    """Return the lines of the screen with all its notes and no text cut."""
+    """Return the lines of the screen above the report, with all its notes and no text cut; none leads to the report."""
+    screen = replace(screen, commands=screen.beyond_report)
     return [line for paragraph in _paragraphs(screen, columns, len(screen.notes)) if paragraph.lines
             for line in ([""] * paragraph.gap + paragraph.lines)]
 

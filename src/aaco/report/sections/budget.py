@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from aaco.analytics.diagnosis import ONLY_CAPTURED
 from aaco.analytics.explanation import Explanation
 from aaco.report import format
 from aaco.report.rows import Row
@@ -50,9 +51,9 @@ class WallTime:
 
 def budgets(explanation: Explanation) -> Iterator[WallTime]:
     """Yield the budget of the devices, and that of a run on CPUs; neither where none was made, nor where the trace
-    check says that no share of the time holds.
+    check says that no share of the time holds, nor of the capture of a graph, which ran nothing of the work.
     """
-    if explanation.trust.harm("times"):
+    if explanation.trust.harm("times") or explanation.diagnosis.abstained_because == ONLY_CAPTURED:
         return
     yield from _budget(explanation, OF_DEVICES, "device_limited_pct", "of the {}")
     yield from _budget(explanation, OF_CPUS, "node_compute_pct", "of the clean inferences; other load by the {}")

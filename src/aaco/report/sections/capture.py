@@ -59,4 +59,6 @@ def _tables(captures: list[dict[str, Any]], waits: str) -> Iterator[Row]:
 
 
 def _summed(count: int, ns: int, timed: bool) -> str:
-    return f"{count:,}" + (f", {format.duration(ns)} in all" if timed else "")
+    if not timed:
+        return f"{count:,}"
+    return f"{count:,}, {format.duration(ns)} in all" if ns else f"{count:,} without a time"

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from aaco.analytics.advice.expected import Expected
-from aaco.analytics.advice.floor import UNPROFILED
+from aaco.analytics.advice.floor import DEVICE_WORK, PROFILED, UNPROFILED
 from aaco.analytics.advice.recommend import Recommendation
 from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence
 from aaco.analytics.diagnosis import ONLY_CAPTURED, Diagnosis
@@ -58,6 +58,8 @@ CALLS_BY = {"": "ProfilerActivity.CPU", "amd": "rocprofv3 --runtime-trace", "nvi
 KERNELS_BY = {"": "ProfilerActivity.CUDA", "amd": "rocprofv3 --kernel-trace", "nvidia": "nsys profile --trace=cuda"}
 NEAR_ROOF = 0.9
 MOST_NAMED = 3  # nodes or kernels that an action acts on
+UNTIMED = ("To see what these changes usually gain, time a step in a process that never used a profiler, and import it "
+           "with the trace: aaco import TRACE --latency MS. The ceilings here are of the profiled step.")
 TELLING_CEILING = 20.0  # times faster; a higher one only says that little must stay
 
 
@@ -306,13 +308,16 @@ def next_steps(explanation: Explanation, brief: bool = False) -> list[tuple[str,
                 for step in explanation.trust.steps]
     advised = [(one.name, _brief(one) if brief else _step(one)) for one in found.recommendations]
     by_rule = [(found.label, step) for step in found.rule_advice if not distrust]
-    if (both := found.together) and both.ceiling <= TELLING_CEILING:
+    alone = max((one.ceiling or 1.0 for one in found.recommendations), default=1.0)
+    if (both := found.together) and alone < both.ceiling <= TELLING_CEILING:
         advised.append(("together", f"The first {len(both.actions)} together: at most {both.ceiling:.2f} x faster: "
                                     f"{format.duration(1e6 * both.floor_ms)} must stay."))
     unseen = [] if distrust else [(NOTHING, text) for text in _host_unseen(explanation)]
     steps = [*distrust, *_advice_of(disturbances), *unseen, *advised, *by_rule, *_advice_of(others)]
     if not steps:
         steps = [(NOTHING, text) for text in _nothing_to_do(explanation)]
+    if not brief and any(one.ceiling_of in (PROFILED, DEVICE_WORK) for one in found.recommendations):
+        steps.append(("latency", UNTIMED))
     if explanation.verdict:
         steps += [("change", explanation.verdict[key]) for key in ("recommendation", "reproduce_command")]
     return steps

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
+from aaco.analytics.diagnosis import ONLY_CAPTURED
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.llm.summary import NAME, Endpoint
 from aaco.core import registry
@@ -23,6 +24,7 @@ from aaco.report.sections.findings.endpoint import exactness, headline
 ADVICE = 3  # pieces of it on the screen
 PARTS = 5  # of the time that are named; the rest is one part
 OTHER = "other"
+ALL_FIGURES = "all figures"  # what the whole report is for
 SERVER_UNSEEN = "where the server's time went is not seen from here: record it there, and import the trace"
 DECODER_UNSEEN = "where its time went is not recorded: aaco run MODEL, or aaco trace -- aaco llm MODEL, sees that"
 TRUSTED = ("Quality score", "Clean")
@@ -88,6 +90,11 @@ class FirstScreen:
     advice: tuple[str, ...]
     commands: tuple[tuple[str, str], ...]
     alarmed: bool = False
+
+    @property
+    def beyond_report(self) -> tuple[tuple[str, str], ...]:
+        """Return the commands for a reader who has the whole report already."""
+        return tuple((what, command) for what, command in self.commands if what != ALL_FIGURES)
 
     @property
     def label(self) -> str:
@@ -239,6 +246,8 @@ def _time(explanation: Explanation) -> tuple[tuple[BarPart, ...], str]:
     """Return the parts of the time and of what: by the budget, else by kernels, else why there are none."""
     if alarm := explanation.trust.harm("times"):
         return (), f"where it went is unknown: no share of the time is valid: {alarm.text}"
+    if explanation.diagnosis.abstained_because == ONLY_CAPTURED:
+        return (), "where it goes is in a trace of the replay: this one ran nothing of the work"
     if wall := next(budget.budgets(explanation), None):
         return _largest([BarPart(words, share) for _, words, share in wall.named]), wall.whole
     for parted in breakdown.every(explanation):
@@ -264,4 +273,4 @@ def _commands(explanation: Explanation) -> Iterator[tuple[str, str]]:
     if content.kind(explanation) == "Command" and not explanation.captures:
         argv = (explanation.record.get("plan") or {})["command"]["argv"]
         yield "where the time of a GPU program goes", f"aaco trace -- {shlex.join(argv)}"
-    yield "all figures", f"aaco report {explanation.session_id}"
+    yield ALL_FIGURES, f"aaco report {explanation.session_id}"

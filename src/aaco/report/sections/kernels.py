@@ -15,7 +15,7 @@ from aaco.report import format
 from aaco.report.sections import start_skew
 from aaco.report.svg import COLOURS
 
-NO_KERNELS = "no kernel capture"
+NO_KERNELS, NO_TIMES = "no kernel capture", "no kernel has a time"
 UNNAMED = "a kernel without a name"
 
 
@@ -83,5 +83,7 @@ def coverage(explanation: Explanation) -> list[tuple[str, int, int]]:
 
 
 def why_none(explanation: Explanation) -> str:
-    """The reason there is no kernel capture."""
-    return format.unavailable(explanation.absent.get(tables.KERNELS.file, NO_KERNELS))
+    """The reason there is no kernel capture, or no time in it."""
+    recorded = explanation.tables.get("kernels")
+    otherwise = NO_TIMES if recorded is not None and recorded.num_rows else NO_KERNELS
+    return format.unavailable(explanation.absent.get(tables.KERNELS.file, otherwise))

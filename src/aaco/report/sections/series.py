@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from aaco.core.words import in_percent
 from aaco.report.format import change, clean, cut, number, plural, quantity
 
 COLUMNS = 130
@@ -36,8 +37,8 @@ def _one(one: Mapping[str, Any], past: Mapping[str, Any], every: bool) -> Iterat
     yield f"{one['status']:<13}{one['benchmark']} {one['metric']}{_where(one)}, {plural(one['sessions'], 'session')}"
     yield f"    {one['why']}"
     if one["level"] is not None:
-        yield (f"    level {quantity(one['level'], one['unit'])}; noise {one['noise_pct']:.2g} % from one to the next, "
-               f"memory {one['memory']:.2f}")
+        yield (f"    level {quantity(one['level'], one['unit'])}; noise {in_percent(one['noise_pct'])} from one to the "
+               f"next, memory {one['memory']:.2f}")
     last = one["change_point"]
     for item in past["change_points"] if every else [last] if last else []:
         yield f"    {_change(item, one['unit'])}"

@@ -10,7 +10,7 @@ from aaco.analytics.truth.trust import NOTHING
 from aaco.report import format
 from aaco.report.rows import Row
 
-WEIGHTS = {"lost": "LOST", "wrong": "WRONG", "doubt": "doubt", "note": "note"}
+WEIGHTS = {"lost": "LOST", "wrong": "WRONG", "doubt": "warning", "note": "note"}
 
 
 def rows(document: Mapping[str, Any]) -> list[Row]:

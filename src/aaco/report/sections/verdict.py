@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from aaco.core.words import in_percent
 from aaco.report import format
 
 COLUMNS = 80
@@ -66,8 +67,8 @@ def _duet(duet: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     prior = (f"worth {duet['prior_degrees']:.3g} degrees of freedom, from {duet['prior_runs']} runs"
              if duet["prior_runs"] else f"none: {duet['why_no_prior']}")
     yield "history", prior
-    yield "looks", (f"{duet['look']} of {duet['looks']} planned, at {100 * duet['look_alpha']:.3g} % of false alarms; "
-                    f"stopped by {duet['stopped_by']}")
+    yield "looks", (f"{duet['look']} of {duet['looks']} planned, at {in_percent(100 * duet['look_alpha'], 3)} of false "
+                    f"alarms; stopped by {duet['stopped_by']}")
     counted = "left out of latency" if duet["only_quiet"] else "counted"
     yield "disturbed pairs", f"{duet['disturbed_pairs']}, {counted}"
     if duet.get("traced"):
@@ -86,13 +87,14 @@ def _effect(verdict: Mapping[str, Any]) -> str:
     if verdict["effect_pct"] is None:
         return _absent(verdict, "effect_pct")
     values = f"{verdict['baseline_value']:.4g} -> {verdict['current_value']:.4g} {verdict['unit']}"
+    values += " in all; within pairs" if verdict.get("duet") else ","  # pairs share what the machine does to both
     if verdict["ci"] is None:
-        return f"{values}, {format.change(verdict['effect_pct'])}; interval {_absent(verdict, 'ci')}"
-    return f"{values}, {format.change(verdict['effect_pct'], *verdict['ci'])} at {100 * verdict['level']:g} %"
+        return f"{values} {format.change(verdict['effect_pct'])}; interval {_absent(verdict, 'ci')}"
+    return f"{values} {format.change(verdict['effect_pct'], *verdict['ci'])} at {100 * verdict['level']:g} %"
 
 
 def _percent(verdict: Mapping[str, Any], name: str) -> str:
-    return _absent(verdict, name) if verdict[name] is None else f"{verdict[name]:.3g} %"
+    return _absent(verdict, name) if verdict[name] is None else in_percent(verdict[name], 3)
 
 
 def _measured(verdict: Mapping[str, Any]) -> str:

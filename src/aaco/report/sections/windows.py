@@ -82,7 +82,7 @@ def _late(windows: Windows, waits: Stragglers, late: int) -> str:
     waited = row.others_waited_ns + row.apart_others_waited_ns
     return (f"{_named(windows, waits, late)} is last in {row.last + row.apart_last} of "
             f"{waits.operations + waits.apart} {operations}; {'the other' if len(waits.ranks) == 2 else 'the others'} "
-            f"waited {format.exact_ns(waited)}{_apart(row)}")
+            f"waited {format.duration(waited)}{_apart(row)}")
 
 
 def _apart(row: Lateness) -> str:
@@ -97,11 +97,11 @@ def _cause(windows: Windows, waits: Stragglers, late: int) -> str:
     cause = windows.cause
     if cause is None:
         return f"Cause not found: {windows.why_no_cause}"
-    who, others = _named(windows, waits, late), format.exact_ns(cause.others_ns)
+    who, others = _named(windows, waits, late), format.duration(cause.others_ns)
     if cause.part not in RUNS or cause.kernel is None:
-        return f"Cause: {who}'s {WORDS[cause.part]}, {format.exact_ns(cause.own_ns)} ({others} on the others)"
-    return (f"Cause: {who}'s own kernel {cause.kernel.name}, {format.exact_ns(cause.kernel.ns)} in "
-            f"{cause.kernel.count:,} executions ({format.exact_ns(cause.others_kernel_ns)} on the others)")
+        return f"Cause: {who}'s {WORDS[cause.part]}, {format.duration(cause.own_ns)} ({others} on the others)"
+    return (f"Cause: {who}'s own kernel {cause.kernel.name}, {format.duration(cause.kernel.ns)} in "
+            f"{cause.kernel.count:,} executions ({format.duration(cause.others_kernel_ns)} on the others)")
 
 
 def _waits(windows: Windows, waits: Stragglers) -> Iterator[str]:

@@ -427,7 +427,7 @@ def _require_possible(sample: Sample) -> None:
         raise UsageError(f"{where}: {sample.value:g} {sample.unit}: no time is zero or negative",
                          "check the clock and the unit of the source")
     if not 0 < sample.time_ns < time.time_ns() + AHEAD_NS:
-        raise UsageError(f"{where}: measured {sample.time_ns} ns after 1970: in the future, or before all clocks",
+        raise UsageError(f"{where}: measured {sample.time_ns:,} ns after 1970: in the future, or before all clocks",
                          "check the clock of the machine that measured, and the unit of the times")
     if not 0 <= sample.process < 2**63 or not 1 <= sample.iterations < 2**63:
         raise UsageError(f"{where}: process {sample.process}, {sample.iterations} iterations: not possible", "")

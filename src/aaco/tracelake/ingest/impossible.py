@@ -108,7 +108,7 @@ def _of_capture(session: Session, kind: _Kind, capture: int, rows: pa.Table) -> 
     ends = [pc.max(batch.filter(pc.equal(batch["capture"], capture))["t_end_ns"]).as_py()
             for batch in queries.batches(session, kind.spec, ("capture", "t_end_ns"))]
     return ImpossibleDurations(kind.spec.name, capture, kind.word, rows.num_rows, pc.sum(rows["dur_ns"]).as_py(),
-                               f"{name}, {rows['dur_ns'][0]} ns",
+                               f"{name}, {rows['dur_ns'][0].as_py():,} ns",
                                max((end for end in ends if end is not None), default=None))
 
 

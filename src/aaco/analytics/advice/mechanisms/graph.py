@@ -62,7 +62,7 @@ def _launching_between_waits(values: Values) -> float:
 
 
 ACTIONS = (Action(
-    "device_graph", "Launch once for many kernels", _launching_between_waits, "the device waits for launches", "low", (
+    "device_graph", "Launch once for many kernels", _launching_between_waits, "the device waits for the host", "low", (
         Step('torch.compile(model, mode="reduce-overhead"), torch.cuda.CUDAGraph', (PYTORCH, OWN_CODE)),
         Step("a graph for what lies between two reads of the host; the fewer reads, the more it gains",
              (OWN_CODE, fact_is("graph_capture", "too_short"))),
@@ -76,4 +76,4 @@ ACTIONS = (Action(
     "launch_tax_pct", applies_if=(fact_is("graph_capture", "possible", "too_short"),),
     already_done_if=(fact_is("device_graph", "replayed", "captured"),),
     memory="a graph keeps its own buffers, for each shape", mechanism="graph",
-    at_most=of_launches),)
+    at_most=of_launches, of_limit="the device waits for launches"),)

@@ -102,7 +102,7 @@ INDICES_FOR_MASKS = Step("indices in place of masks that do not change, made onc
                          (PYTORCH, OWN_CODE, fact_is("graph_capture", "given_masks")))
 ACTIONS = (Action(
     "remove_waits", "Take the host's waits out of the loop", _removable,
-    "the device is idle because the host waited for it", "medium", (
+    "the device is idle because the host waits, not counting the launches after each wait", "medium", (
         Step("no .item(), .cpu(), print or boolean indexing per operation", (PYTORCH, OWN_CODE)),
         INDICES_FOR_MASKS,
         Step("outputs bound to the device: session.io_binding()", (ORT,)),

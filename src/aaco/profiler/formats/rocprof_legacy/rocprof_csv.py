@@ -162,8 +162,8 @@ class _RocprofRun:
         if rows and self.account.kernel:
             calls, ns = sum(row["calls"] for row in rows), sum(row["total_ns"] for row in rows)
             if (calls, ns) != (self.count, self.account.kernel_ns):
-                self.problems.append(f"the summary file counts {calls} in {ns} ns, the file holds "
-                                     f"{self.count} in {self.account.kernel_ns} ns")
+                self.problems.append(f"the summary file counts {calls:,} in {ns:,} ns, the file holds "
+                                     f"{self.count:,} in {self.account.kernel_ns:,} ns")
         return self.account.facts(FORMAT, tuple(self.problems), tool="rocprof",
                                   metadata={"statistics": self.sums} if self.sums else {})
 

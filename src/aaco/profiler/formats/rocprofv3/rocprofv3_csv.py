@@ -236,8 +236,8 @@ class _Rocprofv3Run:
             summed = sum(row["calls"] or 0 for row in rows), sum(row["total_ns"] for row in rows)
             traced = self.traced[subject], self.traced_ns[subject]
             if summed != traced:
-                yield (f"{subject}: the summary file counts {summed[0]} in {summed[1]} ns, the trace holds "
-                       f"{traced[0]} in {traced[1]} ns")
+                yield (f"{subject}: the summary file counts {summed[0]:,} in {summed[1]:,} ns, the trace holds "
+                       f"{traced[0]:,} in {traced[1]:,} ns")
 
     def _trace(self, source: CsvSource, table: pa.Table) -> None:
         self.traced[source.subject] += table.num_rows

@@ -34,5 +34,5 @@ def said(one: Mapping[str, Any]) -> str:
     shared = f", each shared by {one['split_count']}" if one["split_count"] > 1 else ""
     how = f" ({one['agreement']})" if one["agreement"] in (PERSISTENT, OTHERWISE) else ""
     return (f"{batch}({one['rows']:,}, {one['columns']:,}, {one['depth']:,}) in tiles of {tile}{shared}: "
-            f"{one['tiles']:,} on {one['units']:,} units, {format.plural(one['waves'], 'wave')}{how}; of use: tiles "
+            f"{one['tiles']:,} on {one['units']:,} units, {format.plural(one['waves'], 'wave')}{how}; useful: tiles "
             f"{format.percent(one['tile_efficiency'])}, waves {format.percent(one['wave_efficiency'])}")

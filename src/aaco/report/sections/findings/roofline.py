@@ -42,7 +42,7 @@ def _rows(document: Shown) -> Iterator[Row]:
         yield Row(format.name(one["operator"] or "an operator", 40), _operator(one))
     for why_none, part in sorted(document["not_placed"].items(), key=lambda item: -item[1]["ns"])[:FEW]:
         count = format.plural(part["count"], "kernel")
-        yield Row("No place", f"{count}, {format.duration(part['ns'])}: {why_none}")
+        yield Row("No place", f"{count}, {format.device_time(part['ns'])}: {why_none}")
 
 
 def _reached(document: Shown, found: Mapping[str, Envelope], why: Mapping[str, str]) -> Iterator[Row]:
@@ -141,7 +141,8 @@ def lines(document: Shown, top: int) -> Iterator[str]:
         for row in _device(device):
             yield from _hung(row.label, row.text)
         if device["absent"]:
-            yield format.not_measured(device["absent"])
+            yield from _hung("Not measured", f"{', '.join(name.replace('_', ' ') for name in device['absent'])} "
+                                             "(metrics/roofline.json says why)")
     if document["kernels"]:
         yield from _kernels(document, top)
     if document.get("operators"):
@@ -177,12 +178,12 @@ def _kernels(document: Shown, top: int) -> Iterator[str]:
         yield f"{len(document['symbols']) - top:,} more; --top shows more of them"
     for why, part in sorted(document["not_placed"].items(), key=lambda item: -item[1]["ns"]):
         count = format.plural(part["count"], "kernel")
-        yield from _hung("No place", f"{count}, {format.duration(part['ns'])}: {why}")
+        yield from _hung("No place", f"{count}, {format.device_time(part['ns'])}: {why}")
 
 
 def _line(kernel: Shown) -> str:
     held = kernel["occupancy_limit_pct"]
-    return (f"{kernel['calls']:>7,}{format.duration(kernel['total_ns']):>10}{_cell(kernel['intensity'], 9)}"
+    return (f"{kernel['calls']:>7,}{format.device_time(kernel['total_ns']):>10}{_cell(kernel['intensity'], 9)}"
             f"{_cell(kernel['flops_per_s'], 9, 1e12)}{_cell(kernel['dram_bytes_per_s'], 8, 1e12)}  "
             f"{words(kernel.get('limit')):<19}{BOUND.get(kernel['bound'] or '', ''):<13}"
             f"{_share(kernel['roof_share'], 7)}{_share(kernel['measured_roof_share'], 9)}"
