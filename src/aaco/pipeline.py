@@ -21,7 +21,6 @@ from aaco.steps import import_captures as importing
 from aaco.steps import references, serving_inputs
 from aaco.steps.seal import outcome, seal
 from aaco.steps.serving_inputs import NO_INPUTS, ServingInputs
-from aaco.tracelake import layout
 
 
 class Run(NamedTuple):
@@ -56,8 +55,7 @@ def explain(session: Session, settings: Settings | None = None) -> Explanation:
 def run(plan: Plan, settings: Settings | None = None, show: Show = SILENT, session: Session | None = None) -> Run:
     """Record the plan, explain it, and seal the bundle with answers and report inside. Raises AacoError.
 
-    session: an empty session to record into; by default a new one. A run that fails leaves its bundle marked failed,
-    with the evidence so far; a killed one is incomplete.
+    session: an empty one to record into. A run that fails leaves its bundle marked failed; a killed one is incomplete.
     """
     from aaco.steps import run as record
 
@@ -77,12 +75,8 @@ def import_captures(paths: Sequence[Path], settings: Settings | None = None, nam
                     device: str = "", serving: ServingInputs = NO_INPUTS) -> Run:
     """Captures of other tools become one session, explained and sealed like any other. Raises AacoError.
 
-    paths: files, and folders that are searched for captures. form: the format of every file, instead of recognising
-    each. keep: copy the captures into the session without the credentials in them; they are only referenced otherwise.
-    latency: how long a step takes without a profiler, ms, or a file of such times (profiler/formats/latencies.py).
-    steps: how many of them the capture holds, where no marks say it; needs `latency`. skip_bad: leave out malformed
-    events of JSON, count and name them, instead of refusing the file. device: a board by its data sheet, of captures
-    that do not name their device. serving: reference traces and the model of a serving engine.
+    paths, form, keep, device: of `open_captures`; latency, steps: of `given_latency`. skip_bad: leave out and count
+    malformed events of JSON, in place of refusing the file. serving: reference traces and the model of an engine.
     An import that any exception stops leaves no session at all; one that is killed leaves an incomplete one.
     """
     settings = settings or resolve()
@@ -93,10 +87,7 @@ def import_captures(paths: Sequence[Path], settings: Settings | None = None, nam
             references.add(session, reading, serving, show)
             serving_inputs.keep_model(session, model)
             importing.fill(session, reading, show, keep)
-            if asked := {name: value for name, value in (("skip_bad", skip_bad), ("device", device)) if value}:
-                session.amend(plan=session.record.plan | asked)
-            if step_latency:
-                session.write_json(layout.GIVEN_LATENCY, step_latency)
+            importing.keep_request(session, skip_bad, device, step_latency)
             show.step("explaining")
             return Run(session, seal(session, settings, "complete", show))
 

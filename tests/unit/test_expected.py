@@ -349,6 +349,14 @@ def test_norms_of_images_reach_their_share_of_the_memory():
     assert device_us(step(conv, norm), "channels_last", step_us=9000) == 50 + 250 / 0.3
 
 
+def test_narrow_images_leave_what_either_of_both_leaves():
+    """A convolution of 10 us at 16 bits, at .3 / 4 of its roof; no conversion; a norm that half of its bytes leaves."""
+    pieces = product(400, 1e10, FP32, "aten::cudnn_convolution"), kernel(9, "transpose"), kernel(5)
+    both = device_us(step(*pieces), "narrow_images")
+    assert both == changed(step(*pieces), "narrower_types", "channels_last").device_ns / 1000
+    assert both != device_us(step(*pieces), "narrower_types").expected
+
+
 def test_attention_in_one_kernel_leaves_its_products_at_their_rate():
     """Two products of 6e9 FLOPs at 1e15 a second are 6 us each, and 10 at .6 of that; softmax and copies are gone."""
     written = step(product(50, 1e9, operator="aten::addmm"), kernel(4, "copy"), product(20, 6e9, operator="aten::bmm"),
@@ -854,8 +862,17 @@ def test_changes_are_ranked_by_expected_gain_then_ceiling_then_effort():
 
 def test_of_equal_expected_gains_the_higher_ceiling_comes_first():
     """Both end at the host's path; the one that leaves the device less to do may gain more."""
-    options = [option("easy", 4.0, 7.0), option("hard", 4.0, 12.0, effort=1), option("more", 4.1, 5.0)]
+    options = [option("easy", 4.004, 7.0), option("hard", 4.0, 12.0, effort=1), option("more", 4.1, 5.0)]
     assert [change.name for change in ranked(options)] == ["more", "hard", "easy"]
+
+
+def test_a_change_comes_before_one_that_it_surpasses():
+    """Only where both are worth a try; what lies between them stays where it is."""
+    larger = replace(option("larger", 2.0, 9.0), surpasses="smaller")
+    options = [option("first", 5.0), option("smaller", 4.0), option("other", 3.0), larger]
+    assert [change.name for change in ranked(options)] == ["first", "larger", "smaller", "other"]
+    alone = [options[0], options[2], larger]
+    assert [change.name for change in ranked(alone)] == ["first", "other", "larger"]
 
 
 def test_without_an_expected_gain_the_share_and_the_ceiling_bound_a_change():

@@ -381,6 +381,14 @@ def test_doubles_become_floats_at_their_rate_and_in_half_of_the_bytes():
     assert "peak of float32" in why(replace(work, limits=replace(LIMITS, rates={})), "single_precision")
 
 
+def test_narrow_images_take_the_least_of_both_kernel_by_kernel():
+    """A convolution at 16 bits, no conversion, and half of a pass; the two together, and less than either."""
+    work = step(product(400, 1e10, FP32, "aten::cudnn_convolution"), kernel(9, "transpose"), kernel(8, types=("f32",)))
+    both = floor(work, [MECHANISMS["narrower_types"], MECHANISMS["channels_last"]]).floor_ns
+    assert floor(work, [MECHANISMS["narrow_images"]]).floor_ns == both
+    assert all(both < floor(work, [MECHANISMS[name]]).floor_ns for name in ("narrower_types", "channels_last"))
+
+
 def test_kernels_at_a_factor_take_that_part_and_never_longer():
     work = step(product(100, 1e10), kernel(40, name="slow"), kernel(8, name="fast"))
     assert floor(work, [scaled({"slow": 0.25, "fast": 3.0})]).floor_ns == 118 * US

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.llm import key_search, own_thread, stamps
-from aaco.llm.connection import LINE, MOST_READ, ServerConnection, TlsConnection
+from aaco.llm.answers import MOST_READ
+from aaco.llm.connection import LINE, ServerConnection, TlsConnection
 from aaco.llm.conversations import RunningConversations
 from aaco.llm.packets import PacketTap
 from aaco.llm.record import NO_STAMP, Kind, ReadRecorder, RecorderOfSides

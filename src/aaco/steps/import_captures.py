@@ -56,9 +56,10 @@ ALLOWED = re.compile(r"""(?:
 
 
 def given_latency(text: str | None, steps: int | None = None) -> dict[str, Any] | None:
-    """Return the document of a latency without a profiler: a number of ms, or a file of them; None where none is given.
+    """Return the document of how long a step takes without a profiler: text is a number of ms, or a file of such times
+    (profiler/formats/latencies.py); None where none is given.
 
-    steps: how many of them the capture holds, if known. Raise UsageError.
+    steps: how many of them the capture holds, where no marks say it. Raise UsageError.
     """
     if text is None:
         if steps is None:
@@ -71,11 +72,23 @@ def given_latency(text: str | None, steps: int | None = None) -> dict[str, Any] 
 
 def open_captures(paths: Sequence[Path], form: str | None, keep: bool, show: Show = SILENT, device: str = ""
                   ) -> CaptureReading:
-    """Return the reading of the captures in these paths, up to its first piece. device: its name, where captures do not
-    say it. Raise UsageError, BadCapture."""
+    """Return the reading of the captures in these paths, up to its first piece. Raise UsageError, BadCapture.
+
+    paths: files, and folders that are searched for captures. form: the format of every file, instead of recognising
+    each. keep: copy the captures into the session without the credentials in them; they are only referenced otherwise.
+    device: a board by its data sheet, of captures that do not name their device.
+    """
     reading = CaptureReading(discover(paths, form, keep), show, device)
     reading.begin()
     return reading
+
+
+def keep_request(session: Session, skip_bad: bool, device: str, latency: dict[str, Any] | None) -> None:
+    """Keep what an import was asked for besides its captures: in its plan, and the document of a latency."""
+    if asked := {name: value for name, value in (("skip_bad", skip_bad), ("device", device)) if value}:
+        session.amend(plan=session.record.plan | asked)
+    if latency:
+        session.write_json(layout.GIVEN_LATENCY, latency)
 
 
 @contextmanager
