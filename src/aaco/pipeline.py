@@ -1,7 +1,6 @@
 """The whole on one screen: `observe` records a plan, `explain` turns the record into answers, `run` does both.
 
-What runs a model is imported where it is called: code that only reads a session does without ONNX.
-"""
+What runs a model is imported where it is called: code that only reads a session does without ONNX."""
 
 from __future__ import annotations
 
