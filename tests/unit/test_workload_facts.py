@@ -60,6 +60,8 @@ def value(name: str, found: WorkloadSigns) -> str | None:
     ("framework", signs(("void silu_f32(float const*)", 1), calls={"aten::silu": 1}), "pytorch"),
     ("framework", signs(("void silu_f32(float const*)", 1)), "llama.cpp"),
     ("framework", signs(domains={"ort": 4}), "onnxruntime"),
+    ("python_frames", signs(calls={"aten::add": 1, "train.py(41): step": 2}), "recorded"),
+    ("python_frames", signs(calls={"aten::add": 1}), "none"), ("python_frames", signs((BF16, 1)), None),
     ("framework", signs(("vllm::act_and_mul_kernel", 1), calls={"aten::add": 1}), "pytorch"),
     ("framework", signs(("vllm::act_and_mul_kernel", 1)), "vllm"),
     ("phase", signs(calls={"autograd::engine::evaluate_function: AddBackward0": 1}), "training"),

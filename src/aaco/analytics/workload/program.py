@@ -20,6 +20,7 @@ LOADER = "enumerate(DataLoader)#"  # PyTorch's range around each batch: the clas
 COMPILED = re.compile(r"Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction|TorchDynamo Cache")
 FUSED, FOREACH = re.compile(r"aten::_fused_(?:adamw?|sgd|adagrad)_"), re.compile(r"aten::_foreach_")
 FUSED_KERNEL = re.compile(r"FusedAdam|FusedSgd|FusedSGD|FusedAdagrad|multi_tensor_adam|fused_adam")
+PYTHON_FRAME = re.compile(r"\.py\(\d+\): ")  # of PyTorch's profiler: the file, the line, the function
 NORM_OPERATORS = ("aten::rsqrt", "aten::var", "aten::var_mean")  # that norms are written of
 NO_RANGES = "no ranges or operators of a framework were recorded"
 
@@ -166,6 +167,15 @@ def shapes(signs: WorkloadSigns) -> WorkloadFact:
     count = sum(1 for _ in first_ranks(signs))
     return WorkloadFact("shapes", "recorded" if count else "none", (), {"operators": count}, source="operators",
                         evidence=f"{plural(count, 'operator')} with shapes")
+
+
+def python_frames(signs: WorkloadSigns) -> WorkloadFact:
+    """Return whether the functions of Python that ran were recorded: recorded, or none."""
+    if not _has_operators(signs):
+        return absent("python_frames", "no operators of a framework were recorded")
+    count = sum(many for name, many in signs.calls.items() if PYTHON_FRAME.search(name))
+    return WorkloadFact("python_frames", "recorded" if count else "none", (), {"calls": count}, source="calls",
+                        evidence=f"{plural(count, 'call')} of a function of Python")
 
 
 def listed_json(text: str | None) -> list[Any]:

@@ -13,7 +13,7 @@ FACTS: tuple[Callable[[WorkloadSigns], WorkloadFact], ...] = (
     device_use.device_graph, device_use.graph_capture, device_use.host_waits, arithmetic.product_type,
     arithmetic.product_kind, arithmetic.element_type, arithmetic.eight_bit_units, arithmetic.tf32_units,
     arithmetic.layout, program.attention, program.norms, program.optimizer, program.data_loader, program.shapes,
-    device_use.copies)
+    program.python_frames, device_use.copies)
 
 
 def facts_of(signs: WorkloadSigns) -> WorkloadFacts:

@@ -108,6 +108,8 @@ ACTIONS = (Action(
         Step("outputs bound to the device: session.io_binding()", (ORT,)),
         Step("no hipDeviceSynchronize or hipStreamSynchronize per operation", (AMD, NO_FRAMEWORK)),
         Step("no cudaDeviceSynchronize or cudaStreamSynchronize per operation", (NVIDIA, NO_FRAMEWORK)),
-        Step("read results once per step", (OWN_CODE,))),
+        Step("read results once per step", (OWN_CODE,)),
+        Step("torch.profiler.profile(with_stack=True) names the line of each wait",
+             (PYTORCH, OWN_CODE, fact_is("python_frames", "none")))),
     "sync_limited_pct", already_done_if=(fact_is("host_waits", "none"),), mechanism="remove_syncs",
     at_most=of_metric("sync_limited_pct")),)
