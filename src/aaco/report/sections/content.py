@@ -388,8 +388,11 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
 
 
 def _brief(one: Recommendation) -> str:
-    """What to try and what it can gain: what a first screen has room for."""
-    return f"{one.action.title} ({one.action.effort} effort): {_brief_gain(one)}. {_attempt(one)}"
+    """What it can gain, what to try, and what speaks for it: what a first screen has room for, its end cut first."""
+    title, figures = f"{one.action.title} ({one.action.effort} effort)", _figures(one)
+    if not one.mechanism or not figures:
+        return f"{title}: {_evidence(one) if one.mechanism else _gain(one)}. {_attempt(one)}"
+    return f"{title}: {figures}. {_attempt(one)} {_evidence(one)}."
 
 
 def _attempt(one: Recommendation) -> str:
@@ -397,17 +400,15 @@ def _attempt(one: Recommendation) -> str:
     return f"Tried: {one.tried}." if one.tried else f"Try: {one.attempt}."
 
 
-def _brief_gain(one: Recommendation) -> str:
-    """The expected gain and the ceiling in figures alone, then the evidence."""
-    if not one.mechanism:
-        return _gain(one)
+def _figures(one: Recommendation) -> str:
+    """The expected gain and the ceiling in figures alone."""
     likely, figures = one.expected, list[str]()
     if likely:
         figures.append(f"{_expected_factor(likely)} ({_interval(likely)})")
     if one.ceiling is not None and one.ceiling <= TELLING_CEILING:
         of = f" of {one.ceiling_of}" * (one.ceiling_of != UNPROFILED)
         figures.append(f"at most {one.ceiling:.2f} x{' faster' * (not likely)}{of}")
-    return "; ".join(filter(None, (", ".join(figures), _evidence(one))))
+    return ", ".join(figures)
 
 
 def _evidence(one: Recommendation) -> str:
