@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from aaco.analytics.advice import floors
-from aaco.analytics.advice.recommend import with_machine_gains, with_targets, with_trials
+from aaco.analytics.advice.recommend import with_machine_gains, with_targets, with_trials, with_waits
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import Diagnosis, diagnose
 from aaco.analytics.explanation import Coverage, Explanation, cover, summarise
@@ -21,6 +21,7 @@ from aaco.analytics.graph import partition
 from aaco.analytics.measure import cpu_budget_document
 from aaco.analytics.quality import co_tenants
 from aaco.analytics.timeline import trace as traces
+from aaco.analytics.timeline import wait_places
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.analytics.truth import trust
 from aaco.analytics.truth.record_accounting import executions_left_out
@@ -181,6 +182,8 @@ def _diagnose(measured: Mapping[str, Reading], facts: FactValues | None, trust: 
     advised = diagnosis.recommendations
     if cpu_budget := documents_by_slot.get("cpu_budget"):
         advised = with_targets(advised, cpu_budget)
+    if waits := documents_by_slot.get(wait_places.NAME):
+        advised = with_waits(advised, [place.text for place in decode(waits, wait_places.WaitPlaces).places])
     if gains:
         advised = with_machine_gains(advised, gains)
     return replace(diagnosis, recommendations=with_trials(advised, documents_by_slot.get("trials") or {}))

@@ -28,6 +28,7 @@ from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, 
 USUALLY = "what such changes usually take off the device's work, or off the host's waits"
 LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
 MOST_TARGETS = 5
+WAITING = ("remove_syncs", "whole_graph")  # the kinds of changes that take the host's waits out of a step
 MOST_TOGETHER = 3
 ALIKE = 1.05  # times: a ceiling so much above what a share explains is not told apart from it
 
@@ -89,6 +90,11 @@ class Recommendation:
     def mechanism(self) -> str:
         """The kind of change; empty of actions on runs on CPUs."""
         return self.action.mechanism
+
+    @property
+    def takes_waits(self) -> bool:
+        """Whether what it acts on is where the host waits."""
+        return self.mechanism in WAITING
 
     @property
     def attempt(self) -> str:
@@ -166,6 +172,12 @@ def with_targets(recommendations: tuple[Recommendation, ...], cpu_budget: Mappin
     for node in cpu_budget["largest"]:
         by_side.setdefault(node["side"], []).append(node["name"])
     return tuple(replace(advice, targets=tuple(by_side.get(NODES_OF.get(advice.name, ""), ())[:MOST_TARGETS]))
+                 for advice in recommendations)
+
+
+def with_waits(recommendations: tuple[Recommendation, ...], places: Sequence[str]) -> tuple[Recommendation, ...]:
+    """Return the recommendations, those that take waits out with the places in the program where the host waits."""
+    return tuple(replace(advice, targets=tuple(places[:MOST_TARGETS])) if advice.takes_waits and places else advice
                  for advice in recommendations)
 
 

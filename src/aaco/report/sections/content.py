@@ -418,8 +418,9 @@ def _evidence(one: Recommendation) -> str:
 
 def _step(one: Recommendation) -> str:
     """What to try, what it can gain and at what effort, and what would confirm it."""
-    named = ", ".join(shorten(one.targets[:MOST_NAMED], 40).values())
-    largest = f" Largest {'kernels' if one.mechanism else 'nodes'}: {named}." if named else ""
+    named = ", ".join(shorten(one.targets[:MOST_NAMED], 80 if one.takes_waits else 40).values())
+    kind = "waits" if one.takes_waits else "kernels" if one.mechanism else "nodes"
+    largest = f" Largest {kind}: {named}." if named else ""
     action = one.action
     costs = "".join(f" {name}: {cost}." for name, cost in (("Accuracy", action.accuracy), ("Memory", action.memory))
                     if cost)

@@ -1,0 +1,58 @@
+"""Where the host waits: the operator and the function of Python around each wait, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from aaco.analytics.advice import recommend
+from aaco.analytics.timeline.wait_places import COLUMNS, WaitPlace, WaitPlaceCollector
+from aaco.core.tables import API_CALLS
+from tests.unit.test_recommend import readings
+
+RUNTIME = "cuda_runtime"
+
+
+def found(*calls, pieces=1):
+    """The places of calls (name, domain, parent, ns), each 100 ns behind the one before."""
+    names, domains, parents, took = zip(*calls, strict=True)
+    start = [100 * number for number in range(len(calls))]
+    table = API_CALLS.build(call_id=list(range(len(calls))), parent_id=list(parents), name=list(names),
+                            domain=list(domains), t_start_ns=start,
+                            t_end_ns=[begin + ns for begin, ns in zip(start, took, strict=True)]).select(list(COLUMNS))
+    collector = WaitPlaceCollector()
+    for batch in table.to_batches(max_chunksize=-(-len(calls) // pieces)):
+        collector.feed(batch)
+    return collector.result()
+
+
+CALLS = (("train.py(41): step", "python", None, 9000), ("torch/_tensor.py(5): item", "python", 0, 8000),
+         ("aten::item", "cpu_op", 1, 900), ("aten::_local_scalar_dense", "cpu_op", 2, 800),
+         ("cudaMemcpyAsync", RUNTIME, 3, 7), ("cudaStreamSynchronize", RUNTIME, 3, 60),
+         ("aten::item", "cpu_op", 1, 900), ("cudaStreamSynchronize", RUNTIME, 6, 40),
+         ("aten::mm", "cpu_op", 0, 50), ("cudaLaunchKernel", RUNTIME, 8, 5),
+         ("cudaDeviceSynchronize", RUNTIME, None, 5000))
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 11])
+def test_a_wait_is_in_its_outermost_operator_and_in_the_programs_own_function(pieces):
+    """The profiler's own wait at the end is in no range. Without such ranges each call is a place of its own."""
+    places = found(*CALLS, pieces=pieces)
+    assert places.places == (WaitPlace("cudaStreamSynchronize", "aten::item", "train.py(41): step", 2, 100),)
+    assert (places.of, places.frames) == (1, True)
+    bare = found(("cudaDeviceSynchronize", RUNTIME, None, 50), ("cudaMemcpy", RUNTIME, None, 70))
+    assert [(place.call, place.ns) for place in bare.places] == [("cudaMemcpy", 70), ("cudaDeviceSynchronize", 50)]
+    assert not bare.frames and found(("cudaLaunchKernel", RUNTIME, None, 5)).places == ()
+
+
+def test_a_function_of_a_library_is_named_where_there_is_no_other():
+    (place,) = found(("torch/_tensor.py(5): item", "python", None, 90), ("<built-in method item>", "python", 0, 80),
+                     ("cudaStreamSynchronize", RUNTIME, 1, 60)).places
+    assert place.frame == "<built-in method item>" and place.text == "cudaStreamSynchronize in <built-in method item>"
+
+
+def test_advice_that_takes_waits_out_names_their_places():
+    advised = recommend.gaining(readings({"sync_limited_pct": 40.0, "removable_wait_pct": 40.0, "pointwise_pct": 50.0}))
+    named = {one.name: one.targets for one in recommend.with_waits(advised, ["aten::item in train.py(41): step"])}
+    assert named["remove_waits"] == ("aten::item in train.py(41): step",)
+    assert not any(targets for name, targets in named.items() if name != "remove_waits")
+    assert recommend.with_waits(advised, []) == advised
