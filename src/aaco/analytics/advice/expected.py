@@ -74,10 +74,11 @@ class RankedChange:
             return self.expected.factor
         return min((bound for bound in (self.ceiling, self._without_its_share) if bound is not None), default=None)
 
-    @property
-    def likely_gain(self) -> float:
-        """The gain that gives it its place."""
-        return self.usual if self.usual is not None and not self.expected else self.gain or 0.0
+    def likely_gain(self, among_usual: bool) -> float:
+        """Return the gain that gives it its place: among changes with a usual gain half of a bound, as a logarithm."""
+        if self.expected or not among_usual:
+            return self.gain or 0.0
+        return self.usual if self.usual is not None else math.sqrt(self.gain or 0.0)
 
     @property
     def _without_its_share(self) -> float | None:
@@ -122,9 +123,11 @@ def ranked(changes: Iterable[RankedChange], least: float = LEAST_GAIN) -> list[R
     are equal if they are shown alike. A change comes before one that it surpasses. A ceiling alone is no estimate: a
     change of which nothing else is known comes after all others.
     """
+    listed = list(changes)
+    among_usual = any(change.usual is not None for change in listed)
     worth = [(change.expected is None and change.usual is None and change.share_pct is None,
-              -round(change.likely_gain, SHOWN_DIGITS), -(change.ceiling or 0.0), change.effort, change.name, change)
-             for change in changes if change.gain is not None and change.gain >= least]
+              -round(change.likely_gain(among_usual), SHOWN_DIGITS), -(change.ceiling or 0.0), change.effort,
+              change.name, change) for change in listed if change.gain is not None and change.gain >= least]
     best_first = [change for *_, change in sorted(worth, key=lambda place: place[:-1])]
     for change in [change for change in best_first if change.surpasses]:
         names = [other.name for other in best_first]
