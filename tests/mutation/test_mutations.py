@@ -1993,7 +1993,7 @@ MUTATIONS = [
      "tests/unit/test_recommend.py::test_evidence_says_what_its_share_does_not_explain_of_the_ceiling"),
     ("analytics/advice/recommend.py", "if takes and not self._explains(works)", "if False",
      "tests/unit/test_recommend.py::test_evidence_says_what_else_the_ceiling_of_a_compiler_takes"),
-    ("analytics/advice/expected.py", "self.usual is not None and not self.expected", "False",
+    ("analytics/advice/expected.py", "return self.usual if self.usual is not None else ", "return ",
      "tests/unit/test_expected.py::test_what_is_usual_gives_a_place_where_nothing_is_expected"),
     ("analytics/advice/floors.py", "USUAL_STRETCH = 2.0", "USUAL_STRETCH = 1.0",
      "tests/unit/test_expected.py::test_a_step_that_was_only_profiled_has_gains_that_are_usual_and_expects_none"),
