@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,37 +130,42 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
     record: what changes gained on devices like this one; None for the reason in why_no_record. facts: of the workload.
     most_samples: in a step, times as many as before, where a larger batch is looked at.
     """
-    chain_ns = device_chain_ns(work)
-    times, floors = LeastTimes(work), dict[str, MechanismFloor]()
-    likely, why, saved_ns = dict[str, Expected](), dict[str, str](), dict[str, float]()
-    for mechanism in MECHANISMS.values():
-        floors[mechanism.name] = floor(work, [mechanism], times)
+    chain_ns, times = device_chain_ns(work), LeastTimes(work)
+    floors, saved_ns, usual = dict[str, MechanismFloor](), dict[str, float](), dict[str, float]()
+    likely, why = dict[str, Expected](), dict[str, str]()
+    of_usual_host = StepTime(chain_ns + max(0.0, step.ns - chain_ns) / USUAL_STRETCH, True)
+    for name, mechanism in MECHANISMS.items():
+        least = floors[name] = floor(work, [mechanism], times)
+        if record is not None and not step.unprofiled:
+            with suppress(Absent):
+                changed = changed_step(work, of_usual_host, [mechanism], 1.0, times)
+                batch = _as_pays(work, of_usual_host, mechanism, (least, changed), record.habits, times, most_samples)
+                usual[name] = expected(of_usual_host, *batch, [name], record).factor
         try:
             changed = changed_step(work, step, [mechanism], 1.0, times)
-            if floors[mechanism.name].targets and mechanism.most_samples == 1:
-                saved_ns[mechanism.name] = max(changed.saved_ns, changed.waits_ns)
+            if least.targets and mechanism.most_samples == 1:
+                saved_ns[name] = max(changed.saved_ns, changed.waits_ns)
             if record is None:
                 raise Absent
-            if mechanism.most_samples > 1:
-                most = min(mechanism.most_samples, most_samples)
-                changed = _with_more_samples(work, step, mechanism, changed, record.habits, times, most)
-                floors[mechanism.name] = floor(work, [larger_batch(changed.samples)], times)
-            likely[mechanism.name] = expected(step, floors[mechanism.name], changed, [mechanism.name], record)
+            batch = _as_pays(work, step, mechanism, (least, changed), record.habits, times, most_samples)
+            floors[name] = batch[0]
+            likely[name] = expected(step, *batch, [name], record)
         except Absent as reason:
-            why[mechanism.name] = why_no_record if record is None else str(reason)
-    usual = {} if step.unprofiled or record is None else _usual(work, step, chain_ns, record, facts, most_samples)
+            why[name] = why_no_record if record is None else str(reason)
     best = _best(step, floors, likely, usual, facts)
     together = (floor(work, [MECHANISMS[name] for name in best[:count]]) for count in TOGETHER if count <= len(best))
     return Floors(step.ns, step.unprofiled, work.steps, chain_ns, tuple(floors.values()), "", likely, why,
                   tuple(together), saved_ns, float(work.ns.sum()) / work.steps, step.fastest_ns, usual)
 
 
-def _usual(work: StepWork, profiled: StepTime, chain_ns: float, record: TrackRecord, facts: FactValues | None,
-           most_samples: float) -> dict[str, float]:
-    """Return what changes are expected to gain of a step whose host takes what it usually takes without a profiler."""
-    host_ns = max(0.0, profiled.ns - chain_ns) / USUAL_STRETCH
-    floors = floors_of(work, StepTime(chain_ns + host_ns, True), record, "", facts, most_samples)
-    return {name: likely.factor for name, likely in floors.expected.items()}
+def _as_pays(work: StepWork, step: StepTime, mechanism: Mechanism, once: tuple[MechanismFloor, ChangedStep],
+             habits: HostHabits, times: LeastTimes, most_samples: float) -> tuple[MechanismFloor, ChangedStep]:
+    """Return the floor of a change and the step after it with as many samples as pay; once: with as many as before."""
+    if mechanism.most_samples == 1:
+        return once
+    most = min(mechanism.most_samples, most_samples)
+    changed = _with_more_samples(work, step, mechanism, once[1], habits, times, most)
+    return floor(work, [larger_batch(changed.samples)], times), changed
 
 
 def _with_more_samples(work: StepWork, step: StepTime, mechanism: Mechanism, changed: ChangedStep, habits: HostHabits,
