@@ -44,6 +44,11 @@ def test_a_wait_is_in_its_outermost_operator_and_in_the_programs_own_function(pi
     assert not bare.frames and found(("cudaLaunchKernel", RUNTIME, None, 5)).places == ()
 
 
+def test_calls_without_a_name_or_a_domain_are_around_nothing():
+    (place,) = found((None, None, None, 900), (None, "python", 0, 800), ("cudaStreamSynchronize", None, 1, 60)).places
+    assert (place.call, place.operator, place.frame) == ("cudaStreamSynchronize", None, None)
+
+
 def test_a_function_of_a_library_is_named_where_there_is_no_other():
     (place,) = found(("torch/_tensor.py(5): item", "python", None, 90), ("<built-in method item>", "python", 0, 80),
                      ("cudaStreamSynchronize", RUNTIME, 1, 60)).places

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +12,7 @@ from aaco.analytics.streaming.calls import is_runtime, waits_for_the_device
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
 from aaco.core import documents
 from aaco.core.arrays import Ints, joined
+from aaco.core.distinct import coded
 from aaco.tracelake import layout
 
 NAME = "wait_places"
@@ -64,7 +64,8 @@ class WaitPlaceCollector:
 
     def feed(self, calls: pa.RecordBatch) -> None:
         """Take in calls that have the COLUMNS; of those into a runtime only the waits are kept."""
-        name, domain = self._names.numbers(calls["name"]), self._domains.numbers(calls["domain"])
+        name, domain = (np.maximum(-1, ids.numbers(calls[column])) for ids, column in (
+            (self._names, "name"), (self._domains, "domain")))  # -1: of none
         number, parent, start, end = (integers(calls[column]) for column in COLUMNS if column not in ("name", "domain"))
         is_wait = np.array([*map(waits_for_the_device, self._names.known), False])[name] & (start != NONE)
         kept = is_wait | ~np.array([*map(is_runtime, self._domains.known), False])[domain]
@@ -76,33 +77,37 @@ class WaitPlaceCollector:
         if not any(len(waits) for waits, _ in self._waits):
             return WaitPlaces((), 0, False)
         number, parent, name, domain = (joined(parts) for parts in zip(*self._columns, strict=True))
-        row_of = np.full(int(number.max(initial=-1)) + 2, -1)
+        waits, took = (joined(parts) for parts in zip(*self._waits, strict=True))
+        row_of = np.full(int(number.max()) + 2, -1)
         row_of[number] = np.arange(len(number))
         above = row_of[np.where((parent >= 0) & (parent < len(row_of)), parent, -1)]
-        waits, took = (joined(parts) for parts in zip(*self._waits, strict=True))
-        sums: dict[tuple[str, str | None, str | None], list[int]] = defaultdict(lambda: [0, 0])
-        kinds, domains = self._names.known, [*self._domains.known, ""]
-        for row, ns in zip(row_of[waits].tolist(), took.tolist(), strict=True):
-            place = (kinds[name[row]], *_around(row, above, name, domain, kinds, domains))
-            sums[place][0] += 1
-            sums[place][1] += ns
-        ranged = any(operator or frame for _, operator, frame in sums)
-        found = sorted((WaitPlace(*place, count, ns) for place, (count, ns) in sums.items()
-                        if not ranged or place[1] or place[2]), key=lambda one: (-one.ns, one.text))
-        return WaitPlaces(tuple(found[:MOST]), len(found), FRAME in domains)
+        above[above >= np.arange(len(above))] = -1  # what is around a call begins before it
+        rows = row_of[waits]
+        around = (name[rows], *self._around(rows, above, name, domain))
+        place, first = coded(*around)
+        texts = [*self._names.known, ""]
+        found = [WaitPlace(texts[called], texts[operator] or None, texts[frame] or None, count, ns)
+                 for called, operator, frame, count, ns in zip(
+                     *(column[first].tolist() for column in around), np.bincount(place).tolist(),
+                     np.bincount(place, took).astype(int).tolist(), strict=True)]
+        ranged = [one for one in found if one.operator or one.frame] or found
+        ranged.sort(key=lambda one: (-one.ns, one.text))
+        return WaitPlaces(tuple(ranged[:MOST]), len(ranged), FRAME in self._domains.known)
 
-
-def _around(row: int, above: Ints, name: Ints, domain: Ints, kinds: list[str], domains: list[str]
-            ) -> tuple[str | None, str | None]:
-    """Return the outermost operator around a call, and the innermost function of the program's own around that."""
-    operator, frame = None, None
-    row = int(above[row])
-    while row >= 0:
-        if domains[domain[row]] == OPERATOR and frame is None:
-            operator = kinds[name[row]]
-        elif domains[domain[row]] == FRAME:
-            frame = frame or kinds[name[row]]
-            if not _OF_A_LIBRARY.match(kinds[name[row]]):
-                return operator, kinds[name[row]]
-        row = int(above[row])
-    return operator, frame
+    def _around(self, rows: Ints, above: Ints, name: Ints, domain: Ints) -> tuple[Ints, Ints]:
+        """Return by name the outermost operator around each of these calls, and the innermost function of the program's
+        own around that, else of a library; -1 where there is none. above: the row of what is right around each row.
+        """
+        is_own = np.array([not _OF_A_LIBRARY.match(text) for text in self._names.known] + [False])
+        of_domain = {text: number for number, text in enumerate(self._domains.known)}
+        operator, frame, at = np.full(len(rows), -1), np.full(len(rows), -1), above[rows]
+        while (left := np.flatnonzero(at >= 0)).size:
+            called, kind = name[at[left]], domain[at[left]]
+            in_operator = (kind == of_domain.get(OPERATOR, -2)) & (frame[left] < 0)
+            in_frame = (kind == of_domain.get(FRAME, -2)) & (called >= 0)
+            operator[left[in_operator]] = called[in_operator]
+            own = in_frame & is_own[called]
+            named = own | (in_frame & (frame[left] < 0))
+            frame[left[named]] = called[named]
+            at[left] = np.where(own, -1, above[at[left]])
+        return operator, frame
