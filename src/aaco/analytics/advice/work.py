@@ -389,14 +389,14 @@ def step_work(kernels: Iterable[pa.RecordBatch], copies: pa.Table, operators: pa
     needed is kept. operator_of_kernel: by kernel_id the operator_id, NONE if unknown. Rows without times are left out.
     """
     by_id = step_operators(operators)
-    labels, lanes, launched = _KernelLabels(), TupleIds(), _rows_of(by_id, operator_of_kernel)
+    labels, kinds, lanes, launched = _Labels(), _Labels(), TupleIds(), _rows_of(by_id, operator_of_kernel)
     kept, count = list[tuple[Ints, ...]](), 0
     for piece in kernels:
         count += len(piece)
         kept.append(_inside(window, *_timed(piece, lanes), *_kernel_columns(piece, labels, launched)))
     in_window = sum(len(columns[0]) for columns in kept)
-    label, moved = _copy_labels(copies)
-    kept.append(_inside(window, *_timed(copies, lanes), label + len(labels.names), np.full(copies.num_rows, -1),
+    names, kind = labels.names(_kernel), kinds.numbers(copies["kind"], copies["pinned"].cast(pa.string()))
+    kept.append(_inside(window, *_timed(copies, lanes), kind + len(names), np.full(copies.num_rows, -1),
                         *np.zeros((2, copies.num_rows), np.int64), np.maximum(0, integers(copies["bytes"]))))
     columns = list(zip(*kept, strict=True))
     kept.clear()
@@ -406,7 +406,7 @@ def step_work(kernels: Iterable[pa.RecordBatch], copies: pa.Table, operators: pa
     del start, end  # each column is there once more only while it is put in order: a trace may have many millions
     lane, label, operator, blocks, blocks_x, copied = (joined(columns.pop(0))[rows] for _ in range(len(columns)))
     return StepWork(advance_ns(lane, begin, until), lane, label, operator, blocks, blocks_x, copied,
-                    (*labels.names, *moved), tuple(by_id.values()), steps, limits, waited_ns,
+                    (*names, *kinds.names(_copy)), tuple(by_id.values()), steps, limits, waited_ns,
                     on_host_ns=_on_host_ns(operators) * in_window / max(1, count))
 
 
@@ -422,10 +422,10 @@ def _timed(rows: pa.RecordBatch | pa.Table, lanes: TupleIds) -> tuple[Ints, Ints
     return start, end, lanes.numbers(stream, np.where(stream != NONE, NONE, queue))
 
 
-def _kernel_columns(piece: pa.RecordBatch, labels: _KernelLabels, launched: Ints) -> tuple[Ints, ...]:
+def _kernel_columns(piece: pa.RecordBatch, labels: _Labels, launched: Ints) -> tuple[Ints, ...]:
     """Return label, operator, blocks and copied bytes of kernels. launched: by kernel_id the row of its operator."""
-    return (labels.numbers(piece), launched[integers(piece["kernel_id"])], *_blocks(piece),
-            np.zeros(len(piece), np.int64))
+    return (labels.numbers(piece["kernel_name"], piece["family"]), launched[integers(piece["kernel_id"])],
+            *_blocks(piece), np.zeros(len(piece), np.int64))
 
 
 def _on_host_ns(operators: pa.Table) -> float:
@@ -445,29 +445,20 @@ def _rows_of(by_id: dict[int, StepOperator], launched: Ints) -> Ints:
     return row[np.where((launched >= 0) & (launched < len(row)), launched, -1)]
 
 
-class _KernelLabels:
-    """A number for each name of kernels, with its family, in the order in which they first appear."""
+class _Labels:
+    """A number for each pair of texts, in the order in which they first appear: what names a kernel or a copy."""
 
     def __init__(self) -> None:
-        """Begin without names."""
+        """Begin without pairs."""
         self._texts, self._pairs = NameIds(), TupleIds()
 
-    def numbers(self, kernels: pa.RecordBatch) -> Ints:
-        """Return the number of each kernel's name."""
-        return self._pairs.numbers(*(self._texts.numbers(kernels[column]) for column in ("kernel_name", "family")))
+    def numbers(self, *columns: pa.Array | pa.ChunkedArray) -> Ints:
+        """Return the number of the pair in each row of two columns."""
+        return self._pairs.numbers(*map(self._texts.numbers, columns))
 
-    @property
-    def names(self) -> list[WorkName]:
-        """What the numbers mean."""
-        return [_kernel(*map(self._texts.text, pair)) for pair in self._pairs.known]
-
-
-def _copy_labels(copies: pa.Table) -> tuple[Ints, list[WorkName]]:
-    """Return a number for the kind of each copy, and what the numbers mean."""
-    texts, pairs = NameIds(), TupleIds()
-    label = pairs.numbers(texts.numbers(copies["kind"]),
-                          texts.numbers(copies["pinned"].cast(pa.string()).dictionary_encode()))
-    return label, [_copy(*map(texts.text, pair)) for pair in pairs.known]
+    def names(self, name_of: Callable[[str, str], WorkName]) -> list[WorkName]:
+        """Return what the numbers mean."""
+        return [name_of(*map(self._texts.text, pair)) for pair in self._pairs.known]
 
 
 def _sums(pairs: Ints, times: Reals) -> Reals:

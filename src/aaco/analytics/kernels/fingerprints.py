@@ -199,11 +199,8 @@ def log_bin(value: Ints) -> Ints:
 
 def quantile(bins: list[int], counts: list[int], share: float) -> float | None:
     """Return the value below which this share is, to the width of a bin; None without values."""
-    if not bins:
-        return None
-    reached = np.cumsum(counts)
-    at = int(np.searchsorted(reached, share * reached[-1], "left"))
-    return _value(bins[min(at, len(bins) - 1)])
+    only = _Histograms(np.array(bins, np.int64), np.array(counts, np.int64), np.array([0, len(bins)]))
+    return only.quantiles(share)[0]
 
 
 def _value(log_bin: int) -> float:
