@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aaco.analytics.advice import recommend
-from aaco.analytics.timeline.wait_places import COLUMNS, WaitPlace, WaitPlaceCollector
+from aaco.analytics.attribution.wait_places import COLUMNS, WaitPlace, WaitPlaceCollector
 from aaco.core.tables import API_CALLS
 from tests.unit.test_recommend import readings
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from aaco.analytics.advice import floors
 from aaco.analytics.advice.recommend import with_machine_gains, with_targets, with_trials, with_waits
+from aaco.analytics.attribution import wait_places
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import Diagnosis, diagnose
 from aaco.analytics.explanation import Coverage, Explanation, cover, summarise
@@ -21,7 +22,6 @@ from aaco.analytics.graph import partition
 from aaco.analytics.measure import cpu_budget_document
 from aaco.analytics.quality import co_tenants
 from aaco.analytics.timeline import trace as traces
-from aaco.analytics.timeline import wait_places
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.analytics.truth import trust
 from aaco.analytics.truth.record_accounting import executions_left_out

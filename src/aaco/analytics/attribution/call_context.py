@@ -115,7 +115,7 @@ class CallContexts:
 
     def around(self, line: CallLine) -> CallContext:
         """Return the context of each call of the line."""
-        parent = _positions(line.id, line.parent_id)
+        parent = positions(line.id, line.parent_id)
         operator = nearest(parent, line.kind == Is.OPERATOR)
         above = at(operator, at(parent, operator))
         modules = nearest(parent, line.kind == Is.MODULE)
@@ -130,7 +130,7 @@ class CallContexts:
         """Return of each of these calls of the line the names of the calls and ranges around it, innermost first."""
         names, rows = [list[str]() for _ in places], np.arange(len(places))
         while len(rows):
-            places = _positions(line.id, line.parent_id[places])
+            places = positions(line.id, line.parent_id[places])
             rows, places = rows[places >= 0], places[places >= 0]
             for row, name in zip(rows.tolist(), line.name[places].tolist(), strict=True):
                 names[row].append(self.names.text(name))
@@ -210,7 +210,7 @@ def _like(name: str) -> Is:
     return Is.ANNOTATION if is_step else Is.FRAME if FRAME.match(name) else Is.OTHER
 
 
-def _positions(sorted_ids: Ints, ids: Ints) -> Ints:
+def positions(sorted_ids: Ints, ids: Ints) -> Ints:
     """Return the position of each id in sorted_ids (ascending), -1 if it is not there."""
     if not len(sorted_ids):
         return np.full(len(ids), -1)

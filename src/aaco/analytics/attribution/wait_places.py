@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from aaco.analytics.attribution.call_context import FRAME, positions
 from aaco.analytics.streaming.calls import is_runtime, waits_for_the_device
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
 from aaco.core import documents
@@ -18,9 +18,7 @@ from aaco.tracelake import layout
 NAME = "wait_places"
 COLUMNS = ("call_id", "parent_id", "name", "domain", "t_start_ns", "t_end_ns")
 MOST = 20  # places that are kept, those with most waiting first
-OPERATOR, FRAME = "cpu_op", "python"
-# Functions of PyTorch and of Python itself, which a user does not edit.
-_OF_A_LIBRARY = re.compile(r"(.*/)?(torch|site-packages|dist-packages|python3\.\d+|lib/python\S*)/|<|nn\.Module: ")
+OPERATOR, PYTHON = "cpu_op", "python"
 
 
 @dataclass(frozen=True)
@@ -78,11 +76,8 @@ class WaitPlaceCollector:
             return WaitPlaces((), 0, False)
         number, parent, name, domain = (joined(parts) for parts in zip(*self._columns, strict=True))
         waits, took = (joined(parts) for parts in zip(*self._waits, strict=True))
-        row_of = np.full(int(number.max()) + 2, -1)
-        row_of[number] = np.arange(len(number))
-        above = row_of[np.where((parent >= 0) & (parent < len(row_of)), parent, -1)]
+        above, rows = positions(number, parent), positions(number, waits)
         above[above >= np.arange(len(above))] = -1  # what is around a call begins before it
-        rows = row_of[waits]
         around = (name[rows], *self._around(rows, above, name, domain))
         place, first = coded(*around)
         texts = [*self._names.known, ""]
@@ -92,19 +87,19 @@ class WaitPlaceCollector:
                      np.bincount(place, took).astype(int).tolist(), strict=True)]
         ranged = [one for one in found if one.operator or one.frame] or found
         ranged.sort(key=lambda one: (-one.ns, one.text))
-        return WaitPlaces(tuple(ranged[:MOST]), len(ranged), FRAME in self._domains.known)
+        return WaitPlaces(tuple(ranged[:MOST]), len(ranged), PYTHON in self._domains.known)
 
     def _around(self, rows: Ints, above: Ints, name: Ints, domain: Ints) -> tuple[Ints, Ints]:
         """Return by name the outermost operator around each of these calls, and the innermost function of the program's
         own around that, else of a library; -1 where there is none. above: the row of what is right around each row.
         """
-        is_own = np.array([not _OF_A_LIBRARY.match(text) for text in self._names.known] + [False])
+        is_own = np.array([FRAME.match(text) is not None for text in self._names.known] + [False])
         of_domain = {text: number for number, text in enumerate(self._domains.known)}
         operator, frame, at = np.full(len(rows), -1), np.full(len(rows), -1), above[rows]
         while (left := np.flatnonzero(at >= 0)).size:
             called, kind = name[at[left]], domain[at[left]]
             in_operator = (kind == of_domain.get(OPERATOR, -2)) & (frame[left] < 0)
-            in_frame = (kind == of_domain.get(FRAME, -2)) & (called >= 0)
+            in_frame = (kind == of_domain.get(PYTHON, -2)) & (called >= 0)
             operator[left[in_operator]] = called[in_operator]
             own = in_frame & is_own[called]
             named = own | (in_frame & (frame[left] < 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aaco.analytics.timeline.wait_places import COLUMNS, NAME, WaitPlaceCollector
+from aaco.analytics.attribution.wait_places import COLUMNS, NAME, WaitPlaceCollector
 from aaco.core.config import Analysis
 from aaco.core.documents import encode
 from aaco.core.finding import Results, finding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aaco.analytics.timeline.wait_places import NAME, WaitPlaces
+from aaco.analytics.attribution.wait_places import NAME, WaitPlaces
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.names import shorten
