@@ -2647,6 +2647,8 @@ MUTATIONS = [
      "tests/unit/test_wait_places.py::test_a_wait_is_in_its_outermost_operator_and_in_the_programs_own_function"),
     ("analytics/advice/recommend.py", "if advice.takes_waits and places", "if places",
      "tests/unit/test_wait_places.py::test_advice_that_takes_waits_out_names_their_places"),
+    ("report/sections/root_cause.py", "MOST_OF_A_CONDITION = 100", "MOST_OF_A_CONDITION = 10_000",
+     "tests/unit/test_root_cause.py::test_however_long_a_condition_is_the_answer_follows_within_ten_lines"),
     ("analytics/kernels/fingerprints.py", "np.ceil(share * total)", "np.floor(share * total)",
      "tests/property/test_fingerprints.py::test_the_signature_is_what_the_kernels_did"),
     ("analytics/kernels/fingerprints.py", "np.searchsorted(until[1:], wanted)", "np.searchsorted(until[1:], total)",

@@ -382,6 +382,13 @@ def test_what_speaks_against_a_side_is_named_first_with_its_reading() -> None:
         assert text.index("session contaminated s3") < text.index("nothing to" if change is EQUIVALENT else "unknown:")
 
 
+def test_however_long_a_condition_is_the_answer_follows_within_ten_lines() -> None:
+    long = [replace(contamination.of_side(side, [session_with("s1", noise_impact_pct=34.0)], None)[0],
+                    text="measured badly: " + "interference 0, " * 40) for side in ("baseline", "session")]
+    document = replace(found_of(STRANGE), change=SLOWER, contaminated=tuple(long)).document()
+    assert any("unknown:" in line for line in report.render(document, "executive").splitlines()[:10])
+
+
 class Told:
     """An explanation as far as the experiment asks: its plan and its session."""
 

@@ -14,6 +14,7 @@ SHOWN = 3  # answers whose sums are laid out
 SPEAKS = 0.05  # a log-likelihood ratio below it says nothing worth a line
 FIRST_LINES = 5
 CERTAIN, HALF = 0.999, 0.5
+MOST_OF_A_CONDITION = 100  # characters: two or three lines for each side leave room for the answer; --json has the rest
 
 
 def render(document: Document, level: str) -> str:
@@ -37,7 +38,8 @@ def _contaminated(document: Document) -> Iterator[str]:
             name = condition["condition"].replace("_", " ")
             more = f", and {len(conditions) - 1} more (--json)" if len(conditions) > 1 else ""
             yield from _wrapped(f"{side} contaminated",
-                                f"{condition['session_id']}: {name}: {condition['text']}{more}")
+                                f"{condition['session_id']}: {name}: "
+                                f"{format.cut(condition['text'], MOST_OF_A_CONDITION)}{more}")
 
 
 def _nothing(document: Document) -> Iterator[str]:
