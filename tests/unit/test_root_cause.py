@@ -383,7 +383,7 @@ def test_what_speaks_against_a_side_is_named_first_with_its_reading() -> None:
 
 
 def test_however_long_a_condition_is_the_answer_follows_within_ten_lines() -> None:
-    long = [replace(contamination.of_side(side, [session_with("s1", noise_impact_pct=34.0)], None)[0],
+    long = [replace(next(iter(contamination.of_side(side, [session_with("s1", noise_impact_pct=34.0)], None))),
                     text="measured badly: " + "interference 0, " * 40) for side in ("baseline", "session")]
     document = replace(found_of(STRANGE), change=SLOWER, contaminated=tuple(long)).document()
     assert any("unknown:" in line for line in report.render(document, "executive").splitlines()[:10])
