@@ -224,13 +224,13 @@ def judged(changes: Sequence[TriedChange]) -> list[JudgedChange]:
 
 
 def _place(change: TriedChange, advised: Sequence[str]) -> int | None:
-    """Return the place of the first of a change's kinds in what is advised; None if one of them is not, nor all of them
-    as one change.
+    """Return the place of the first advice that a change follows: of one of its kinds, where each of them is advised, or
+    of one that is all of its kinds together. None where there is neither.
     """
     tried = set(change.mechanisms)
     singly = [advised.index(kind) for kind in tried] if tried <= set(advised) else []
     whole = [place for place, name in enumerate(advised) if (parts := MECHANISMS[name].parts)
-             and parts[0] in tried and len(tried) > 1 and tried <= set(parts)] if not singly else []
+             and parts[0] in tried and len(tried) > 1 and tried <= set(parts)]
     return min([*singly, *whole], default=None)
 
 

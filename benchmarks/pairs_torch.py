@@ -33,6 +33,8 @@ records and keeps the others. pairs.json holds:
 A side holds:
 
     name, mechanisms, pure (one mechanism only), expected ("gain" or "no gain": what we expected before measuring)
+                      the kind "autocast" is that of an inference, which makes narrow weights anew in each step: another
+                      change than "narrower_types", and no advice offers it
     truth             facts of the program: precision, batch, what differs from the before
     flags             tf32 (null: PyTorch's default, TF32 in convolutions only), cudnn_benchmark
     samples_per_step  multiples of the samples that a step of the before handles
@@ -5896,7 +5898,7 @@ def several_requests(at: Place) -> list[Side]:
         Side("before", make, truth={"precision": "fp32", "batch": full}, tf32=False),
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
         Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
-        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+        Side("to_bf16_autocast", partial(make, autocast=True), ("autocast",), {"precision": "bf16 autocast"},
              tf32=False),
         Side("batch_16", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
              same_output=False, note="other batch", tf32=False),
@@ -6579,7 +6581,7 @@ def chunks_in_turn(at: Place) -> list[Side]:
         Side("batch_16", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
              same_output=False, note="other batch", tf32=False),
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
-        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+        Side("to_bf16_autocast", partial(make, autocast=True), ("autocast",), {"precision": "bf16 autocast"},
              useless=True, tf32=False),
     ]
 
