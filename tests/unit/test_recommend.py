@@ -372,6 +372,14 @@ def test_one_graph_of_a_profiled_step_acts_on_launches_and_reads():
     assert "whole_graph" not in [one.name for one in recommend.gaining(found, facts, profiled)]
 
 
+def test_groups_of_one_size_make_a_graph_possible_where_data_decide_sizes():
+    """Mutation: no `sized_by_data` among the steps of the loop."""
+    (loop,) = (action for action in ACTIONS if action.name == "batch_the_loop")
+    for capture, is_offered in (("sized_by_data", True), ("possible", False)):
+        tries = offered(loop.attempts, {**NO_BATCH, "graph_capture": frozenset({capture})})
+        assert any("filled up to one size" in text for text in tries) == is_offered
+
+
 def test_a_graph_of_a_training_step_needs_an_adam_that_can_be_captured():
     training = {**NO_BATCH, "optimizer": frozenset({"loop"})}
     assert "capturable=True" in recommend.gaining(LAUNCHING, training)[0].attempt

@@ -33,7 +33,7 @@ from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_
 from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
-from aaco.core.advice import Step
+from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
@@ -182,6 +182,8 @@ ACTIONS = (Action(
     "small kernels of a loop run", "medium",
     (Step("one table with offsets for many; torch.bmm over groups sorted by size; torch._foreach_* for lists",
           (PYTORCH, OWN_CODE)),
+     Step("groups filled up to one size: then data decide no sizes, and a graph can hold the step",
+          (PYTORCH, OWN_CODE, fact_is("graph_capture", "sized_by_data"))),
      Step("one pass over all rows or parts of a batch in place of one for each, results read once after it: by their "
           "sizes no turn needs what the one before made; check that in the program", (PYTORCH, OWN_CODE))),
     "kernels_per_step", applies_if=(PYTORCH,), memory="padded or sorted copies of the groups",
