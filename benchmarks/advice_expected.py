@@ -224,8 +224,8 @@ def judged(changes: Sequence[TriedChange]) -> list[JudgedChange]:
 
 
 def _place(change: TriedChange, advised: Sequence[str]) -> int | None:
-    """Return the place of the first advice that a change follows: of one of its kinds, where each of them is advised, or
-    of one that is all of its kinds together. None where there is neither.
+    """Return the place of the first advice that a change follows: of one of its kinds, where each of them is advised,
+    or of one that is all of its kinds together. None where there is neither.
     """
     tried = set(change.mechanisms)
     singly = [advised.index(kind) for kind in tried] if tried <= set(advised) else []
