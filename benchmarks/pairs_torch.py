@@ -8911,6 +8911,1091 @@ def asked_pictures(at: Place) -> list[Side]:
     ]
 
 
+@before("lora_finetuning", training=True)
+def checkpointed_adapters(at: Place) -> list[Side]:
+    """Adapters of rank 16 learn in 12 layers from 4 x 2,048 words, bf16, norms written out; each layer runs twice."""
+    full, length, width, heads = at.pick(4, 2), at.pick(2048, 8), at.pick(2048, 32), at.pick(16, 2)
+    inner, words, rank = at.pick(5504, 64), at.pick(32_000, 50), at.pick(16, 2)
+
+    def make(batch: int = full, kept: bool = False, one_call: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(GatedBlock(width, heads, inner, one_call) for _ in range(at.pick(12, 2)))
+            block: Any
+            for block in blocks:
+                for name in ("q", "k", "v", "out", "gate", "up", "down"):
+                    layer = getattr(block, name)
+                    setattr(block, name, Adapted(layer.in_features, layer.out_features, rank, True, False))
+            return nn.ModuleList([nn.Embedding(words, width), blocks, RootNorm(width, one_call),
+                                  nn.Linear(width, words, bias=False)])
+        model = at.build(build_model, dtype=BF16).requires_grad_(False)
+        embedding, blocks, norm, head = model
+        learning = [part.weight.requires_grad_() for adapter in model.modules() if isinstance(adapter, Adapted)
+                    for part in (adapter.down, adapter.up)]
+        texts, size = at.integers(words, batch, length + 1), width // heads
+        speeds = 10_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angles = (torch.arange(length, device=at.device)[:, None] * speeds).repeat(1, 2)
+        rotations = angles.cos().to(BF16), angles.sin().to(BF16)
+
+        def loss_of() -> torch.Tensor:
+            x = embedding(texts[:, :-1])
+            for block in blocks:
+                x = block(x, *rotations) if kept else checkpoint(block, x, *rotations, use_reentrant=False)
+            return F.cross_entropy(head(norm(x)).float().flatten(0, 1), texts[:, 1:].flatten())
+        return loss_read(trained(model, torch.optim.AdamW(learning, lr=1e-4, **how), loss_of))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "checkpointing": "every layer",
+                                    "norms": "written out", "reads": "each loss"}),
+        Side("checkpointing_off", partial(make, kept=True), ("checkpointing_off",), {"checkpointing": False}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("batch_8", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True, samples=2,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("resnet50_training", training=True)
+def large_picture_batches(at: Place) -> list[Side]:
+    """A ResNet-50 trains on 128 pictures of 224 x 224 from pageable memory, bf16 autocast, NCHW; the loss is read."""
+    batch, width, side = at.pick(128, 2), at.pick(64, 4), at.pick(224, 32)
+
+    def make(inputs: str = "pageable", how: Mapping[str, Any] = FOREACH, read: bool = True,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(build_resnet50, width).to(memory_format=layout)
+        host = [torch.randn(batch, 3, side, side) for _ in range(2)]
+        if inputs != "pageable":
+            host = [pictures.pin_memory() for pictures in host]
+        fetch = prefetched(host) if inputs == "prefetched" else None
+        labels = at.integers(1000, batch)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4, **how)
+        calls = 0
+
+        def loss_of() -> torch.Tensor:
+            nonlocal calls
+            turn, calls = calls % 2, calls + 1
+            pictures = host[turn].to(at.device, non_blocking=inputs == "pinned") if fetch is None else fetch()
+            with at.autocast(True):
+                return F.cross_entropy(model(pictures.contiguous(memory_format=layout)), labels)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": batch, "layout": "nchw",
+                                    "inputs": "pageable fp32", "reads": "each loss"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("pinned_pictures", partial(make, inputs="pinned"), ("pinned_copies",), {"inputs": "pinned fp32"},
+             gpu_only=True),
+        Side("prefetched", partial(make, inputs="prefetched"), ("prefetching", "pinned_copies"),
+             {"inputs": "pinned fp32, copied during the step before"}, gpu_only=True),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class PatchUNet(nn.Module):
+    """A three-dimensional U-Net as nnU-Net plans it: strides, instance norms, scores at the three finest levels."""
+
+    def __init__(self, widths: Sequence[int], classes: int) -> None:
+        super().__init__()
+        self.downs = nn.ModuleList(self.build_stage(fro, to, 1 if fro == 1 else 2)
+                                   for fro, to in pairwise([1, *widths]))
+        back = list(pairwise(widths[::-1]))
+        self.rises = nn.ModuleList(nn.ConvTranspose3d(fro, to, 2, 2) for fro, to in back)
+        self.ups = nn.ModuleList(self.build_stage(2 * to, to, 1) for _, to in back)
+        self.heads = nn.ModuleList(nn.Conv3d(to, classes, 1) for _, to in back[-3:])
+
+    @staticmethod
+    def build_stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+        """Return two convolutions with their norms."""
+        return nn.Sequential(nn.Conv3d(inputs, outputs, 3, stride, 1), nn.InstanceNorm3d(outputs, affine=True),
+                             nn.LeakyReLU(0.01), nn.Conv3d(outputs, outputs, 3, 1, 1),
+                             nn.InstanceNorm3d(outputs, affine=True), nn.LeakyReLU(0.01))
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """Return scores of volumes with one channel, the coarsest level first."""
+        kept: list[torch.Tensor] = []
+        for stage in self.downs:
+            x = stage(x)
+            kept.append(x)
+        levels = []
+        for rise, stage, around in zip(self.rises, self.ups, kept[-2::-1], strict=True):
+            x = stage(torch.cat([rise(x), around], 1))
+            levels.append(x)
+        return [head(level) for head, level in zip(self.heads, levels[-3:], strict=True)]
+
+
+@before("volume_segmentation_training", training=True)
+def volume_patches(at: Place) -> list[Side]:
+    """A 3-D U-Net like nnU-Net learns 4 classes of 2 volumes of 96 voxels a side, TF32 convolutions, SGD for lists."""
+    full, side, classes = 2, at.pick(96, 16), 4
+    widths = (32, 64, 128, 256, 320) if at.is_gpu else (4, 8, 8, 16)
+
+    def make(how: Mapping[str, Any] = FOREACH, autocast: bool = False, read: bool = True, graph: bool = False,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(PatchUNet, widths, classes).to(memory_format=layout)
+        volumes = at.randn(full, 1, side, side, side).to(memory_format=layout)
+        labels = at.integers(classes, full, side, side, side)
+        targets = [labels[:, ::stride, ::stride, ::stride].contiguous() for stride in (4, 2, 1)]
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.99, nesterov=True, **how)
+
+        def rate(scores: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+            chances = scores.float().softmax(1)
+            is_class = torch.zeros_like(chances).scatter_(1, wanted[:, None], 1.0)
+            both = (chances * is_class).sum((2, 3, 4))
+            overlap = (2 * both + 1e-5) / (chances.sum((2, 3, 4)) + is_class.sum((2, 3, 4)) + 1e-5)
+            return F.cross_entropy(scores.float(), wanted) - overlap.mean()
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                levels = model(volumes)
+            parts = [rate(scores, wanted) for scores, wanted in zip(levels, targets, strict=True)]
+            return (parts[0] + 2 * parts[1] + 4 * parts[2]) / 7
+        return loss_read(trained(model, optimizer, loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "ncdhw",
+                                    "reads": "each loss"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last_3d), ("channels_last",),
+             {"layout": "ndhwc"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+class VideoBlock(nn.Module):
+    """A block over all patches of a video that reads a text, too; a condition moves and scales its norms, as in Wan."""
+
+    def __init__(self, width: int, heads: int, one_call: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm3 = (nn.LayerNorm(width, elementwise_affine=False) for _ in range(2))
+        self.norm2, self.changes = nn.LayerNorm(width), nn.Parameter(torch.randn(1, 6, width) / width ** 0.5)
+        self.norms = nn.ModuleList(RootNorm(width, one_call) for _ in range(4))
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.asked, self.keys, self.values, self.answered = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def rotate(self, x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+        """Return x of the shape (batch, heads, patches, channels), turned as pairs of channels; turns are complex."""
+        pairs = torch.view_as_complex(x.to(turns.real.dtype).unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+
+    def read(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, turns: torch.Tensor | None) -> torch.Tensor:
+        """Return what each row of q reads in the rows of v."""
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, v))
+        if turns is not None:
+            q, k = self.rotate(q, turns), self.rotate(k, turns)
+        return full_attention(q, k, v).transpose(1, 2).flatten(2)
+
+    def forward(self, x: torch.Tensor, condition: torch.Tensor, text: torch.Tensor,
+                turns: torch.Tensor) -> torch.Tensor:
+        """Attend to the video, then to the text, then transform each patch."""
+        norm_q, norm_k, norm_asked, norm_keys = self.norms
+        move1, scale1, gate1, move2, scale2, gate2 = (self.changes + condition).chunk(6, 1)
+        y = self.norm1(x) * (1 + scale1) + move1
+        x = x + gate1 * self.out(self.read(norm_q(self.q(y)), norm_k(self.k(y)), self.v(y), turns))
+        y = self.norm2(x)
+        x = x + self.answered(self.read(norm_asked(self.asked(y)), norm_keys(self.keys(text)), self.values(text),
+                                        None))
+        y = self.norm3(x) * (1 + scale2) + move2
+        return x + gate2 * self.down(F.gelu(self.up(y), approximate="tanh"))
+
+
+@before("video_generation")
+def video_patches(at: Place) -> list[Side]:
+    """Ten layers denoise 8,192 patches of a video with a text and without, in turn, bf16; rotations in complex fp64."""
+    length, width, heads, words = at.pick(8192, 16), at.pick(1536, 32), at.pick(12, 2), at.pick(512, 4)
+
+    def make(turn_type: torch.dtype = torch.complex128, one_call: bool = False, at_once: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(VideoBlock(width, heads, one_call) for _ in range(at.pick(10, 2)))
+            return nn.ModuleList([nn.Linear(64, width), blocks, nn.LayerNorm(width), nn.Linear(width, 64)])
+        model = at.build(build_model, dtype=BF16).eval()
+        enter, blocks, norm, leave = model
+        noise, condition = at.randn(1, length, 64, dtype=BF16), at.randn(1, 6, width, dtype=BF16)
+        texts, size = at.randn(2, words, width, dtype=BF16), width // heads
+        speeds = 10_000 ** (-torch.arange(0, size, 2, device=at.device, dtype=torch.float64) / size)
+        angles = torch.arange(length, device=at.device)[:, None] * speeds
+        turns = torch.polar(torch.ones_like(angles), angles).to(turn_type)
+
+        def predict(x: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+            x = enter(x)
+            for block in blocks:
+                x = block(x, condition, text, turns)
+            return leave(norm(x))
+
+        def step() -> torch.Tensor:
+            if at_once:
+                given, without = predict(noise.expand(2, -1, -1), texts).split(1)
+            else:
+                given, without = predict(noise, texts[:1]), predict(noise, texts[1:])
+            return noise - 0.02 * (without + 5.0 * (given - without))
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16, rotations fp64", "batch": 1, "guidance": "two passes",
+                                    "norms": "queries' and keys' written out"}),
+        Side("rotations_in_fp32", partial(make, turn_type=torch.complex64), ("single_precision",),
+             {"precision": "bf16, rotations fp32"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("passes_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"guidance": "one pass"},
+             useless=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("padded_finetuning", training=True)
+def padded_chats(at: Place) -> list[Side]:
+    """A GPT of 8 layers learns 4 texts of up to 1,104 words, filled up to 2,048, bf16 autocast, masked attention."""
+    full, length, width, heads = at.pick(4, 2), at.pick(2048, 16), at.pick(1024, 32), at.pick(16, 2)
+    words, longest = at.pick(50_257, 50), at.pick(1104, 9)
+
+    def make(batch: int = full, filled: int = length, masked: bool = True, how: Mapping[str, Any] = FOREACH,
+             read: bool = True) -> Step:
+        mask: torch.Tensor | None = None
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            if not masked:
+                return causal_attention(q, k, v)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width),
+                                  Stack(at.pick(8, 2), width, heads, attend), nn.LayerNorm(width),
+                                  nn.Linear(width, words, bias=False)])
+        model = at.build(build_model)
+        embedding, places, stack, norm, head = model
+        texts = at.integers(words, batch, length + 1)[:, :filled + 1]
+        ends = torch.linspace(longest // 4, longest, batch, device=at.device).long()
+        is_word = torch.arange(filled, device=at.device) < ends[:, None]
+        labels = texts[:, 1:].masked_fill(~is_word, -100)
+
+        def loss_of() -> torch.Tensor:
+            nonlocal mask
+            if masked:
+                later = torch.ones(filled, filled, dtype=torch.bool, device=at.device).triu(1)
+                hidden = later | ~is_word[:, None, None]
+                mask = torch.zeros(hidden.shape, device=at.device).masked_fill(hidden, torch.finfo(FP32).min)
+            with at.autocast(True):
+                x = norm(stack(embedding(texts[:, :-1]) + places.weight[:filled]))
+                return F.cross_entropy(head(x).flatten(0, 1).float(), labels.flatten())
+        return loss_read(trained(model, adam(model, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "filled_to": length,
+                                    "attention": "with a mask", "reads": "each loss"}),
+        Side("filled_to_longest", partial(make, filled=longest), ("less_work",), {"filled_to": longest}),
+        Side("causal_without_mask", partial(make, masked=False), ("attention_fusion",),
+             {"attention": "causal, no mask"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("batch_8", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True, samples=2,
+             same_output=False, note="other batch"),
+    ]
+
+
+@before("llama_generation")
+def long_chats(at: Place) -> list[Side]:
+    """A bf16 model with the widths of Llama 3 8B, 8 layers, writes 4 words of 16 texts after 2,048; caches copied."""
+    full, past, new, layers = at.pick(16, 2), at.pick(2048, 8), at.pick(4, 2), at.pick(8, 2)
+    width, heads, groups, inner = at.pick(4096, 32), at.pick(32, 4), 4, at.pick(14_336, 64)
+    words, size = at.pick(128_256, 50), width // heads
+
+    def make(batch: int = full, shared: bool = False, fixed: bool = False, read_each: bool = True,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(SharedKeysBlock(width, heads, heads // groups, inner, False, full_attention)
+                                   for _ in range(layers))
+            return nn.ModuleList([nn.Embedding(words, width), blocks, RootNorm(width, False),
+                                  nn.Linear(width, words, bias=False)])
+        model = at.build(build_model, dtype=BF16).eval()
+        embedding, blocks, norm, head = model
+        prompt = at.integers(words, batch, 1)
+        shape = batch, heads // groups, past, size
+        slots = [[F.pad(at.randn(*shape, dtype=BF16), (0, 0, 0, new if fixed else 0)) for _ in range(2)]
+                 for _ in range(layers)]
+        speeds = 500_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angles = (torch.arange(past, past + new, device=at.device)[:, None] * speeds).repeat(1, 2)
+        cosines, sines = angles.cos().to(BF16), angles.sin().to(BF16)
+
+        def turn(x: torch.Tensor, place: int) -> torch.Tensor:
+            first, second = x.chunk(2, -1)
+            return x * cosines[place] + torch.cat([-second, first], -1) * sines[place]
+
+        def extend(kept: torch.Tensor, row: torch.Tensor, place: int) -> torch.Tensor:
+            if not fixed:
+                return torch.cat([kept, row], 2)
+            kept[:, :, past + place:past + place + 1] = row
+            return kept
+
+        def write(block: Any, x: torch.Tensor, cache: list[torch.Tensor], place: int) -> torch.Tensor:
+            y = block.norm1(x)
+            q, k, v = (part(y).unflatten(-1, (-1, size)).transpose(1, 2) for part in (block.q, block.k, block.v))
+            cache[:] = [extend(kept, row, place) for kept, row in zip(cache, (turn(k, place), v), strict=True)]
+            keys, values = (part[:, :, :past + place + 1] for part in cache)
+            if not shared:
+                keys, values = (part.repeat_interleave(groups, 1) for part in (keys, values))
+            read = F.scaled_dot_product_attention(turn(q, place), keys, values, enable_gqa=shared)
+            x = x + block.out(read.transpose(1, 2).flatten(2))
+            y = block.norm2(x)
+            return x + block.down(F.silu(block.gate(y)) * block.up(y))
+
+        def generate() -> torch.Tensor:
+            caches, tokens, scores = [list(pair) for pair in slots], prompt, []
+            for place in range(new):
+                x = embedding(tokens)
+                for block, cache in zip(blocks, caches, strict=True):
+                    x = write(block, x, cache, place)
+                scores.append(head(norm(x[:, -1])))
+                tokens = scores[-1].argmax(-1, keepdim=True)
+                if read_each and bool((tokens < 0).all()):  # no token ends a text: every side writes as many
+                    break
+            return scores[0]
+        return wrap(generate)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "cache": "copied for each word",
+                                    "keys": "copied by query", "reads": "each word"}),
+        Side("keys_not_copied", partial(make, shared=True), ("shared_heads",), {"keys": "shared by 4 queries"}),
+        Side("reserved_slots", partial(make, fixed=True), ("less_work",), {"cache": "slots reserved once"}),
+        Side("words_not_read", partial(make, read_each=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("to_graph", partial(make, read_each=False, wrap=graphed), ("graph", "remove_syncs"),
+             {"reads": "none", "graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("picture_embedding")
+def embedded_pictures(at: Place) -> list[Side]:
+    """A ViT-L describes 64 pictures, cut and scaled one by one by the host, which gets vectors; autocast narrows."""
+    count, rows, side, patch = at.pick(64, 2), at.pick(256, 40), at.pick(224, 32), at.pick(14, 8)
+    width, middle = at.pick(1024, 32), (rows - side) // 2
+
+    def make(scaled_on: str = "cpu", narrow: bool = False, ahead: bool = False, graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            stack = Stack(at.pick(24, 2), width, at.pick(16, 2))
+            return nn.ModuleList([nn.Conv2d(3, width, patch, patch), nn.Embedding((side // patch) ** 2, width),
+                                  stack, nn.LayerNorm(width)])
+        model = at.build(build_model, dtype=BF16 if narrow else FP32).eval()
+        cut, places, stack, norm = model
+        files = [torch.randint(0, 256, (3, rows, rows), dtype=torch.uint8) for _ in range(count)]
+        means, spreads = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+        means, spreads = (part.view(3, 1, 1).to(scaled_on) for part in (means, spreads))
+        pool = ThreadPoolExecutor(1)
+
+        def scale(picture: torch.Tensor) -> torch.Tensor:
+            return (picture.float() / 255 - means) / spreads
+
+        def prepare() -> torch.Tensor:
+            pictures = [picture[:, middle:middle + side, middle:middle + side] for picture in files]
+            if scaled_on == "cpu":
+                return torch.stack([scale(picture) for picture in pictures])
+            return torch.stack(pictures)
+        coming = pool.submit(prepare)
+
+        def describe(pictures: torch.Tensor) -> torch.Tensor:
+            with at.autocast(not narrow):
+                x = cut(pictures.to(BF16) if narrow else pictures).flatten(2).transpose(1, 2) + places.weight
+                return F.normalize(norm(stack(x)).mean(1).float(), dim=-1)
+        seen = prepare().to(at.device).float()
+        run = graphed(lambda: describe(seen)) if graph else None
+
+        def step() -> torch.Tensor:
+            nonlocal coming
+            if ahead:
+                ready, coming = coming.result(), pool.submit(prepare)
+            else:
+                ready = prepare()
+            pictures = ready.to(at.device)
+            pictures = pictures if scaled_on == "cpu" else scale(pictures)
+            if run is None:
+                return describe(pictures).cpu()
+            seen.copy_(pictures)
+            return run().cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": count, "weights": "fp32",
+                                    "pictures": "scaled by the host"}),
+        Side("scaled_on_device", partial(make, scaled_on=at.device), ("host_work",),
+             {"pictures": "bytes, scaled by the device"}),
+        Side("prepared_ahead", partial(make, ahead=True), ("prefetching",),
+             {"pictures": "scaled during the step before"}),
+        Side("weights_in_bf16", partial(make, narrow=True), ("cast_once",), {"weights": "bf16, no autocast"}),
+        Side("network_to_graph", partial(make, graph=True), ("graph",), {"graph": "network"}, useless=True,
+             gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("gemma_finetuning", training=True)
+def capped_logits(at: Place) -> list[Side]:
+    """A bf16 model like Gemma 2, 4 layers, 256,000 words, learns the ends of 2 x 1,024 words; all logits are capped."""
+    texts_count, length, width, heads = 2, at.pick(1024, 10), at.pick(1152, 36), at.pick(9, 2)
+    words, inner, cap = at.pick(256_000, 60), at.pick(6912, 64), 30.0
+
+    def make(rows: str = "all", wide: bool = True, how: Mapping[str, Any] = FOREACH, compiled: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(GatedBlock(width, heads, inner, True) for _ in range(at.pick(4, 2)))
+            return nn.ModuleList([nn.Embedding(words, width), blocks, RootNorm(width, True)])
+        model = at.build(build_model, dtype=BF16)
+        embedding, blocks, norm = model
+        texts, size = at.integers(words, texts_count, length), width // heads
+        speeds = 10_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angles = (torch.arange(length, device=at.device)[:, None] * speeds).repeat(1, 2)
+        rotations = angles.cos().to(BF16), angles.sin().to(BF16)
+        labels = texts[:, 1:].clone()
+        labels[:, :6 * length // 10] = -100
+        labels = labels.flatten()
+        learnt = (labels != -100).nonzero()[:, 0]
+        wanted = labels[learnt] if rows == "learnt" else labels
+
+        def measure(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            scores = cap * torch.tanh(F.linear(x, weight) / cap)
+            scores = scores.float() if wide else scores
+            scores = scores[:, :-1].contiguous().flatten(0, 1) if rows == "all" else scores
+            return F.cross_entropy(scores, wanted)
+        measured = at.compiled(measure) if compiled else measure
+
+        def loss_of() -> torch.Tensor:
+            x = math.sqrt(width) * embedding(texts)
+            for block in blocks:
+                x = block(x, *rotations)
+            x = norm(x)
+            if rows != "all":
+                x = x[:, :-1].flatten(0, 1)
+                x = x.index_select(0, learnt) if rows == "learnt" else x
+            return measured(x, embedding.weight)
+        return loss_read(trained(model, adam(model, how), loss_of))
+
+    return [
+        Side("before", make, truth={"precision": "bf16, loss fp32", "batch": texts_count, "logits": "of all words",
+                                    "reads": "each loss"}),
+        Side("learnt_logits", partial(make, rows="learnt"), ("less_work",), {"logits": "of learnt words"}),
+        Side("loss_compiled", partial(make, compiled=True), ("compile",), {"compile": "logits and loss"}),
+        Side("loss_in_bf16", partial(make, wide=False), ("narrower_types",), {"precision": "bf16"}),
+        Side("shifted_before", partial(make, rows="shifted"), ("less_work",), {"logits": "not copied"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class EdgeConvolution(nn.Module):
+    """Each point reads its nearest points, found anew among the features, as in DGCNN."""
+
+    def __init__(self, inputs: int, outputs: int, near: int, is_copied: bool) -> None:
+        super().__init__()
+        self.near, self.is_copied = near, is_copied
+        self.convolve = nn.Sequential(nn.Conv2d(2 * inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs),
+                                      nn.LeakyReLU(0.2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return (clouds, outputs, points) of (clouds, inputs, points)."""
+        clouds, channels, points = x.shape
+        squares = x.square().sum(1, keepdim=True)
+        closeness = 2 * x.transpose(1, 2) @ x - squares - squares.transpose(1, 2)
+        chosen = closeness.topk(self.near, -1)[1] + points * torch.arange(clouds, device=x.device)[:, None, None]
+        rows = x.transpose(1, 2).reshape(clouds * points, channels)
+        seen = rows[chosen.flatten()].view(clouds, points, self.near, channels)
+        own = rows.view(clouds, points, 1, channels).repeat(1, 1, self.near, 1)
+        edges = torch.cat([seen - own, own], 3).permute(0, 3, 1, 2)
+        return self.convolve(edges.contiguous() if self.is_copied else edges).amax(-1)
+
+
+@before("point_cloud_training", training=True)
+def neighbour_clouds(at: Place) -> list[Side]:
+    """A DGCNN learns the kinds of 16 clouds of 1,024 points, 20 neighbours each, fp32 products, TF32 convolutions."""
+    full, points, near, last = at.pick(16, 3), at.pick(1024, 12), at.pick(20, 3), at.pick(1024, 16)
+    widths = (64, 64, 128, 256) if at.is_gpu else (4, 4, 8, 8)
+
+    def make(batch: int = full, is_copied: bool = True, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            layers = nn.ModuleList(EdgeConvolution(*pair, near, is_copied) for pair in pairwise((3, *widths)))
+            join = nn.Sequential(nn.Conv1d(sum(widths), last, 1, bias=False), nn.BatchNorm1d(last), nn.LeakyReLU(0.2))
+            return nn.ModuleList([layers, join, build_mlp(2 * last, 256, 40)])
+        model = at.build(build_model)
+        layers, join, head = model
+        clouds, labels = at.randn(batch, 3, points), at.integers(40, batch)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, capturable=graph, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                levels = [clouds]
+                for layer in layers:
+                    levels.append(layer(levels[-1]))
+                x = join(torch.cat(levels[1:], 1))
+                scores = head(torch.cat([x.amax(-1), x.mean(-1)], 1))
+            return F.cross_entropy(scores.float(), labels, label_smoothing=0.2)
+        return loss_read(trained(model, optimizer, loss_of, graph))
+
+    return [
+        Side("before", make, truth={"precision": "fp32 products, tf32 convolutions", "batch": full,
+                                    "edges": "copied to nchw", "reads": "each loss"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             same_output=False, note="other neighbours where features are close"),
+        Side("edges_as_they_lie", partial(make, is_copied=False), ("channels_last",), {"edges": "nhwc"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("batch_32", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+    ]
+
+
+@before("meta_learning", training=True)
+def adapted_tasks(at: Place) -> list[Side]:
+    """A small network learns to learn, as in MAML: 3 inner steps for each of 8 tasks, one by one, fp32; each read."""
+    full, shots, inner_steps = at.pick(8, 3), at.pick(10, 4), at.pick(3, 2)
+    sizes = (1, 40, 40, 1) if at.is_gpu else (1, 8, 1)
+
+    def make(tasks: int = full, at_once: bool = False, read: str = "each", first_order: bool = False,
+             how: Mapping[str, Any] = FOREACH, graph: bool = False) -> Step:
+        def build_model() -> nn.ParameterList:
+            layers = [part for fro, to in pairwise(sizes)
+                      for part in (torch.randn(fro, to) / fro ** 0.5, torch.zeros(1, to))]
+            return nn.ParameterList(nn.Parameter(part) for part in layers)
+        model = at.build(build_model)
+        heights, moves = (torch.rand(tasks, 1, 1, device=at.device) for _ in range(2))
+        known, asked = (10 * torch.rand(tasks, shots, 1, device=at.device) - 5 for _ in range(2))
+        groups = list(zip(*(part.split(tasks if at_once else 1) for part in (heights, moves, known, asked)),
+                          strict=True))
+
+        def rate(weights: Sequence[torch.Tensor], x: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+            for number in range(0, len(weights), 2):
+                x = (F.relu(x) if number else x) @ weights[number] + weights[number + 1]
+            return (x - wanted).square().mean((1, 2)).sum()
+
+        def adapt(height: torch.Tensor, move: torch.Tensor, seen: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+            weights = [weight.expand(len(seen), -1, -1) for weight in model]
+            for _ in range(inner_steps):
+                loss = rate(weights, seen, height * (seen + move).sin())
+                slopes = torch.autograd.grad(loss, weights, create_graph=not first_order)
+                weights = [weight - 0.01 * slope for weight, slope in zip(weights, slopes, strict=True)]
+            return rate(weights, new, height * (new + move).sin())
+
+        def loss_of() -> torch.Tensor:
+            losses = []
+            for group in groups:
+                losses.append(adapt(*group))
+                if read == "each":
+                    losses[-1].item()
+            return torch.stack(losses).sum() / tasks
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, capturable=graph, **how)
+        return loss_read(trained(model, optimizer, loss_of, graph))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "tasks": f"{full}, one by one", "reads": "each task's"},
+             tf32=False),
+        Side("tasks_at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"tasks": f"{full}, at once", "reads": "one"}, tf32=False),
+        Side("to_graph", partial(make, read="mean", graph=True), ("graph", "remove_syncs"),
+             {"graph": True, "reads": "mean"}, gpu_only=True, tf32=False),
+        Side("first_order", partial(make, first_order=True), ("less_work",), {"slopes": "of the first order"},
+             same_output=False, note="other gradients", tf32=False),
+        Side("mean_read", partial(make, read="mean"), ("remove_syncs",), {"reads": "mean"}, useless=True, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("gaussian_process_training", training=True)
+def inverted_kernel(at: Place) -> list[Side]:
+    """A Gaussian process over 3,072 places learns its three sizes by an inverse and a determinant, fp64; loss read."""
+    places, dimensions = at.pick(3072, 24), at.pick(8, 2)
+
+    def make(by: str = "inverse", dtype: torch.dtype = torch.float64, kept: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(lambda: nn.ParameterList(nn.Parameter(torch.zeros(())) for _ in range(3)), dtype=dtype)
+        reach, height, noise = model
+        x = at.randn(places, dimensions, dtype=dtype)
+        y = x.sum(1, keepdim=True).sin()
+        ready = torch.cdist(x, x).square() if kept else None
+        own = torch.eye(places, device=at.device, dtype=dtype)
+
+        def loss_of() -> torch.Tensor:
+            squares = torch.cdist(x, x).square() if ready is None else ready
+            kernel = height.exp() * (-0.5 * squares / (2 * reach).exp()).exp() + 0.1 * noise.exp() * own
+            if by == "inverse":
+                return 0.5 * (y.T @ torch.linalg.inv(kernel) @ y)[0, 0] + 0.5 * torch.linalg.slogdet(kernel)[1]
+            factor = torch.linalg.cholesky(kernel)
+            return 0.5 * (y * torch.cholesky_solve(y, factor)).sum() + factor.diagonal().log().sum()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01, **how)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp64", "places": places, "by": "inverse", "reads": "each loss"}),
+        Side("to_fp32", partial(make, dtype=FP32), ("single_precision",), {"precision": "fp32"}),
+        Side("by_cholesky", partial(make, by="cholesky"), ("less_work",), {"by": "Cholesky factor"}),
+        Side("distances_kept", partial(make, kept=True), ("less_work",), {"distances": "kept"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+class TriangleProduct(nn.Module):
+    """Each pair of places learns from the pairs of both with every third place, by products, as in AlphaFold."""
+
+    def __init__(self, width: int, is_outgoing: bool) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.first, self.second, self.gate1, self.gate2 = (nn.Linear(width, width) for _ in range(4))
+        self.out, self.gate3 = nn.Linear(width, width), nn.Linear(width, width)
+        self.sum = "ikc,jkc->ijc" if is_outgoing else "kic,kjc->ijc"
+
+    def forward(self, pairs: torch.Tensor) -> torch.Tensor:
+        """Return what is added to pairs of the shape (places, places, width)."""
+        x = self.norm1(pairs)
+        first = self.gate1(x).sigmoid() * self.first(x)
+        second = self.gate2(x).sigmoid() * self.second(x)
+        return self.gate3(x).sigmoid() * self.out(self.norm2(torch.einsum(self.sum, first, second)))
+
+
+class TriangleAttention(nn.Module):
+    """The pairs of a row read each other with a bias by pair, some rows at a time, written out or fused."""
+
+    def __init__(self, width: int, heads: int, rows: int, fused: bool) -> None:
+        super().__init__()
+        self.heads, self.rows, self.fused = heads, rows, fused
+        self.norm, self.bias = nn.LayerNorm(width), nn.Linear(width, heads, bias=False)
+        self.q, self.k, self.v = (nn.Linear(width, width, bias=False) for _ in range(3))
+        self.gate, self.out = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, pairs: torch.Tensor) -> torch.Tensor:
+        """Return what is added to pairs of the shape (places, places, width)."""
+        whole = self.norm(pairs)
+        bias, read = self.bias(whole).permute(2, 0, 1)[None].contiguous(), []
+        for x in whole.split(self.rows):
+            q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+            if self.fused:
+                y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.expand(len(x), -1, -1, -1))
+            else:
+                y = (q @ k.transpose(2, 3) / math.sqrt(q.shape[-1]) + bias).softmax(-1) @ v
+            read.append(self.out(self.gate(x).sigmoid() * y.transpose(1, 2).flatten(2)))
+        return torch.cat(read)
+
+
+@before("protein_structure")
+def pair_updates(at: Place) -> list[Side]:
+    """Four blocks as in AlphaFold update all pairs of 384 places, fp32 with TF32 off; attention by 32 rows a time."""
+    places, width, heads, some = at.pick(384, 8), at.pick(128, 8), at.pick(4, 2), at.pick(32, 3)
+
+    def make(rows: int = some, fused: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList(nn.ModuleList([
+                TriangleProduct(width, True), TriangleProduct(width, False),
+                TriangleAttention(width, heads, rows, fused), TriangleAttention(width, heads, rows, fused),
+                nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.ReLU(),
+                              nn.Linear(4 * width, width))]) for _ in range(at.pick(4, 2)))
+        model = at.build(build_model, dtype=dtype).eval()
+        pairs = at.randn(places, places, width, dtype=dtype)
+
+        def update() -> torch.Tensor:
+            x = pairs
+            for leaving, entering, starting, ending, change in model:
+                x = x + leaving(x)
+                x = x + entering(x)
+                x = x + starting(x)
+                x = x + ending(x.transpose(0, 1)).transpose(0, 1)
+                x = x + change(x)
+            return x
+        return wrap(update)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "places": places, "attention": "written out",
+                                    "rows_at_a_time": some}, tf32=False),
+        Side("fused_attention", partial(make, fused=True), ("attention_fusion",), {"attention": "fused"}, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("rows_at_once", partial(make, rows=places), ("loop_to_batched_op",), {"rows_at_a_time": places},
+             useless=True, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+@before("speech_synthesis")
+def spoken_texts(at: Place) -> list[Side]:
+    """A model like FastSpeech 2 speaks 8 texts of 64 sounds; the host reads how long each lasts, one by one, fp32."""
+    full, sounds, width, heads = at.pick(8, 2), at.pick(64, 5), at.pick(256, 16), at.pick(2, 2)
+    bands = at.pick(80, 6)
+
+    def make(batch: int = full, reads: str = "each", repeated: bool = False, dtype: torch.dtype = FP32,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            lasting = nn.Sequential(nn.Conv1d(width, width, 3, padding=1), nn.ReLU(),
+                                    nn.Conv1d(width, width, 3, padding=1), nn.ReLU(), nn.Conv1d(width, 1, 1))
+            return nn.ModuleList([nn.Embedding(80, width), Stack(4, width, heads), lasting, Stack(4, width, heads),
+                                  nn.Linear(width, bands)])
+        model = at.build(build_model, dtype=dtype).eval()
+        embedding, encoder, lasting, decoder, head = model
+        texts = at.integers(80, batch, sounds)
+
+        def encode() -> tuple[torch.Tensor, torch.Tensor]:
+            x = encoder(embedding(texts))
+            logarithms = lasting(x.transpose(1, 2)).float()[:, 0]
+            return x, ((logarithms + 1.6).exp() - 1).round().clamp(0).long()
+        kept: list[torch.Tensor] = []
+
+        def encode_and_keep() -> torch.Tensor:
+            kept[:] = encode()
+            return kept[0]
+        run = graphed(encode_and_keep) if graph else encode_and_keep
+
+        def stretch(rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+            if repeated:
+                return rows.repeat_interleave(counts, 0)
+            numbers = counts.tolist() if reads == "by text" else [count.item() for count in counts]
+            return torch.cat([row.expand(int(number), -1) for row, number in zip(rows, numbers, strict=True)])
+
+        def step() -> torch.Tensor:
+            run()
+            x, durations = kept
+            stretched = [stretch(rows, counts) for rows, counts in zip(x, durations, strict=True)]
+            longest = max(len(rows) for rows in stretched)
+            x = torch.stack([F.pad(rows, (0, 0, 0, longest - len(rows))) for rows in stretched])
+            return head(decoder(x)).float().cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "reads": "how long each sound lasts"},
+             tf32=False),
+        Side("read_by_text", partial(make, reads="by text"), ("remove_syncs",), {"reads": "once a text"}, tf32=False),
+        Side("sounds_repeated", partial(make, repeated=True), ("loop_to_batched_op", "remove_syncs"),
+             {"stretching": "one call a text"}, tf32=False),
+        Side("encoder_to_graph", partial(make, graph=True), ("graph",), {"graph": "encoder"}, useless=True,
+             gpu_only=True, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             same_output=False, note="other lengths", tf32=False),
+        Side("batch_32", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, useless=True,
+             samples=4, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+@before("uncertainty_estimation")
+def dropout_samples(at: Place) -> list[Side]:
+    """A network sees 8 pictures 20 times, pass by pass, with dropout in its head; the host gets each, TF32 convs."""
+    full, passes, side, features = at.pick(8, 2), at.pick(20, 3), at.pick(96, 16), at.pick(256, 16)
+
+    def make(kept: bool = False, at_once: bool = False, read_each: bool = True, dtype: torch.dtype = FP32,
+             layout: torch.memory_format = torch.contiguous_format, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([ResNet(at.pick(32, 4), features), nn.Linear(features, features),
+                                  nn.Linear(features, 10)])
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        trunk, middle, head = model
+        pictures = at.randn(full, 3, side, side, dtype=dtype).to(memory_format=layout)
+
+        def decide(x: torch.Tensor) -> torch.Tensor:
+            x = F.relu(middle(F.dropout(F.relu(x), 0.2)))
+            return head(F.dropout(x, 0.2)).float().softmax(-1)
+        find = wrap(lambda: decide(trunk(pictures)))
+
+        def step() -> torch.Tensor:
+            if at_once:
+                several = pictures.repeat(passes, 1, 1, 1).contiguous(memory_format=layout)
+                chances = decide(trunk(several)).unflatten(0, (passes, full))
+            elif kept:
+                seen = trunk(pictures)
+                chances = torch.stack([decide(seen).cpu() for _ in range(passes)])
+            else:
+                chances = torch.stack([find().cpu() if read_each else find().clone() for _ in range(passes)])
+            return torch.cat([chances.mean(0), chances.std(0)]).cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "passes": passes,
+                                    "reads": "each pass"}),
+        Side("features_kept", partial(make, kept=True), ("less_work",), {"features": "found once"}),
+        Side("passes_at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"passes": "at once", "reads": "once"}, same_output=False, note="other random numbers"),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "one pass"}, gpu_only=True,
+             same_output=False, note="other random numbers"),
+        Side("read_once", partial(make, read_each=False), ("remove_syncs",), {"reads": "once"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions had it"}, useless=True, tf32=True),
+    ]
+
+
+@before("splat_rendering")
+def splatted_points(at: Place) -> list[Side]:
+    """A scene of 500,000 Gaussians becomes a picture of 512 x 512, fp32; seen ones by a mask, two sorts, then tiles."""
+    count, tile, tiles, most = at.pick(500_000, 300), at.pick(16, 4), at.pick(32, 4), at.pick(256, 8)
+
+    def make(culled: bool = True, sorts: int = 2, dtype: torch.dtype = FP32, compiled: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        side = tile * tiles
+        places = at.randn(count, 3) + torch.tensor([0.0, 0.0, 4.0], device=at.device)
+        turns, scales = F.normalize(at.randn(count, 4), dim=1), 0.01 * torch.rand(count, 3, device=at.device) + 0.001
+        opacities, harmonics = torch.rand(count, device=at.device), at.randn(count, 4, 3)
+        view = torch.eye(3, device=at.device)
+        corners = tile * torch.stack(torch.meshgrid(2 * [torch.arange(tiles, device=at.device)], indexing="xy"), -1)
+        inside = torch.stack(torch.meshgrid(2 * [torch.arange(tile, device=at.device)], indexing="xy"), -1)
+        pixels = corners.view(-1, 1, 2) + inside.view(1, -1, 2) + 0.5
+
+        def project() -> tuple[torch.Tensor, ...]:
+            x, y, z = (places @ view.T).unbind(1)
+            z = z.clamp(0.2)
+            a, b, c, d = turns.unbind(1)
+            turned = torch.stack([1 - 2 * (c * c + d * d), 2 * (b * c - a * d), 2 * (b * d + a * c),
+                                  2 * (b * c + a * d), 1 - 2 * (b * b + d * d), 2 * (c * d - a * b),
+                                  2 * (b * d - a * c), 2 * (c * d + a * b), 1 - 2 * (b * b + c * c)], 1).view(-1, 3, 3)
+            spread = turned * scales[:, None]
+            zero = torch.zeros_like(z)
+            slopes = side * torch.stack([1 / z, zero, -x / z ** 2, zero, 1 / z, -y / z ** 2], 1).view(-1, 2, 3)
+            seen = slopes @ view @ spread
+            shapes = seen @ seen.transpose(1, 2) + 0.3 * torch.eye(2, device=at.device)
+            p, q, r = shapes[:, 0, 0], shapes[:, 0, 1], shapes[:, 1, 1]
+            narrow = torch.stack([r, -q, p], 1) / (p * r - q * q)[:, None]
+            ways = F.normalize(places, dim=1)
+            colours = (harmonics[:, 0] + (harmonics[:, 1:] * ways[:, :, None]).sum(1)).sigmoid()
+            return z, side * torch.stack([x / z, y / z], 1) + side / 2, narrow, colours, opacities
+
+        def blend(near: torch.Tensor, narrow: torch.Tensor, colours: torch.Tensor,
+                  opacity: torch.Tensor) -> torch.Tensor:
+            across, down = (pixels[:, None] - near[:, :, None]).to(dtype).unbind(-1)
+            p, q, r = narrow[:, :, None].to(dtype).unbind(-1)
+            shares = opacity[..., None].to(dtype) * (-0.5 * (p * across ** 2 + r * down ** 2) - q * across * down).exp()
+            shares = shares.clamp(max=0.99)
+            left = (1 - shares).cumprod(1)
+            weights = torch.cat([shares[:, :1], shares[:, 1:] * left[:, :-1]], 1)
+            return weights.transpose(1, 2) @ colours.to(dtype)
+        blended = at.compiled(blend) if compiled else blend
+
+        def draw() -> torch.Tensor:
+            parts = list(project())
+            spots = (parts[1] / tile).floor()
+            is_seen = ((spots >= 0) & (spots < tiles)).all(1)
+            numbers = (spots[:, 1] * tiles + spots[:, 0]).long().where(is_seen, tiles * tiles)
+            if culled:
+                *parts, numbers = (part[is_seen] for part in (*parts, numbers))
+            if sorts == 2:
+                order = parts[0].argsort(stable=True)
+                order = order[numbers[order].argsort(stable=True)]
+            else:
+                order = ((numbers << 32) + parts[0].view(torch.int32)).argsort(stable=True)
+            numbers = numbers[order]
+            starts = torch.searchsorted(numbers, torch.arange(tiles * tiles + 1, device=at.device))
+            taken = starts[:-1, None] + torch.arange(most, device=at.device)
+            is_taken = taken < starts[1:, None]
+            chosen = order[taken.clamp(max=len(order) - 1)]
+            _, spots, narrow, colours, opacity = (part[chosen] for part in parts)
+            return blended(spots, narrow, colours, opacity * is_taken).float()
+        return wrap(draw)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "points": count, "seen": "by a mask", "sorts": 2},
+             tf32=False),
+        Side("one_sort", partial(make, sorts=1), ("less_work",), {"sorts": 1}, tf32=False),
+        Side("blending_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "blending bf16"},
+             tf32=False),
+        Side("blending_compiled", partial(make, compiled=True), ("compile",), {"compile": "blending"}, tf32=False),
+        Side("all_points", partial(make, culled=False), ("remove_syncs",), {"seen": "all, no mask"}, useless=True,
+             tf32=False),
+        Side("to_graph", partial(make, culled=False, wrap=graphed), ("graph", "remove_syncs"),
+             {"seen": "all, no mask", "graph": True}, useless=True, gpu_only=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("diffusion_transformer_training", training=True)
+def latent_patches(at: Place) -> list[Side]:
+    """A DiT-B learns the noise in 64 latents of 256 patches, TF32 allowed, AdamW; a loop keeps mean weights."""
+    full, patches, width, kinds = at.pick(64, 2), at.pick(256, 8), at.pick(768, 32), at.pick(1001, 12)
+
+    def make(batch: int = full, autocast: bool = False, as_lists: bool = False, how: Mapping[str, Any] = FOREACH,
+             read: bool = True, compiled: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            times = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
+            blocks = nn.ModuleList(ModulatedBlock(width, at.pick(12, 2)) for _ in range(at.pick(12, 2)))
+            return nn.ModuleList([nn.Linear(16, width), nn.Embedding(patches, width), times,
+                                  nn.Embedding(kinds, width), blocks, nn.LayerNorm(width), nn.Linear(width, 16)])
+        model = at.build(build_model)
+        enter, places, times, labels, blocks, norm, leave = model
+        called = [at.compiled(block) for block in blocks] if compiled else blocks
+        latents, noise = at.randn(batch, patches, 16), at.randn(batch, patches, 16)
+        chosen, moments = at.integers(kinds, batch), torch.rand(batch, 1, device=at.device)
+        speeds = 10_000 ** (-torch.arange(128, device=at.device) / 128)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                angles = 1000 * moments * speeds
+                condition = times(torch.cat([angles.cos(), angles.sin()], 1)) + labels(chosen)
+                mixed = (1 - moments[..., None]) * latents + moments[..., None] * noise
+                x = enter(mixed) + places.weight
+                for block in called:
+                    x = block(x, condition)
+                foreseen = leave(norm(x))
+            return F.mse_loss(foreseen.float(), noise - latents)
+        optimizer = AveragingAdamW(list(model.parameters()), as_lists, lr=1e-4, weight_decay=0.0, **how)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32", "batch": full, "means": "a loop", "reads": "each loss"},
+             tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=True),
+        Side("blocks_compiled", partial(make, compiled=True), ("compile",), {"compile": "each block"}, tf32=True),
+        Side("means_as_lists", partial(make, as_lists=True), ("loop_to_batched_op",), {"means": "one call"},
+             useless=True, tf32=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=True),
+        Side("batch_128", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=True),
+    ]
+
+
+@before("hash_grid_training", training=True)
+def hashed_places(at: Place) -> list[Side]:
+    """A scene as in Instant NGP is learnt at 262,144 places: 16 tables of 524,288 rows, looked up in turn, fp32."""
+    full, levels, rows = at.pick(1 << 18, 40), at.pick(16, 3), at.pick(1 << 19, 64)
+
+    def make(batch: int = full, at_once: bool = False, selected: bool = False, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            tables = [1e-4 * torch.randn(rows, 2) for _ in range(levels)]
+            kept = nn.ParameterList(nn.Parameter(table) for table in ([torch.cat(tables)] if at_once else tables))
+            return nn.ModuleList([kept, build_mlp(2 * levels, 64, 4)])
+        model = at.build(build_model)
+        tables, colour = model
+        places, seen = torch.rand(batch, 3, device=at.device), at.randn(batch, 4)
+        sizes = [int(16 * 1.38 ** level) for level in range(levels)]
+        every = torch.tensor(sizes, device=at.device).view(-1, 1, 1)
+        first_rows = rows * torch.arange(levels, device=at.device).view(-1, 1, 1)
+        corners = torch.cartesian_prod(*3 * [torch.arange(2, device=at.device)])
+
+        def look_up(table: torch.Tensor, size: int | torch.Tensor, first: int | torch.Tensor) -> torch.Tensor:
+            scaled = places * size
+            low = scaled.floor()
+            spots = low.long()[..., None, :] + corners
+            hashed = (spots[..., 0] ^ spots[..., 1] * 2_654_435_761 ^ spots[..., 2] * 805_459_861) & (rows - 1)
+            shares = (scaled - low)[..., None, :]
+            weights = torch.where(corners.bool(), shares, 1 - shares).prod(-1, keepdim=True)
+            numbers = hashed + first
+            if selected:
+                found = table.index_select(0, numbers.flatten()).unflatten(0, numbers.shape)
+            else:
+                found = F.embedding(numbers, table)
+            return (found * weights).sum(-2)
+
+        def loss_of() -> torch.Tensor:
+            if at_once:
+                features = look_up(tables[0], every, first_rows).transpose(0, 1).flatten(1)
+            else:
+                features = torch.cat([look_up(table, size, 0) for table, size in zip(tables, sizes, strict=True)], 1)
+            with at.autocast(autocast):
+                found = colour(features)
+            return F.mse_loss(found.float(), seen)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, eps=1e-15, **how)
+        return loss_read(trained(model, optimizer, loss_of))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "levels": "one by one",
+                                    "gradients": "sorted by row", "reads": "each loss"}, tf32=False),
+        Side("rows_selected", partial(make, selected=True), ("less_work",), {"gradients": "added without a sort"},
+             tf32=False),
+        Side("levels_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"levels": "at once"},
+             useless=True, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+class PlacedBlock(nn.Module):
+    """A block on a grid of patches, as in Segment Anything: attention in windows or everywhere, biased by distance."""
+
+    def __init__(self, width: int, heads: int, size: int, windowed: bool, fused: bool) -> None:
+        super().__init__()
+        self.heads, self.size, self.windowed, self.fused = heads, size, windowed, fused
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.down_apart, self.across_apart = (nn.Parameter(0.02 * torch.randn(2 * size - 1, width // heads))
+                                              for _ in range(2))
+
+    def attend(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the places of each grid (grids, size, size, width) read in each other."""
+        q, k, v = self.qkv(x).flatten(1, 2).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        places = torch.arange(self.size, device=x.device)
+        apart = places[:, None] - places + self.size - 1
+        grid = q.unflatten(2, (self.size, self.size))
+        down = torch.einsum("bhrcd,rkd->bhrck", grid, self.down_apart[apart])
+        across = torch.einsum("bhrcd,ckd->bhrck", grid, self.across_apart[apart])
+        bias = (down[..., None] + across[..., None, :]).flatten(4).flatten(2, 3)
+        if self.fused:
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        else:
+            y = ((q * q.shape[-1] ** -0.5) @ k.transpose(2, 3) + bias).softmax(-1) @ v
+        return self.out(y.transpose(1, 2).flatten(2)).view(x.shape)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform each patch; x has the shape (pictures, rows, columns, width)."""
+        pictures, side, _, width = x.shape
+        y = self.norm1(x)
+        if self.windowed:
+            more = -side % self.size
+            count = (side + more) // self.size
+            y = F.pad(y, (0, 0, 0, more, 0, more)).view(pictures, count, self.size, count, self.size, width)
+            y = self.attend(y.transpose(2, 3).reshape(-1, self.size, self.size, width))
+            y = y.view(pictures, count, count, self.size, self.size, width).transpose(2, 3)
+            y = y.reshape(pictures, side + more, side + more, width)[:, :side, :side]
+        else:
+            y = self.attend(y)
+        x = x + y
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+@before("segment_anything_encoder")
+def segmented_photo(at: Place) -> list[Side]:
+    """The ViT-L of Segment Anything reads a picture of 1,024 x 1,024, fp32 with TF32 off, attention written out."""
+    side, patch, width, heads = at.pick(1024, 32), at.pick(16, 4), at.pick(1024, 32), at.pick(16, 2)
+    grid, window, layers, every = side // patch, at.pick(14, 3), at.pick(24, 2), at.pick(6, 2)
+
+    def make(batch: int = 1, fused: bool = False, dtype: torch.dtype = FP32, autocast: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = [PlacedBlock(width, heads, window if number % every else grid, number % every > 0, fused)
+                      for number in range(1, layers + 1)]
+            neck = nn.Sequential(nn.Conv2d(width, 256, 1, bias=False), nn.Conv2d(256, 256, 3, 1, 1, bias=False))
+            return nn.ModuleList([nn.Conv2d(3, width, patch, patch), nn.Embedding(grid * grid, width),
+                                  nn.Sequential(*blocks), neck])
+        model = at.build(build_model, dtype=dtype).eval()
+        cut, places, blocks, neck = model
+        pictures = at.randn(batch, 3, side, side, dtype=dtype)
+
+        def encode() -> torch.Tensor:
+            with at.autocast(autocast):
+                x = cut(pictures).permute(0, 2, 3, 1) + places.weight.view(grid, grid, width)
+                return neck(blocks(x).permute(0, 3, 1, 2)).float()
+        return wrap(encode)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": 1, "attention": "written out"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_attention", partial(make, fused=True), ("attention_fusion",), {"attention": "fused"}, tf32=False),
+        Side("batch_2", partial(make, batch=2), ("larger_batch",), {"batch": 2}, useless=True, samples=2,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
