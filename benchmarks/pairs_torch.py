@@ -9986,7 +9986,7 @@ def segmented_photo(at: Place) -> list[Side]:
         Side("before", make, truth={"precision": "fp32", "batch": 1, "attention": "written out"}, tf32=False),
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
         Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
-        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+        Side("to_bf16_autocast", partial(make, autocast=True), ("autocast",), {"precision": "bf16 autocast"},
              tf32=False),
         Side("fused_attention", partial(make, fused=True), ("attention_fusion",), {"attention": "fused"}, tf32=False),
         Side("batch_2", partial(make, batch=2), ("larger_batch",), {"batch": 2}, useless=True, samples=2,
