@@ -144,7 +144,8 @@ class TrackRecord:
         sufficient = {kind for kind, rows in kinds.items() if len({row.workload for row in rows}) >= OWN_WORKLOADS}
         kind = _kind(mechanism_name(mechanisms), bound)
         own = kind in sufficient
-        others = [row for row in self.residuals if _kind(row.mechanism, row.bound) not in sufficient]
+        others = [row for row in self.residuals
+                  if row.bound == bound and _kind(row.mechanism, row.bound) not in sufficient]
         rows = kinds[kind] if own else others or self.residuals
         if len(rows) < 2:
             raise Absent("no changes of this kind were recorded")
