@@ -145,7 +145,8 @@ class TrackRecord:
         kind = _kind(mechanism_name(mechanisms), bound)
         own = kind in sufficient
         others = [row for row in self.residuals
-                  if row.bound == bound and _kind(row.mechanism, row.bound) not in sufficient]
+                  if row.bound == bound and _kind(row.mechanism, row.bound) not in sufficient
+                  and ("+" in row.mechanism) == ("+" in kind[0])]
         rows = kinds[kind] if own else others or self.residuals
         if len(rows) < 2:
             raise Absent("no changes of this kind were recorded")
