@@ -1,0 +1,60 @@
+"""The fastest of AMD's kernels for each product: hipBLASLt and rocBLAS have hundreds, and choose by a model of them.
+
+A product keeps its type, and takes no less time than at its roof. Kernels of other origin stay: TunableOp and the files
+of hipBLASLt reach calls of the two libraries only, not a kernel that Triton or Composable Kernel made.
+
+Sources: PyTorch, aten/src/ATen/cuda/tunable/README.md and torch/cuda/tunable.py (TunableOp, ROCm only, off by default;
+its file names the versions that it is of, and others reject it); hipBLASLt's documentation, "Using hipBLASLt offline
+tuning" and "Environment variables" (a file is of one release and one architecture; with HIPBLASLT_TUNING_OVERRIDE_FILE
+set, even empty, calls are not printed).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aaco.analytics.advice.action import AMD, PYTORCH, Action, of_targets
+from aaco.analytics.advice.least import own_rate, product_names, product_roofs
+from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
+from aaco.analytics.advice.near_roof import at_best, refuse_if_near
+from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
+from aaco.analytics.kernels import families
+from aaco.core.advice import Step, fact_is
+from aaco.core.arrays import Reals
+
+TENSILE = "tensile"  # the generator of both libraries' kernels
+
+
+def _is_of_a_library(operator: StepOperator, names: tuple[WorkName, ...]) -> bool:
+    """Return whether hipBLASLt or rocBLAS computes an operator's products. MIOpen, which calls rocBLAS for some
+    convolutions, chooses by itself.
+    """
+    return "conv" not in operator.name and any(families.decode(name.name).library == TENSILE for name in names)
+
+
+def _least_ns(work: StepWork) -> Reals:
+    if not any(_is_of_a_library(work.operators[number], names) for number, names in product_names(work).items()):
+        raise NothingToChange("no known product is a kernel of hipBLASLt or rocBLAS")
+    least = product_roofs(work, own_rate(work), is_meant=_is_of_a_library)
+    refuse_if_near(work, least)
+    return least
+
+
+def _tuned(work: StepWork, least: Reals) -> Response:
+    return Response(at_best(work, least), np.ones(len(least)))
+
+
+PRODUCT_TUNING = Mechanism("product_tuning", "Tune the choice of kernels for products",
+                           "D with products of hipBLASLt and rocBLAS at their roof", _least_ns, respond=_tuned,
+                           host_stays=True, other_kernels=True)
+ACTIONS = (Action(
+    "tune_products", "Tune hipBLASLt's and rocBLAS's choice of kernels", of_targets("product_tuning"),
+    "kernels of hipBLASLt or rocBLAS compute products; a trace does not tell whether they were tuned", "medium", (
+        Step("a run with PYTORCH_TUNABLEOP_ENABLED=1 times the kernels for each of its shapes and writes "
+             "tunableop_results0.csv; later ones read that: PYTORCH_TUNABLEOP_TUNING=0, too", (PYTORCH,)),
+        Step("or hipblaslt-bench with HIPBLASLT_TUNING_FILE, by the calls that HIPBLASLT_LOG_MASK=32 prints; then "
+             "HIPBLASLT_TUNING_OVERRIDE_FILE", (PYTORCH, fact_is("blas_library", "hipblaslt")))),
+    "compute_limited_pct", applies_if=(AMD, PYTORCH, fact_is("blas_library", "hipblaslt", "rocblas")),
+    accuracy="sums in another order: last digits differ (PYTORCH_TUNABLEOP_NUMERICAL_CHECK=1 compares)",
+    memory="workspace of the kernels that split sums; copies of operands while it tunes", mechanism="product_tuning",
+    or_confirm=("memory_limited_pct",)),)
