@@ -30,7 +30,6 @@ LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
 MOST_TARGETS = 5
 WAITING = ("remove_syncs", "whole_graph")  # the kinds of changes that take the host's waits out of a step
 MOST_TOGETHER = 3
-OF_OTHERS = ("vendor", "element_type")  # facts without whose value an action is of another workload
 ALIKE = 1.05  # times: a ceiling so much above what a share explains is not told apart from it
 
 
@@ -313,8 +312,8 @@ def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: 
              ) -> tuple[Withheld, ...]:
     """Return the actions that gain something by the readings and that a fact speaks against, the largest first.
 
-    An action on what the workload or the device does not have, such as attention, TF32 or elements of 64 bits, is none
-    of them, nor one of another vendor's.
+    An action on what the workload or the device does not have, such as attention or TF32, is none of them, nor one of
+    another vendor's.
     """
     found = [Withheld(action.name, action.title, advice.gain_pct, reason) for action in ACTIONS
              if (reason := action.why_not(facts)) and not _has_nothing_to_act_on(action, facts)
@@ -325,7 +324,7 @@ def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: 
 def _has_nothing_to_act_on(action: Action, facts: FactValues | None) -> bool:
     known: FactValues = facts or {}
     return any(not condition.holds(known) and frozenset() < (values := known.get(condition.fact, frozenset()))
-               and (values <= NOTHING or condition.fact in OF_OTHERS) for condition in action.applies_if)
+               and (values <= NOTHING or condition.fact == "vendor") for condition in action.applies_if)
 
 
 def why_not_advised(mechanisms: Iterable[str], facts: FactValues | None) -> str:
