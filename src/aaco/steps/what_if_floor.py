@@ -26,7 +26,7 @@ from aaco.tracelake import documents, layout
 class AskedFloor:
     """The floor of changes done together, and the step that its ceiling is of; None for the reason in the floor.
 
-    why_not_advised: which facts of the workload speak against them, as advice says it; empty where none does.
+    why_not_advised: the facts of the workload by which advice refuses them; empty where it offers one.
     """
 
     step: StepTime | None

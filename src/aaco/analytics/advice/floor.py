@@ -178,7 +178,7 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
 
 
 def _without_floor(work: StepWork, floor: MechanismFloor, mechanisms: Sequence[Mechanism]) -> MechanismFloor:
-    """Return an absent floor with what the changes act on, where each says that whatever is left of it."""
+    """Return an absent floor with what the changes act on, where each of them declares that."""
     acts_on = [mechanism.acts_on for mechanism in mechanisms if mechanism.acts_on]
     if not floor.shown or work.steps < 1 or len(acts_on) < len(mechanisms):
         return floor

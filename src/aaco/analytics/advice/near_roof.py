@@ -1,7 +1,7 @@
 """How near their roof products run already: whether another choice of kernels can gain, by what AMD's libraries reach.
 
-A floor takes products at the peak of the data sheet, which no library reaches: power and clock hold them far below. So
-a floor alone would advise to tune what is as fast as such kernels get.
+A floor takes products at the peak of the data sheet, which no library reaches: power and clock keep them far below.
+By their floor, products that are as fast as such kernels get would still be worth tuning.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def at_best(work: StepWork, least: Reals, reach: float = MOST_OF_PEAK) -> Reals:
     """
     own = own_time(work)
     best = np.maximum(least / reach, np.maximum(_streamed(work), np.minimum(own, FIXED_NS)))
-    return np.where((0 < least) & (least < own), np.minimum(own, best), own)
+    return np.where((least > 0) & (least < own), np.minimum(own, best), own)
 
 
 def refuse_if_near(work: StepWork, least: Reals, reach: float = MOST_OF_PEAK) -> None:
@@ -40,7 +40,7 @@ def refuse_if_near(work: StepWork, least: Reals, reach: float = MOST_OF_PEAK) ->
     products' work is not known. least, reach: as above.
     """
     own = own_time(work)
-    known, unknown = own[(0 < least) & (least < own)], own[least == 0]
+    known, unknown = own[(least > 0) & (least < own)], own[least == 0]
     if known.sum() < unknown.sum():
         raise Absent("the shapes, types or peaks of most of these products are not known")
     gained = float((own - at_best(work, least, reach)).sum()) / max(1.0, float(own.sum()))

@@ -386,7 +386,7 @@ def _types_of_tensors(taken: OperatorArguments) -> list[str]:
     """Return the types of an operator's tensors, of those with sizes where one of them is of floating point.
 
     PyTorch wraps a number of Python's into a tensor of float64 without sizes; it is read once, and leaves the type of
-    what is computed alone (pytorch.org/docs, "Tensor Attributes": type promotion).
+    what is computed as it is (pytorch.org/docs, "Tensor Attributes": type promotion).
     """
     typed = [(TYPES[spelt], bool(shape)) for spelt, shape in zip(taken.types, taken.shapes, strict=True)
              if spelt in TYPES]

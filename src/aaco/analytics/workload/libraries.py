@@ -1,4 +1,4 @@
-"""Which libraries compute: whose matrix products are called, and whether AMD's kernels for language models are."""
+"""Which libraries compute: those of matrix products, and AMD's kernels for language models."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _formats(session: Session) -> Iterator[str]:
 
 
 def _architectures(session: Session) -> Iterator[str]:
-    """Yield the architecture of each device that names it, or whose name, units and memory are those of one board."""
+    """Yield the architecture of each device that names it, or has the name, the units and the memory of one board."""
     for capture in documents.read(session, layout.CAPTURES).get("captures", ()):
         for device in capture["devices"]:
             if arch := identified(Identity(*(device[name] for name in _IDENTITY))).arch:

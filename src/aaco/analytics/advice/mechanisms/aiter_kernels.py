@@ -1,6 +1,6 @@
 """AITER, AMD's kernels for language models, in place of an engine's own: attention, experts, norms, quantised products.
 
-An engine's switch changes whole groups of kernels, whatever made them, and AITER fuses passes over memory with norms
+An engine's switch changes whole groups of kernels, those of Triton too, and AITER fuses passes over memory with norms
 and products. So of passes nothing need stay, and of products their time at the roof.
 
 vLLM has it off by default (vllm/envs.py, VLLM_ROCM_USE_AITER, the switch before all others of its kind; to turn it on

@@ -1,9 +1,9 @@
 """The fastest of MIOpen's kernels for each convolution: its roof, with what a kernel needs around it.
 
-PyTorch asks MIOpen for a quick search by default, and with torch.backends.cudnn.benchmark for an exhaustive one, whose
-results MIOpen keeps in the user's database (pytorch/pytorch#145294, since PyTorch 2.7; before, benchmark was on by
-default). MIOPEN_FIND_ENFORCE=3 tunes each shape that no database has, in any version; without, a model chooses, whose
-aim are nine tenths of the best (MIOpen's documentation, "Tuning performance databases").
+PyTorch has MIOpen search quickly by default, and exhaustively with torch.backends.cudnn.benchmark; MIOpen keeps the
+outcome in the user's database (pytorch/pytorch#145294, since PyTorch 2.7; before, benchmark was on by default).
+MIOPEN_FIND_ENFORCE=3 tunes each shape that no database has, in any version; without, a model chooses, and aims at nine
+tenths of the best (MIOpen's documentation, "Tuning performance databases").
 """
 
 from __future__ import annotations
