@@ -216,7 +216,7 @@ def test_each_engine_has_its_own_switch_for_aiter(engine, variable):
 
 def test_products_are_tuned_by_what_reaches_their_library():
     of_both = steps_of("tune_products", framework="pytorch", vendor="amd", blas_library="hipblaslt")
-    assert [word in text for text, word in zip(of_both, ("TUNABLEOP", "hipblaslt-bench"), strict=True)] == [True] * 2
+    assert [word in text for text, word in zip(of_both, ("TUNABLEOP", "HIPBLASLT_TUNING_FILE"), strict=True)] == [True] * 2
     (text,) = steps_of("tune_products", framework="pytorch", vendor="amd", blas_library="rocblas")
     assert "PYTORCH_TUNABLEOP_ENABLED=1" in text
     for facts in ({"framework": "pytorch", "vendor": "nvidia", "blas_library": "cublas"},

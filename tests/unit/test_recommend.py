@@ -419,7 +419,7 @@ def test_evidence_says_what_else_the_ceiling_of_a_compiler_takes():
 
 
 VENDOR_WORDS = {"nvidia": re.compile(r"nvidia-|(?<!torch\.)\b(?:cuda[A-Z]|CUDA)|NCCL|MPS|\bMIG\b|(?i:cudnn)"),
-                "amd": re.compile(r"amd-|rocm-|HIP|\bhip[A-Z]|RCCL|AITER|TUNABLEOP|hipblaslt|MIOPEN|MIOpen")}
+                "amd": re.compile(r"amd-|rocm-|HIP|\bhip[A-Z]|RCCL|AITER|TUNABLEOP|HIPBLASLT|MIOPEN|MIOpen")}
 BOTH = ("torch.cuda.CUDAGraph", "torch.backends.cudnn.benchmark")  # names of PyTorch that its build for AMD has, too
 
 

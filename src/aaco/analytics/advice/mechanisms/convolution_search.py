@@ -50,6 +50,6 @@ ACTIONS = (Action(
     "kernels convolve by MIOpen; a trace does not tell whether it has searched", "low", (
         Step("torch.backends.cudnn.benchmark = True (PyTorch 2.7 and newer), or MIOPEN_FIND_ENFORCE=3: the first call "
              "of each shape takes minutes, and MIOpen keeps what it found", (PYTORCH, OWN_CODE)),),
-    "compute_limited_pct", applies_if=(AMD, PYTORCH),
+    "operator_flops_per_s", "up", applies_if=(AMD, PYTORCH),
     accuracy="sums in another order: last digits differ", memory="workspace of the kernel that is chosen",
-    mechanism="convolution_search", or_confirm=("memory_limited_pct",)),)
+    mechanism="convolution_search"),)
