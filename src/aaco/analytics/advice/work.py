@@ -65,6 +65,11 @@ class WorkName:
     copy: str = ""
     pinned: bool | None = None
 
+    @cached_property
+    def library(self) -> str | None:
+        """The library that the kernel is of; None if its name does not say."""
+        return families.decode(self.name).library
+
     def may_wait_for_the_host(self) -> bool:
         """Return whether it is a copy between host and device that is not known to be from or to pinned memory."""
         return self.copy in HOST_COPIES and self.pinned is not True

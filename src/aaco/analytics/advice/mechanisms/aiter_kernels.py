@@ -17,7 +17,6 @@ from aaco.analytics.advice.least import fusible, own_rate, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms.product_tuning import TENSILE
 from aaco.analytics.advice.work import StepWork, WorkName
-from aaco.analytics.kernels import families
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
 
@@ -31,7 +30,7 @@ def _has_its_own(name: WorkName) -> bool:
     """
     if name.family != "gemm":
         return name.family in FAMILIES
-    return families.decode(name.name).library != TENSILE
+    return name.library != TENSILE
 
 
 def _replaced(work: StepWork) -> Flags:

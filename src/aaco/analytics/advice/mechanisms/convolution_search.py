@@ -15,7 +15,6 @@ from aaco.analytics.advice.least import FAST_CONVOLUTION, is_convolution, own_ra
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
 from aaco.analytics.advice.near_roof import MOST_OF_PEAK, at_best, refuse_if_near
 from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
-from aaco.analytics.kernels import families
 from aaco.core.advice import Step
 from aaco.core.arrays import Reals
 
@@ -27,7 +26,7 @@ def _is_of_miopen(operator: StepOperator, names: tuple[WorkName, ...]) -> bool:
     """Return whether MIOpen convolves: by the operator's name, for it calls other libraries' kernels, too."""
     if not is_convolution(operator, names):
         return False
-    return MIOPEN in operator.name or any(families.decode(name.name).library == MIOPEN for name in names)
+    return MIOPEN in operator.name or any(name.library == MIOPEN for name in names)
 
 
 def _least_ns(work: StepWork) -> Reals:

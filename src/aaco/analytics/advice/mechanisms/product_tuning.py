@@ -18,7 +18,6 @@ from aaco.analytics.advice.least import own_rate, product_names, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
 from aaco.analytics.advice.near_roof import at_best, refuse_if_near
 from aaco.analytics.advice.work import StepOperator, StepWork, WorkName
-from aaco.analytics.kernels import families
 from aaco.core.advice import Step, fact_is, fact_is_not
 from aaco.core.arrays import Reals
 
@@ -29,7 +28,7 @@ def _is_of_a_library(operator: StepOperator, names: tuple[WorkName, ...]) -> boo
     """Return whether hipBLASLt or rocBLAS computes an operator's products. MIOpen, which calls rocBLAS for some
     convolutions, chooses by itself.
     """
-    return "conv" not in operator.name and any(families.decode(name.name).library == TENSILE for name in names)
+    return "conv" not in operator.name and any(name.library == TENSILE for name in names)
 
 
 def _least_ns(work: StepWork) -> Reals:
