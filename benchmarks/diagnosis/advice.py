@@ -114,8 +114,13 @@ CHECKS: tuple[Check, ...] = (
      lambda raw: not raw.has(r"onnxruntime|SequentialExecutor|_kernel_time")),
     ("NVIDIA's on an AMD device", r"nvidia-smi|CUDA_VISIBLE|PYTORCH_CUDA|\bMPS\b|\bMIG\b|cudaGraph|cudaStream|NCCL on"
                                   r"|enable_cuda_graph|'cuda'", lambda raw: raw.is_amd),
-    ("AMD's on an NVIDIA device", r"amd-smi|HIP_VISIBLE|hipGraph|hipStream|hipHost|RCCL on",
-     lambda raw: raw.has(r"\bcuda(?:Launch|Memcpy)")),
+    ("AMD's on an NVIDIA device", r"amd-smi|HIP_VISIBLE|hipGraph|hipStream|hipHost|RCCL on|AITER|TUNABLEOP|HIPBLASLT"
+                                  r"|MIOPEN|MIOpen", lambda raw: raw.has(r"\bcuda(?:Launch|Memcpy)")),
+    ("AITER computes already", r"USE_AITER",
+     lambda raw: raw.has(r"N5aiter\d+\w*norm|aiter::\w*(?:norm|gemm|moe|attention)|ck_tile\w*Rmsnorm|rocm_aiter_")),
+    ("no engine in it", r"USE_AITER", lambda raw: not raw.has(r"vllm|sglang|sgl_")),
+    ("no kernel of hipBLASLt or rocBLAS", r"TUNABLEOP|HIPBLASLT", lambda raw: not raw.has(r"Cijk_")),
+    ("nothing convolves by MIOpen", r"MIOPEN|MIOpen", lambda raw: not raw.has(r"miopen|MIOpen|igemm_")),
     ("shapes are recorded", r"record_shapes", lambda raw: raw.has(r'"Input [Dd]ims": *\[\s*\[ *\d')),
     ("copies are pinned", r"pin_memory|Page-lock|[Pp]in the host",
      lambda raw: raw.has(r"Pinned -> Device|Device -> Pinned")

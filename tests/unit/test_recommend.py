@@ -438,8 +438,8 @@ def test_evidence_says_what_else_the_ceiling_of_a_compiler_takes():
 
 
 VENDOR_WORDS = {"nvidia": re.compile(r"nvidia-|(?<!torch\.)\b(?:cuda[A-Z]|CUDA)|NCCL|MPS|\bMIG\b|(?i:cudnn)"),
-                "amd": re.compile(r"amd-|rocm-|HIP|\bhip[A-Z]|RCCL|AITER")}
-BOTH = ("torch.cuda.CUDAGraph",)  # names of PyTorch that its build for AMD has, too
+                "amd": re.compile(r"amd-|rocm-|HIP|\bhip[A-Z]|RCCL|AITER|TUNABLEOP|HIPBLASLT|MIOPEN|MIOpen")}
+BOTH = ("torch.cuda.CUDAGraph", "torch.backends.cudnn.benchmark")  # names of PyTorch that its build for AMD has, too
 
 
 def all_steps():

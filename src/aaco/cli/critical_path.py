@@ -122,15 +122,18 @@ def _ceiling(session: Session, changes: list[str], answers: list[dict[str, Any]]
     factors = {name: factor for answer in answers for name, factor in answer["kernels"].items()}
     asked = floor_of(session, changes, factors)
     return {"changes": asked.floor.mechanism, "speedup_at_most": asked.ceiling,
-            "floor_ms": asked.kept_ms, "ceiling_of": asked.ceiling_of, "why_absent": asked.floor.why_absent or None}
+            "floor_ms": asked.kept_ms, "ceiling_of": asked.ceiling_of, "why_absent": asked.floor.why_absent or None,
+            "why_not_advised": asked.why_not_advised or None}
 
 
 def _said_ceiling(ceiling: dict[str, Any]) -> str:
     from aaco.report.sections.content import ceiling_text
 
+    against = f"; not advised: {ceiling['why_not_advised']}" if ceiling["why_not_advised"] else ""
     if ceiling["speedup_at_most"] is None:
-        return f"no ceiling: {ceiling['why_absent'] or 'what must stay of the step is too little to tell'}"
-    return f"ceiling: {ceiling_text(ceiling['speedup_at_most'], ceiling['floor_ms'], ceiling['ceiling_of'])}"
+        return f"no ceiling: {ceiling['why_absent'] or 'what must stay of the step is too little to tell'}{against}"
+    gain = ceiling_text(ceiling["speedup_at_most"], ceiling["floor_ms"], ceiling["ceiling_of"])
+    return f"ceiling: {gain}{against}"
 
 
 def match_names(pattern: str, names: Sequence[str]) -> list[str]:

@@ -163,8 +163,8 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
         sooner_ns = 0.0 if late else device_chain_ns(work, least, lanes) - chain_ns
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
     except Absent as reason:
-        why = str(reason).removeprefix(f"{name}: ")
-        return MechanismFloor(name, None, (), why, shown=not isinstance(reason, NothingToChange))
+        why, shown = str(reason).removeprefix(f"{name}: "), not isinstance(reason, NothingToChange)
+        return _without_floor(work, MechanismFloor(name, None, (), why, shown=shown), mechanisms)
     acted = reduce(np.logical_or, (*apart, *(mechanism.acts_on(work) for mechanism in mechanisms if mechanism.acts_on)),
                    least < work.sure_ns)
     named = reduce(np.logical_or, (mechanism.named(work) if mechanism.named else acted for mechanism in mechanisms),
@@ -175,6 +175,16 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
                           most_ns=_most_ns(work, least, apart, mechanisms, samples) if host_stays else None,
                           waits_ns=_waits_ns(work, least, mechanisms), samples=samples, sooner_ns=sooner_ns,
                           acts_on_ns=float(work.ns[rows].sum()) / work.steps)
+
+
+def _without_floor(work: StepWork, floor: MechanismFloor, mechanisms: Sequence[Mechanism]) -> MechanismFloor:
+    """Return an absent floor with what the changes act on, where each of them declares that."""
+    acts_on = [mechanism.acts_on for mechanism in mechanisms if mechanism.acts_on]
+    if not floor.shown or work.steps < 1 or len(acts_on) < len(mechanisms):
+        return floor
+    rows = np.flatnonzero(reduce(np.logical_or, (flags(work) for flags in acts_on)))
+    return replace(floor, targets=_targets(work, np.zeros(len(work.ns)), rows),
+                   acts_on_ns=float(work.ns[rows].sum()) / work.steps)
 
 
 def _least_of_all(times: LeastTimes, mechanisms: Sequence[Mechanism], samples: float) -> Reals:

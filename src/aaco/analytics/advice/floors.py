@@ -106,8 +106,8 @@ class Floors:
         return self.works_pct if self.unprofiled else 100.0
 
     def acts_on_pct(self) -> dict[str, float]:
-        """Return by mechanism the share of a step that it acts on, per cent; nothing without a known floor,
-        and 0 where the work shows that there is nothing to change.
+        """Return by mechanism the share of a step that it acts on, per cent; nothing without a known floor, unless
+        the change itself says what it acts on, and 0 where the work shows that there is nothing to change.
 
         It is what all that it acts on takes; of streams that run at once, whose sum passes the step, their share of the
         sum. A change of the host has none: it acts on the time in which the device waits, which only a step without a
@@ -119,8 +119,8 @@ class Floors:
         return nothing | {
             floor.mechanism: 100 * floor.acted_ns / whole_ns if floor.targets
             else 100 * waits_ns / self.step_ns
-            for floor in self.floors if floor.floor_ns is not None and floor.shown and self.step_ns
-            and (floor.targets or self.unprofiled)}
+            for floor in self.floors if floor.shown and self.step_ns
+            and (floor.targets or (self.unprofiled and floor.floor_ns is not None))}
 
 
 def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None, why_no_record: str = "",

@@ -312,7 +312,8 @@ def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: 
              ) -> tuple[Withheld, ...]:
     """Return the actions that gain something by the readings and that a fact speaks against, the largest first.
 
-    An action on what the workload or the device does not have, such as attention or TF32, is none of them.
+    An action on what the workload or the device does not have, such as attention or TF32, is none of them, nor one of
+    another vendor's.
     """
     found = [Withheld(action.name, action.title, advice.gain_pct, reason) for action in ACTIONS
              if (reason := action.why_not(facts)) and not _has_nothing_to_act_on(action, facts)
@@ -322,8 +323,16 @@ def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: 
 
 def _has_nothing_to_act_on(action: Action, facts: FactValues | None) -> bool:
     known: FactValues = facts or {}
-    return any(frozenset() < known.get(condition.fact, frozenset()) <= NOTHING and not condition.holds(known)
-               for condition in action.applies_if)
+    return any(not condition.holds(known) and frozenset() < (values := known.get(condition.fact, frozenset()))
+               and (values <= NOTHING or condition.fact == "vendor") for condition in action.applies_if)
+
+
+def why_not_advised(mechanisms: Iterable[str], facts: FactValues | None) -> str:
+    """Return by which facts of the workload none of the actions of these kinds of changes is offered; empty where one
+    is, or where no action is of such a kind.
+    """
+    reasons = [action.why_not(facts) for action in ACTIONS if action.mechanism in {*mechanisms}]
+    return "; ".join(dict.fromkeys(reasons)) if all(reasons) else ""
 
 
 def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues | None, floors: Floors | None

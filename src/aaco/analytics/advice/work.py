@@ -40,6 +40,7 @@ FORWARD, BACKWARD = "forward", "backward"  # the phases of a training step befor
 OPTIMIZER = "optimizer"  # the phase of the operators that update the weights
 FOR_LISTS = "_foreach_"  # of the names of operators that work on all parameters at once
 COPY = "memory copy"  # the family of copies by the device's copy engines, and of fills
+FLOATS = frozenset(spelt for spelt, kind in KIND.items() if kind != "i8")
 
 
 Computed = TypeVar("Computed")
@@ -63,6 +64,11 @@ class WorkName:
     types: tuple[str, ...] = ()
     copy: str = ""
     pinned: bool | None = None
+
+    @cached_property
+    def library(self) -> str | None:
+        """The library that the kernel is of; None if its name does not say."""
+        return families.decode(self.name).library
 
     def may_wait_for_the_host(self) -> bool:
         """Return whether it is a copy between host and device that is not known to be from or to pinned memory."""
@@ -374,11 +380,23 @@ def step_operators(table: pa.Table) -> dict[int, StepOperator]:
 
 def _operator(name: str, outermost: str | None, phase: str | None, taken: OperatorArguments | None, calls: int,
               kernels: int, flops: int | None, moved: int | None, host_ns: int | None) -> StepOperator:
-    listed = [TYPES[spelt] for spelt in taken.types if spelt in TYPES] if taken else []
-    types = tuple(dict.fromkeys(KIND[spelt] for spelt in listed if spelt in KIND and KIND[spelt] != "i8"))
+    listed = _types_of_tensors(taken) if taken else []
+    types = tuple(dict.fromkeys(KIND[spelt] for spelt in listed if spelt in FLOATS))
     return StepOperator(name, outermost or "", phase or "", types, bool(listed) and not types, max(1, kernels) / calls,
                         None if flops is None else flops / calls, None if moved is None else moved / calls, taken,
                         (host_ns or 0) / calls, calls)
+
+
+def _types_of_tensors(taken: OperatorArguments) -> list[str]:
+    """Return the types of an operator's tensors, of those with sizes where one of them is of floating point.
+
+    PyTorch wraps a number of Python's into a tensor of float64 without sizes; it is read once, and leaves the type of
+    what is computed as it is (pytorch.org/docs, "Tensor Attributes": type promotion).
+    """
+    typed = [(TYPES[spelt], bool(shape)) for spelt, shape in zip(taken.types, taken.shapes, strict=True)
+             if spelt in TYPES]
+    sized = [spelt for spelt, has_sizes in typed if has_sizes]
+    return sized if FLOATS & set(sized) else [spelt for spelt, _ in typed]
 
 
 def step_work(kernels: Iterable[pa.RecordBatch], copies: pa.Table, operators: pa.Table, operator_of_kernel: Ints,

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.bottleneck.work import Copied, DeviceWork
+from aaco.analytics.roofline.devices.ceilings import Identity, identified
 from aaco.analytics.streaming.calls import CallKind, call_kind
 from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.analytics.workload.growth import CONCATENATIONS, NO_GROWTH, Growth, grown, growth, operands
@@ -26,6 +27,7 @@ from aaco.tracelake import documents, layout, queries, store
 _KERNELS = ("kernel_name", "dtypes", "dur_ns", "provider")
 _CALLS = ("name", "domain", "capture", "process_id")
 _OPERATORS = ("operator", "family", "shapes", "dtypes", "device_ns")
+_IDENTITY = ("arch", "compute_units", "name", "vram_bytes")
 
 
 @finding(after=("attribution", "device_work", "trace"), report="workload_facts", whole=True, on_host=True)
@@ -80,8 +82,11 @@ def _formats(session: Session) -> Iterator[str]:
 
 
 def _architectures(session: Session) -> Iterator[str]:
+    """Yield the architecture of each device that names it, or has the name, the units and the memory of one board."""
     for capture in documents.read(session, layout.CAPTURES).get("captures", ()):
-        yield from (str(device["arch"]) for device in capture["devices"] if device.get("arch"))
+        for device in capture["devices"]:
+            if arch := identified(Identity(*(device[name] for name in _IDENTITY))).arch:
+                yield arch
 
 
 def _copies(session: Session) -> tuple[Copied, ...] | None:

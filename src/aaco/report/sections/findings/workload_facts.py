@@ -10,7 +10,7 @@ from aaco.report.rows import Row
 
 LABELS = {"product_type": "Type of products", "element_type": "Type of other kernels",
           "eight_bit_units": "Eight-bit units", "tf32_units": "TF32 units", "data_loader": "DataLoader",
-          "python_frames": "Frames of Python"}
+          "python_frames": "Frames of Python", "blas_library": "Library of products", "aiter": "AITER"}
 
 
 @finding_view(NAME, "facts of the workload that advice depends on, each with its evidence", place=8,
