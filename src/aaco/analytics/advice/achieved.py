@@ -72,10 +72,11 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     handed = any(response.hands_over for response in responses)
     waits_ns = max(response.waits_ns for response in responses)
     loaders = max(response.loaders for response in responses)
-    return ChangedStep(chain_ns * streams + added_ns, _host_ns(work, step, busy_ns, waits_ns), work.calls / work.steps,
+    host_ns, replayed = _host_ns(work, step, busy_ns, waits_ns), any(response.replayed for response in responses)
+    idle_ns = 0.0 if replayed or waits_ns or host_ns is not None else step.ns - busy_ns
+    return ChangedStep(chain_ns * streams + added_ns + idle_ns / samples, host_ns, work.calls / work.steps,
                        _calls_left(work, left, sum(response.more_calls for response in responses)),
-                       handed * paused_ns + waits_ns, samples,
-                       any(response.replayed for response in responses),
+                       handed * paused_ns + waits_ns, samples, replayed,
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
                        paused_ns, any(response.whole_calls for response in responses), handed,

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 
 from aaco.analytics.advice.achieved import ChangedStep
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling
@@ -22,7 +21,6 @@ from aaco.core.readings import Absent
 LEAST_GAIN = 1.05  # times as fast: with less expected there is nothing to advise
 SHOWN_DIGITS = 2  # of a gain, after the point
 LEAST_CHANCE = 2 / 3  # of any gain: what gains nothing more often than that costs more trials than it is worth
-END = NormalDist().inv_cdf(0.95)  # of a 90 % interval, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,8 @@ class Expected:
 
     pairs, workloads: recorded, that the interval rests on. own: whether all of them are of this kind of change; here:
     whether they are trials of this advice on this machine. samples: times as many in a step as before; then the factor
-    is per sample.
+    is per sample. chance: the share of the recorded changes which, erring as they did, gain anything here; None of
+    trials.
     """
 
     factor: float
@@ -42,12 +41,7 @@ class Expected:
     own: bool
     samples: float = 1.0
     here: bool = False
-
-    @property
-    def chance(self) -> float:
-        """The chance that a change gains anything, if the logarithms of such gains are spread as a normal law is."""
-        spread = math.log(self.factor / self.low)
-        return NormalDist().cdf(math.log(self.factor) * END / spread) if spread else float(self.factor > 1)
+    chance: float | None = None
 
 
 @dataclass(frozen=True)
@@ -104,15 +98,20 @@ def expected(step: StepTime, floor: MechanismFloor, changed: ChangedStep, mechan
     most = step.ns / max(1.0, record.habits.untouched_ns(changed))
     least = 1.0 if changed.only_less else 0.0
     usual, low = min(max(likely.factor, least), most), max(likely.low, least)
-    return replace(likely, factor=usual, low=min(low, usual), samples=changed.samples)
+    chance = 1.0 if changed.only_less else likely.chance
+    return replace(likely, factor=usual, low=min(low, usual), samples=changed.samples, chance=chance)
 
 
 def _within(most: float | None, step_ns: float, kept_ns: float, changed_ns: float, spread: GainSpread) -> Expected:
     """Return what a step gains of which one part stays and the other errs by the residuals' spread, cut at the ceiling.
     """
-    usual, low, high = (min(most or math.inf, step_ns / (kept_ns + changed_ns * math.exp(residual)))
-                        for residual in (spread.middle, spread.high, spread.low))
-    return Expected(usual, min(low, usual), max(high, usual), spread.pairs, spread.workloads, spread.own)
+    def gain(residual: float) -> float:
+        return min(most or math.inf, step_ns / (kept_ns + changed_ns * math.exp(residual)))
+
+    usual, low, high = (gain(residual) for residual in (spread.middle, spread.high, spread.low))
+    chance = sum(gain(residual) > 1 for residual in spread.residuals) / len(spread.residuals)
+    return Expected(usual, min(low, usual), max(high, usual), len(spread.residuals), spread.workloads, spread.own,
+                    chance=chance)
 
 
 def ranked(changes: Iterable[RankedChange], least: float = LEAST_GAIN) -> list[RankedChange]:

@@ -262,7 +262,8 @@ def _why_useless(advice: Recommendation, timed: bool) -> str:
     if advice.ceiling is not None and advice.ceiling < LEAST_GAIN:
         return (f"nothing to gain: {advice.floor_ms:.3f} ms of {advice.ceiling_of} must stay, at most "
                 f"{advice.ceiling:.2f} x faster")
-    if advice.expected and (advice.expected.factor < LEAST_GAIN or advice.expected.chance < LEAST_CHANCE):
+    if advice.expected and (advice.expected.factor < LEAST_GAIN
+                            or (advice.expected.chance or LEAST_CHANCE) < LEAST_CHANCE):
         return (f"{advice.expected.factor:.2f} x expected ({advice.expected.low:.2f} to {advice.expected.high:.2f}, "
                 f"{advice.expected.pairs} recorded changes)")
     if timed and advice.mechanism and advice.change.gain is not None and advice.change.gain < LEAST_GAIN:

@@ -111,12 +111,12 @@ class Residual:
 
 @dataclass(frozen=True)
 class GainSpread:
-    """The residuals that an advice is held against: their median, the ends of 90 %, and how many of how many."""
+    """The residuals that an advice is held against, of so many workloads: their median, and the ends of 90 %."""
 
+    residuals: tuple[float, ...]
     middle: float
     low: float
     high: float
-    pairs: int
     workloads: int
     own: bool
 
@@ -137,6 +137,7 @@ class TrackRecord:
         """Return the residuals of such changes, or of all that have no record of their own. Raise Absent without any.
 
         bound: what the step after the change waits for; a rate of the device errs otherwise than the host's path.
+        Several kinds together err otherwise than one.
         """
         kinds: dict[tuple[str, str], list[Residual]] = {}
         for row in self.residuals:
@@ -150,9 +151,9 @@ class TrackRecord:
         rows = kinds[kind] if own else others or self.residuals
         if len(rows) < 2:
             raise Absent("no changes of this kind were recorded")
-        values = [row.log_residual for row in rows]
-        return GainSpread(median(values), *prediction_interval(values), len(rows),
-                              len({row.workload for row in rows}), own)
+        values = tuple(row.log_residual for row in rows)
+        return GainSpread(values, median(values), *prediction_interval(values), len({row.workload for row in rows}),
+                          own)
 
 
 def _kind(mechanism: str, bound: str) -> tuple[str, str]:

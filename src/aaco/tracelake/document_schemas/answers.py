@@ -410,6 +410,7 @@ class ExpectedGain(Part):
     own: bool
     samples: Real = 1.0
     here: bool = Field(default=False, description="whether it rests on trials of this advice on this machine alone")
+    chance: Real | None = Field(default=None, description="the share of these changes that gain anything here")
 
 
 class Recommended(Part):
