@@ -68,12 +68,15 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     busy_ns = _busy_ns(work, step)
     streams, chain_ns = _streams_in_turn(work, busy_ns), device_chain_ns(work, device)
     added_ns = max(response.added_ns for response in responses)
-    paused_ns = work.paused * max(0.0, step.ns - busy_ns)
+    computing_ns = host_computes_ns(work, step)
+    paused_ns = max(work.paused * max(0.0, step.ns - busy_ns), computing_ns)
     handed = any(response.hands_over for response in responses)
     waits_ns = max(response.waits_ns for response in responses)
     loaders = max(response.loaders for response in responses)
     host_ns, replayed = _host_ns(work, step, busy_ns, waits_ns), any(response.replayed for response in responses)
-    idle_ns = 0.0 if replayed or waits_ns or host_ns is not None else step.ns - busy_ns
+    idle_ns = 0.0 if waits_ns or host_ns is not None else step.ns - busy_ns
+    if replayed:
+        idle_ns = 0.0 if handed else computing_ns
     return ChangedStep(chain_ns * streams + added_ns + idle_ns / samples, host_ns, work.calls / work.steps,
                        _calls_left(work, left, sum(response.more_calls for response in responses)),
                        handed * paused_ns + waits_ns, samples, replayed,
@@ -132,6 +135,12 @@ def of_calls(work: StepWork, left: Reals) -> Reals:
     most = np.zeros(len(work.operators) + 1)
     np.maximum.at(most, work.operator, left)
     return np.where(work.operator >= 0, most[work.operator], left)
+
+
+def host_computes_ns(work: StepWork, step: StepTime) -> float:
+    """Return how long the host computes on tensors of its own in a step, at most the time in which the device is idle.
+    """
+    return min(step.ns - _busy_ns(work, step), work.on_host_ns / work.steps)
 
 
 def _busy_ns(work: StepWork, step: StepTime) -> float:

@@ -15,8 +15,9 @@ from aaco.core.advice import FactCondition, FactValues, Step, fact_is, fact_is_n
 EFFORTS = ("low", "medium", "high")
 ACTS_ON = "acts_on_pct of "  # a mechanism: the share of a step that its targets take, among the values of readings
 HOST_BOUND = 0.9  # a step with less device work than this share of its time waits for the host
-BUSY = "device_busy_pct of a step"
+BUSY, COMPUTES = "device_busy_pct of a step", "host_computes_pct of a step"
 USUAL = "usual gain of "  # a mechanism: of a step that was only profiled, among the values of readings
+LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
 Values = Mapping[str, float]
 ALL = "all of it: a bound"
 
@@ -115,13 +116,21 @@ def of_launches(values: Values) -> float:
     launches, no more than those, for that work is as long in a graph and for each sample of a batch.
     """
     launches = values.get("launch_tax_pct", 100.0)
-    return launches if values.get("host_pause_pct", 0.0) > launches else 100.0
+    return launches if _of_own_work(values) > max(launches, LEAST_PCT) else 100.0
 
 
 def of_own_work(values: Values) -> float:
-    """Return the time of the host's own work, no more than the device is idle in a step without a profiler."""
-    own = values["host_pause_pct"] - min(values["host_pause_pct"], values.get("allocation_call_pct", 0.0))
+    """Return the time of the host's own work, no more than the device is idle in a step without a profiler. KeyError
+    where nothing says how long it is.
+    """
+    own = values["host_pause_pct"] if not values.get(COMPUTES) else _of_own_work(values)
+    own -= min(own, values.get("allocation_call_pct", 0.0))
     return min(own, values.get(ACTS_ON + "host_work", own))
+
+
+def _of_own_work(values: Values) -> float:
+    """Return the time of the host's own work: its pauses, or what it computes on tensors of its own."""
+    return max(values.get("host_pause_pct", 0.0), values.get(COMPUTES, 0.0))
 
 
 def of_targets(mechanism: str, otherwise: str = "") -> Callable[[Values], float]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from aaco.analytics.advice.achieved import ChangedStep, changed_step
+from aaco.analytics.advice.achieved import ChangedStep, changed_step, host_computes_ns
 from aaco.analytics.advice.action import EFFORTS
 from aaco.analytics.advice.expected import Expected, RankedChange, expected, ranked
 from aaco.analytics.advice.floor import LeastTimes, MechanismFloor, StepTime, ceiling, device_chain_ns, floor
@@ -44,7 +44,8 @@ class Floors:
     work_ns: the device's work in a step, of all its streams together. fastest_ns: a step without a profiler of which a
     tenth are faster, where several were timed. usual: where the step was not timed without a profiler, how many times
     faster such changes would make it if its host took what it usually takes then. It puts changes in order, and is no
-    estimate of this step.
+    estimate of this step. computes_ns: of a step in which the host computes on tensors of its own, at most what the
+    device is idle.
     """
 
     step_ns: float
@@ -60,6 +61,7 @@ class Floors:
     work_ns: float = 0.0
     fastest_ns: float | None = None
     usual: Mapping[str, float] = field(default_factory=dict)
+    computes_ns: float = 0.0
 
     def document(self) -> dict[str, Any]:
         """Return the content of floors.json."""
@@ -99,6 +101,11 @@ class Floors:
     def works_pct(self) -> float:
         """The share of the step in which the device's own work runs, per cent."""
         return min(100.0, 100 * self.chain_ns / self.step_ns) if self.step_ns else 100.0
+
+    @property
+    def computes_pct(self) -> float:
+        """The share of the step in which the host computes on tensors of its own, per cent."""
+        return 100 * self.computes_ns / self.step_ns if self.step_ns else 0.0
 
     @property
     def busy_pct(self) -> float:
@@ -155,7 +162,8 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
     best = _best(step, floors, likely, usual, facts)
     together = (floor(work, [MECHANISMS[name] for name in best[:count]]) for count in TOGETHER if count <= len(best))
     return Floors(step.ns, step.unprofiled, work.steps, chain_ns, tuple(floors.values()), "", likely, why,
-                  tuple(together), saved_ns, float(work.ns.sum()) / work.steps, step.fastest_ns, usual)
+                  tuple(together), saved_ns, float(work.ns.sum()) / work.steps, step.fastest_ns, usual,
+                  host_computes_ns(work, step))
 
 
 def _as_pays(work: StepWork, step: StepTime, mechanism: Mechanism, once: tuple[MechanismFloor, ChangedStep],

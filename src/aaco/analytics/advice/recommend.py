@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from aaco.analytics.advice.action import ACTS_ON, BUSY, EFFORTS, USUAL, Action
+from aaco.analytics.advice.action import ACTS_ON, BUSY, COMPUTES, EFFORTS, LEAST_PCT, USUAL, Action
 from aaco.analytics.advice.expected import LEAST_CHANCE, LEAST_GAIN, Expected, RankedChange, ranked
 from aaco.analytics.advice.floor import ceiling, ceiling_of, kept_ns
 from aaco.analytics.advice.floors import NO_FLOORS, Floors
@@ -26,7 +26,6 @@ from aaco.core.readings import Reading
 from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended, Together
 
 USUALLY = "what such changes usually take off the device's work, or off the host's waits"
-LEAST_PCT = 1.0  # of the wall; an action that can gain less is not worth a line
 MOST_TARGETS = 5
 WAITING = ("remove_syncs", "whole_graph")  # the kinds of changes that take the host's waits out of a step
 MOST_TOGETHER = 3
@@ -342,7 +341,7 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
     values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
     if floors:
         values |= {ACTS_ON + name: share for name, share in floors.acts_on_pct().items()}
-        values |= {BUSY: floors.busy_pct} | {USUAL + name: gain for name, gain in floors.usual.items()}
+        values |= {BUSY: floors.busy_pct, COMPUTES: floors.computes_pct} | {USUAL + name: gain for name, gain in floors.usual.items()}
     try:
         share, feasible, at_most = action.share(values), action.feasible(values), action.at_most(values)
     except KeyError:
