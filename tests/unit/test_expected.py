@@ -657,10 +657,11 @@ def test_a_mechanism_has_its_own_residuals_from_nine_workloads_on():
     own, few = rows("graph", [0.01] * OWN_WORKLOADS), rows("tf32", [0.5] * OWN_WORKLOADS, OWN_WORKLOADS - 1)
     record = TrackRecord(HABITS, own + few)
     spread = record.spread(["graph"], DEVICE)
-    assert (spread.middle, spread.pairs, spread.workloads, spread.own) == (0.01, 9, 9, True)
+    assert (spread.middle, len(spread.residuals), spread.workloads, spread.own) == (0.01, 9, 9, True)
     pooled = record.spread(["tf32"], DEVICE)
-    assert (pooled.middle, pooled.pairs, pooled.workloads, pooled.own) == (0.5, 9, 8, False)
-    assert record.spread(["graph"], HOST) == pooled and record.spread(["compile"], DEVICE) == pooled
+    assert (pooled.middle, len(pooled.residuals), pooled.workloads, pooled.own) == (0.5, 9, 8, False)
+    assert record.spread(["compile"], DEVICE) == pooled
+    assert len(record.spread(["graph"], HOST).residuals) == 18  # none like it: all
 
 
 def test_products_in_tf32_and_in_16_bits_err_alike():
@@ -669,7 +670,7 @@ def test_products_in_tf32_and_in_16_bits_err_alike():
                                              for number, row in enumerate(record.residuals)))
     spread = record.spread(["tf32"], DEVICE)
     assert spread == record.spread(["narrower_types"], DEVICE)
-    assert (spread.middle, spread.pairs, spread.own) == (0.1, 9, True)
+    assert (spread.middle, len(spread.residuals), spread.own) == (0.1, 9, True)
 
 
 def test_what_has_no_residuals_left_to_share_takes_those_of_all():
@@ -735,7 +736,7 @@ def test_a_gain_is_the_prediction_with_the_median_residual_and_the_spread_of_all
     record = TrackRecord(HABITS, rows("graph", [-0.1] + [0.1] * 17 + [0.3]))
     assert gain(record, 100_000, 250_000) == Expected(
         pytest.approx(4 * math.exp(-0.1)), pytest.approx(4 * math.exp(-0.3)), pytest.approx(4 * math.exp(0.1)),
-        19, 19, True)
+        19, 19, True, chance=1.0)
 
 
 def test_the_hosts_own_work_that_stays_in_a_step_errs_by_nothing():
@@ -751,6 +752,24 @@ def test_the_hosts_own_work_that_stays_in_a_step_errs_by_nothing():
     assert HABITS.kept_ns(replace(changed_, samples=2.0), 1_000_000) == 300_000
     for other in ({"handed": True}, {"whole_calls": True}, {"replayed": True}, {"device_ns": 2_000_000}):
         assert HABITS.kept_ns(replace(changed_, **other), 1_000_000) == 0
+
+
+def test_what_the_host_computes_itself_stays_behind_a_graph():
+    """For 60 of 100 us it computes on tensors of its own, in 2 steps; the device works 10. Where its work is handed
+    over that goes, and it is no longer than the device is idle.
+    """
+    work = step(kernel(10), kernel(10), steps=2, on_host_ns=120_000.0)
+    assert device_us(work, "graph") == 10 + 60 and changed(work, "graph").paused_ns == 60_000
+    assert device_us(work, "graph", "host_work") == 10
+    assert device_us(work, "graph", step_us=50) == 50
+
+
+def test_the_idle_time_of_a_step_that_waits_for_the_device_stays():
+    """The device works 95 of 100 us. A graph takes the rest away, and so do waits that go."""
+    work = step(kernel(95), syncs=1)
+    for kind, device in (("host_work", 100), ("graph", 95), ("remove_syncs", 95)):
+        assert device_us(work, kind, step_us=100) == device
+    assert changed(work, "host_work", step_us=200).device_ns == 95_000  # the host takes longer
 
 
 def test_no_more_is_expected_than_the_calls_that_are_gone_took():
@@ -775,7 +794,7 @@ def test_a_change_that_only_takes_work_away_makes_no_step_longer():
     mixed, less = (expected(step_, floor_, replace(changed_, only_less=sure), ["checkpointing_off"], record)
                    for sure in (False, True))
     assert mixed.factor == less.factor == pytest.approx(1 / 0.7 / math.exp(0.1)) and mixed.low < 0.6 < less.low == 1
-    assert mixed.chance < 2 / 3 < less.chance
+    assert mixed.chance == 18 / 19 and less.chance == 1
     work = step(kernel(10), kernel(10, operator=StepOperator("aten::mul", phase="recompute")))
     assert changed(work, "checkpointing_off").only_less and not changed(work, "checkpointing_off", "graph").only_less
     longer = expected(step_, floor_, replace(changed_, device_ns=950_000, only_less=True), ["graph"], record)
@@ -794,11 +813,25 @@ def test_tables_that_are_kept_take_the_hosts_calls_for_them_along():
     assert (after.device_ns, after.calls_left, after.whole_calls, after.only_less) == (100_000, 1 / 3, True, True)
 
 
-def test_a_chance_is_that_of_a_normal_law():
-    for factor, low in ((1.2, 0.9), (1.06, 0.78), (0.9, 0.5), (3.0, 2.9)):
-        law = stats.norm(math.log(factor), math.log(factor / low) / stats.norm.ppf(0.95))
-        assert Expected(factor, low, 9.0, 20, 9, True).chance == pytest.approx(law.sf(0.0))
-    assert Expected(1.0, 1.0, 1.0, 20, 9, True).chance == 0 and Expected(1.1, 1.1, 1.1, 20, 9, True).chance == 1
+def test_a_chance_is_the_share_of_recorded_changes_that_would_gain():
+    """1.1 x is predicted; steps that took e^.2 times as long as predicted, 6 of 20, would gain nothing."""
+    record = TrackRecord(HABITS, rows("graph", [0.0] * 14 + [0.2] * 6))
+    assert gain(record, 100_000, 1_000_000 / 1.1).chance == 14 / 20
+    known = Expected(1.1, 0.9, 1.3, 20, 9, True)
+    assert [replace(known, chance=chance).rarely_gains for chance in (None, 0.0, 0.66, 0.67)] == [
+        False, True, True, False]
+
+
+def test_changes_without_a_record_of_their_own_share_that_of_others_like_them():
+    """What waits for the same, and of as many kinds: several together err otherwise than one."""
+    errors = {("norm_fusion", DEVICE): 0.1, ("norm_fusion", HOST): 0.5, ("graph + less_work", DEVICE): 0.9,
+              ("graph + less_work", HOST): 1.3}
+    record = TrackRecord(HABITS, tuple(row for (name, bound), error in errors.items()
+                                       for row in rows(name, [error] * 3, 3, bound=bound)))
+    for kinds in (["shared_heads"], ["tf32", "graph"]):
+        for bound in (DEVICE, HOST):
+            like = "norm_fusion" if len(kinds) == 1 else "graph + less_work"
+            assert record.spread(kinds, bound).middle == errors[like, bound]
 
 
 def test_a_gain_and_its_interval_end_at_the_ceiling():

@@ -43,6 +43,11 @@ class Expected:
     here: bool = False
     chance: float | None = None
 
+    @property
+    def rarely_gains(self) -> bool:
+        """Whether the chance is known, and too small for a trial."""
+        return self.chance is not None and self.chance < LEAST_CHANCE
+
 
 @dataclass(frozen=True)
 class RankedChange:

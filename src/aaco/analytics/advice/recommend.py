@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from aaco.analytics.advice.action import ACTS_ON, BUSY, COMPUTES, EFFORTS, LEAST_PCT, USUAL, Action
-from aaco.analytics.advice.expected import LEAST_CHANCE, LEAST_GAIN, Expected, RankedChange, ranked
+from aaco.analytics.advice.expected import LEAST_GAIN, Expected, RankedChange, ranked
 from aaco.analytics.advice.floor import ceiling, ceiling_of, kept_ns
 from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.analytics.advice.mechanisms import ACTIONS
@@ -261,8 +261,7 @@ def _why_useless(advice: Recommendation, timed: bool) -> str:
     if advice.ceiling is not None and advice.ceiling < LEAST_GAIN:
         return (f"nothing to gain: {advice.floor_ms:.3f} ms of {advice.ceiling_of} must stay, at most "
                 f"{advice.ceiling:.2f} x faster")
-    if advice.expected and (advice.expected.factor < LEAST_GAIN
-                            or (advice.expected.chance or LEAST_CHANCE) < LEAST_CHANCE):
+    if advice.expected and (advice.expected.factor < LEAST_GAIN or advice.expected.rarely_gains):
         return (f"{advice.expected.factor:.2f} x expected ({advice.expected.low:.2f} to {advice.expected.high:.2f}, "
                 f"{advice.expected.pairs} recorded changes)")
     if timed and advice.mechanism and advice.change.gain is not None and advice.change.gain < LEAST_GAIN:
