@@ -9798,9 +9798,9 @@ def splatted_points(at: Place) -> list[Side]:
         Side("blending_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "blending bf16"},
              tf32=False),
         Side("blending_compiled", partial(make, compiled=True), ("compile",), {"compile": "blending"}, tf32=False),
-        Side("all_points", partial(make, culled=False), ("remove_syncs",), {"seen": "all, no mask"}, useless=True,
-             tf32=False),
-        Side("to_graph", partial(make, culled=False, wrap=graphed), ("graph", "remove_syncs"),
+        Side("all_points", partial(make, culled=False), ("remove_syncs", "less_work"), {"seen": "all, no mask"},
+             useless=True, tf32=False),
+        Side("to_graph", partial(make, culled=False, wrap=graphed), ("graph", "remove_syncs", "less_work"),
              {"seen": "all, no mask", "graph": True}, useless=True, gpu_only=True, tf32=False),
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
     ]
