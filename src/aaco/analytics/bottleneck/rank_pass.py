@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics.bottleneck.ranks import KernelTime, RankTime
 from aaco.analytics.bottleneck.work import Working
-from aaco.analytics.streaming.link_launches import Callers, Linker
+from aaco.analytics.streaming.link_launches import Callers, LaunchCalls, Linker
 from aaco.analytics.streaming.stream_ids import NONE, integers, number_of
 from aaco.analytics.streaming.work import COMMUNICATION, COPY, WorkReader, WorkRows
 from aaco.analytics.timeline.idle import IdleConditions, Idling
@@ -34,17 +34,17 @@ class RankPass:
     """One pass over the rows of a device.
 
     arrived: kernel ids of collectives, sorted, and when the last participant of each had arrived, on the clock of this
-    device. limits: as Working takes them. preempted: kernels that another process stopped.
-    with_launches: whether the work has launch_id.
+    device. limits: as Working takes them. preempted: kernels that another process stopped. callers: makes the launches
+    of the calls, for all passes over the same slices.
     """
 
     def __init__(self, window: CaptureWindow, device_id: int, settings: Analysis, conditions: IdleConditions | None,
-                 collective_kernels: Ints, arrived: tuple[Ints, Ints],
+                 collective_kernels: Ints, arrived: tuple[Ints, Ints], callers: Callers,
                  limits: Mapping[str, tuple[str, str]] | None = None,
-                 preempted: PreemptedKernels = NONE_PREEMPTED, with_launches: bool = False) -> None:
+                 preempted: PreemptedKernels = NONE_PREEMPTED) -> None:
         self._window, self._device_id = window, device_id
-        self._reader = WorkReader(collective_kernels, with_launches)
-        self._callers, self._linker = Callers(with_launches), Linker()
+        self._reader = WorkReader(collective_kernels, callers.with_launches)
+        self._callers, self._linker = callers, Linker()
         self._timeline, self._working = Timeline(), Working(limits)
         self._preempted, self._own = preempted, Working(limits) if len(preempted.kernel_id) else None
         self._idling = Idling(conditions, round(1000 * settings.kernel_wait_us))
@@ -53,8 +53,10 @@ class RankPass:
         self._held: list[pa.Table] = []
         self._kernels: dict[int, list[int]] = defaultdict(lambda: [0, 0])
 
-    def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table, until: int) -> None:
-        """Take a slice's rows of all devices, each table in start order. until: later rows start at or after it."""
+    def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table, launches: LaunchCalls, until: int) -> None:
+        """Take a slice's rows of all devices, each table in start order. launches: what the callers make of the calls.
+        until: later rows start at or after it.
+        """
         self._none = kernels.slice(0, 0), copies.slice(0, 0), api_calls.slice(0, 0)
         calls = api_calls.filter(pa.array(self._of_capture(api_calls)))
         mine = self._inside(kernels)
@@ -62,7 +64,7 @@ class RankPass:
         work = self._reader.work(ran, moved)
         self._timeline.feed(work)
         self._count(work)
-        self._link(work, calls, until)
+        self._link(work, launches.take(launches.capture == number_of(self._window.capture)), until)
         self._limit(ran, moved, self._cut(calls.filter(pa.array(self._open(calls)))), until)
 
     def result(self, rank: int | None) -> RankTime | None:
@@ -70,7 +72,7 @@ class RankPass:
         if self._none is None:
             return None
         kernels, copies, calls = self._none
-        self._link(self._reader.work(kernels, copies), calls, None)
+        self._link(self._reader.work(kernels, copies), self._callers.calls(calls), None)
         self._limit(kernels, copies, calls, None)
         devices, work = self._timeline.devices(self._reader.devices.known), self._working.result()
         if not devices or work is None:
@@ -102,8 +104,8 @@ class RankPass:
             rows = rows.set_column(place, rows.schema.field(place), function(rows[name], pa.scalar(bound, pa.int64())))
         return rows
 
-    def _link(self, work: WorkRows, calls: pa.Table, until: int | None) -> None:
-        if linked := self._linker.feed(work, self._callers.calls(calls), until):
+    def _link(self, work: WorkRows, launches: LaunchCalls, until: int | None) -> None:
+        if linked := self._linker.feed(work, launches, until):
             self._idling.feed(linked, [key[1] for key in self._reader.devices.known],
                               [key[2] for key in self._callers.threads.known])
 

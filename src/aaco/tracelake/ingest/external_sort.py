@@ -19,6 +19,7 @@ from aaco.tracelake.memory import give_back
 LAST = int(np.iinfo(np.int64).max)  # where a row without a key is sorted
 RUN_BYTES = 16 << 20
 BATCHES = 128  # of a run: the merge holds one of every run, and cuts the order by their first rows
+PIECES = 8  # of a run that is not merged: rows that stay as they arrived
 ROWS = 1 << 16  # of a stretch that is merged at once, about
 
 
@@ -170,7 +171,8 @@ class Spool:
         self._buffer, self._bytes = [], 0
         if self.order.key is not None:
             whole = self._sort(whole)
-        size = max(16, self._run_bytes // BATCHES * whole.num_rows // max(1, whole.nbytes))
+        batches = PIECES if self.order.key is None else BATCHES
+        size = max(16, self._run_bytes // batches * whole.num_rows // max(1, whole.nbytes))
         for batch in whole.combine_chunks().to_batches(size):
             keys = self.order.keys(batch.slice(0, 1)) if self.order.key is not None else None
             yield _Batch(int(keys.key[0]) if keys else 0, int(keys.tie[0]) if keys else 0, batch)

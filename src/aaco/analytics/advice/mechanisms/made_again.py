@@ -85,7 +85,7 @@ def _again(work: StepWork) -> tuple[Flags, Flags]:
     """
     order, passes = work.lane_order, fusible(work)
     between = work.copies(*LOCAL_COPIES)
-    ends = work.of_families(*PRODUCTS, *WHOLE)[order]
+    ends = np.append(np.flatnonzero(work.of_families(*PRODUCTS, *WHOLE)[order]), len(order))
     starts = np.flatnonzero(work.operated(lambda operator: operator.name in COUNTED)[order])
     runs: dict[tuple[int, ...], list[Ints]] = {}
     end = 0
@@ -102,7 +102,7 @@ def _again(work: StepWork) -> tuple[Flags, Flags]:
             continue
         for rows in same:
             first = int(place[rows[0]])
-            maybe[order[first:_next(ends, first)]] = remade[rows] = True
+            maybe[order[first:ends[np.searchsorted(ends, first)]]] = remade[rows] = True
     if not remade.any():
         raise Absent("no table is made of counted numbers more than once in a step")
     return remade, maybe
@@ -123,12 +123,6 @@ def _end(work: StepWork, order: Ints, start: int, passes: Flags, between: Flags)
         elif not between[row]:
             break
     return max(end, start + 1)
-
-
-def _next(ends: Flags, first: int) -> int:
-    """Return the place of the next end from there on."""
-    later = np.flatnonzero(ends[first:])
-    return first + int(later[0]) if len(later) else len(ends)
 
 
 def _least_ns(work: StepWork) -> Reals:
