@@ -24,6 +24,7 @@ from aaco.analytics.timeline.idle import IdleConditions, Idling
 from aaco.analytics.timeline.preempted import NONE_PREEMPTED, PreemptedKernels
 from aaco.analytics.timeline.timeline import Timeline
 from aaco.analytics.timeline.windows import CaptureWindow
+from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints
 from aaco.core.config import Analysis
 
@@ -58,14 +59,13 @@ class RankPass:
         until: later rows start at or after it.
         """
         self._none = kernels.slice(0, 0), copies.slice(0, 0), api_calls.slice(0, 0)
-        calls = api_calls.filter(pa.array(self._of_capture(api_calls)))
-        mine = self._inside(kernels)
-        ran, moved = self._cut(kernels.filter(pa.array(mine))), self._cut(copies.filter(pa.array(self._inside(copies))))
+        ran, moved = (self._cut(rows.filter(pa.array(self._inside(rows)))) for rows in (kernels, copies))
+        calls = self._cut(api_calls.filter(pa.array(self._of_capture(api_calls) & self._open(api_calls))))
         work = self._reader.work(ran, moved)
         self._timeline.feed(work)
         self._count(work)
         self._link(work, launches.take(launches.capture == number_of(self._window.capture)), until)
-        self._limit(ran, moved, self._cut(calls.filter(pa.array(self._open(calls)))), until)
+        self._limit(ran, moved, calls, until)
 
     def result(self, rank: int | None) -> RankTime | None:
         """Return the device's time; None if it did nothing in the window. Call it once, after the last slice."""
@@ -111,10 +111,10 @@ class RankPass:
 
     def _count(self, work: WorkRows) -> None:
         rows = np.flatnonzero((work.kind < COPY) & (work.kind != COMMUNICATION))
-        names, place = np.unique(work.name[rows], return_inverse=True)
+        names, place = distinct.combinations(work.name[rows])
         took, count = np.zeros(len(names), np.int64), np.bincount(place, minlength=len(names))
         np.add.at(took, place, (work.end - work.start)[rows])
-        for name, executions, ns in zip(names.tolist(), count.tolist(), took.tolist(), strict=True):
+        for (name,), executions, ns in zip(names, count.tolist(), took.tolist(), strict=True):
             total = self._kernels[name]
             total[0], total[1] = total[0] + executions, total[1] + ns
 
@@ -128,13 +128,14 @@ class RankPass:
         later slice wait for it."""
         whole = pa.concat_tables([*self._held, self._arrived(ran)])
         start = integers(whole["t_start_ns"])
-        order = np.argsort(start, kind="stable")
-        now = order if until is None else order[start[order] < max(until, self._window.t_start_ns + 1)]
-        later = np.setdiff1d(order, now, assume_unique=True)
-        self._held = [whole.take(later)]
-        self._working.feed(whole.take(now), moved, calls)
+        if (start[1:] < start[:-1]).any():
+            order = np.argsort(start, kind="stable")
+            whole, start = whole.take(order), start[order]
+        ready = len(start) if until is None else int(np.searchsorted(start, max(until, self._window.t_start_ns + 1)))
+        now, self._held = whole.slice(0, ready), [whole.slice(ready)] if ready < len(start) else []
+        self._working.feed(now, moved, calls)
         if self._own:
-            self._own.feed(self._usual(whole.take(now)), moved, calls)
+            self._own.feed(self._usual(now), moved, calls)
 
     def _usual(self, ran: pa.Table) -> pa.Table:
         """Return the kernels, those that were preempted only as long as they usually take."""

@@ -116,7 +116,7 @@ class _Batch:
 
 
 class Spool:
-    """Rows to be sorted: `add` them all, then read `buckets` once, then `close`."""
+    """Rows to be sorted: `add` them all, then read `buckets`, then `close`."""
 
     def __init__(self, order: Order, folder: Path, run_bytes: int = RUN_BYTES, bucket_rows: int = ROWS) -> None:
         self.order, self.rows = order, 0
@@ -143,14 +143,15 @@ class Spool:
 
         A piece has no column without values, and its integers may be narrower than the input's.
         """
-        runs = [*self._runs, *([list(self._sorted_buffer())] if self._buffer else [])]
+        if self._buffer:
+            self._runs.append(list(self._sorted_buffer()))
         if self.order.key is None:
-            for run in runs:
+            for run in self._runs:
                 give_back()
                 yield from (concat([self._read(batch)]) for batch in run)
             return
-        cursors = [_Cursor(self, run) for run in runs]
-        marks = sorted((batch.key, batch.tie, batch.size) for run in runs for batch in run)
+        cursors = [_Cursor(self, run) for run in self._runs]
+        marks = sorted((batch.key, batch.tie, batch.size) for run in self._runs for batch in run)
         for bound, alike in _bounds(marks, self._bucket_rows):
             give_back()
             parts = (part for cursor in cursors for part in cursor.until(bound))
