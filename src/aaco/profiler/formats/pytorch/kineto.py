@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -345,9 +345,9 @@ def _is_pinned(name: str) -> bool | None:
 
 def _triples(values: list[tuple[int, int, int] | None]) -> tuple[np.ndarray, np.ndarray]:
     """Return the triples, shape (n, 3), and a mask of the rows without one."""
-    absent = np.array([value is None for value in values], bool)
-    flat = chain.from_iterable([value or (0, 0, 0) for value in values])
-    return np.fromiter(flat, np.int64, 3 * len(values)).reshape(-1, 3), absent
+    places: dict[tuple[int, int, int] | None, int] = {None: 0}  # there are few distinct ones
+    rows = np.array([places.setdefault(value, len(places)) for value in values], np.int64)
+    return np.array([value or (0, 0, 0) for value in places], np.int64)[rows], rows == 0
 
 
 def _replace_by_ones(triples: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
