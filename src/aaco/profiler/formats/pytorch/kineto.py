@@ -191,8 +191,11 @@ class _KinetoReader(ChromeReader):
             streams=_streams(names.get("threads", {})))
 
     def _kernels(self, events: list[ChromeEvent]) -> Iterator[pa.Table]:
-        events, start, kernel_durations = self.timed(events, durations(events))
-        self.account.kernel_ns += Microseconds([event.dur for event in events]).total_ns()
+        written = Microseconds([event.dur for event in events])
+        placed, start, kernel_durations = self.timed(events, written.ns())
+        if placed is not events:
+            events, written = placed, Microseconds([event.dur for event in placed])
+        self.account.kernel_ns += written.total_ns()
         launches = self.arguments(events, LAUNCHES, KernelArgs)
         keys = np.arange(self.kernel_rows, self.kernel_rows + len(events))
         self.kernel_rows += len(events)
