@@ -139,7 +139,7 @@ class Spool:
                                for batch in self._sorted_buffer()])
 
     def buckets(self) -> Iterator[pa.Table]:
-        """All rows in order, in pieces of bounded size.
+        """All rows in order, in pieces of bounded size; the same again at the next call.
 
         A piece has no column without values, and its integers may be narrower than the input's.
         """

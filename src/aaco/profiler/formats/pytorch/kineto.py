@@ -221,7 +221,7 @@ class _KinetoReader(ChromeReader):
             yield _collectives(np.array([key for key, _ in described], np.int64), [launch for _, launch in described])
 
     def _take_in_items(self, launches: list[KernelArgs]) -> np.ndarray:
-        """Return the mask of the kernels whose launch gave sizes in work-items; these launches are done then."""
+        """Return which kernels have a launch with sizes in work-items; these launches are done then."""
         if not self._in_items:
             return np.zeros(len(launches), bool)
         in_items = np.array([launch.correlation in self._in_items for launch in launches], bool)
