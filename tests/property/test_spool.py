@@ -53,7 +53,8 @@ def arrivals(buckets):
 @given(PIECES, st.sampled_from([1, 700, 1 << 20]), st.sampled_from([1, 7, 1 << 16]))
 def test_every_row_once_in_order(tmp_path_factory, pieces, run_bytes, bucket_rows):
     """Runs of one piece, of a few, and one in memory. Mutations seen to fail: an unstable sort of ties, `right` for
-    `left` in a bound, a null key sorted first, the last run in memory forgotten, or read only once, runs read newest first."""
+    `left` in a bound, a null key sorted first, the last run in memory forgotten, or read only
+    once, runs read newest first."""
     folder = tmp_path_factory.mktemp("spool")
     buckets = spooled(pieces, Order("start", "end"), folder, run_bytes=run_bytes, bucket_rows=bucket_rows)
     assert arrivals(buckets) == expected(pieces)
