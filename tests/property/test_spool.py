@@ -28,6 +28,7 @@ def spooled(pieces, order, folder, **sizes):
         spool.add(table(rows, first))
         first += len(rows)
     buckets = list(spool.buckets())
+    assert arrivals(spool.buckets()) == arrivals(buckets)
     spool.close()
     assert not list(folder.iterdir())
     return buckets
@@ -44,14 +45,16 @@ def expected(pieces):
 
 
 def arrivals(buckets):
-    return concat(buckets)["arrival"].to_pylist() if buckets else []
+    listed = list(buckets)
+    return concat(listed)["arrival"].to_pylist() if listed else []
 
 
 @settings(max_examples=120, deadline=None)
 @given(PIECES, st.sampled_from([1, 700, 1 << 20]), st.sampled_from([1, 7, 1 << 16]))
 def test_every_row_once_in_order(tmp_path_factory, pieces, run_bytes, bucket_rows):
     """Runs of one piece, of a few, and one in memory. Mutations seen to fail: an unstable sort of ties, `right` for
-    `left` in a bound, a null key sorted first, the last run in memory forgotten, runs read newest first."""
+    `left` in a bound, a null key sorted first, the last run in memory forgotten, or read only
+    once, runs read newest first."""
     folder = tmp_path_factory.mktemp("spool")
     buckets = spooled(pieces, Order("start", "end"), folder, run_bytes=run_bytes, bucket_rows=bucket_rows)
     assert arrivals(buckets) == expected(pieces)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from aaco.analytics.bottleneck.rank_pass import RankPass
+from aaco.analytics.streaming.link_launches import Callers
 from aaco.analytics.timeline import arrivals, lone_waits, stragglers, windows
 from aaco.analytics.timeline.trace import trace
 from aaco.core.config import Analysis
@@ -85,11 +86,12 @@ def test_clocks_of_two_hosts_are_brought_together_before_anyone_is_named(shift, 
 
 def passed(kernels, device_window, capture, arrived, slices):
     """The time of a rank in a window, with its tables fed in so many pieces."""
-    one = RankPass(device_window, 0, Analysis(), None, arrived[0], arrived)
+    callers, calls = Callers(), API_CALLS.build()
+    one = RankPass(device_window, 0, Analysis(), None, arrived[0], arrived, callers)
     edges = np.linspace(0, kernels.num_rows, slices + 1).astype(int).tolist()
     starts = [*kernels["t_start_ns"].to_pylist(), 2**60]
     for low, high in pairwise(edges):
-        one.feed(kernels.slice(low, high - low), COPIES.build(), API_CALLS.build(), starts[high])
+        one.feed(kernels.slice(low, high - low), COPIES.build(), calls, callers.calls(calls), starts[high])
     return one.result(capture)
 
 

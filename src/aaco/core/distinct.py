@@ -45,7 +45,9 @@ def coded(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     for column in columns[1:]:
         if not _alike(column) and not (column == column[first][code]).all():  # else it tells no more rows apart
             more, seen = _encoded(column)
-            code, first = _encoded(code * len(seen) + more)
+            code *= len(seen)
+            code += more
+            code, first = _encoded(code)
     return code, first
 
 

@@ -18,6 +18,7 @@ from aaco.core.show import SILENT, Show
 from aaco.core.tables import KERNELS, TableSpec
 from aaco.steps import findings, measured_part
 from aaco.tracelake import documents, layout, queries, store
+from aaco.tracelake.memory import give_back
 
 NO_DEVICE_WORK = "no kernels of a device were recorded"
 NOTHING_OF_IT = "what this session has shows nothing of it"
@@ -91,6 +92,7 @@ def _make(session: Session, finding: Finding, settings: Analysis) -> Iterator[st
             _write(session, target, content)
             if isinstance(target, TableSpec):
                 yield target.name
+        give_back(0)  # to the next finding, whose arrays are of other sizes
 
 
 def _write(session: Session, target: Target, content: Content) -> None:

@@ -40,13 +40,14 @@ def frugal() -> None:
         _Heap.trim = trim
 
 
-def give_back() -> None:
+def give_back(plenty: int | None = None) -> None:
     """Return what is free between blocks that are still used, once there may be much of it; for a frugal process only.
 
     A long stream of arrays of many sizes leaves such holes, and without this they grow with the stream's length. To be
-    called before what needs much memory for a moment.
+    called before what needs much memory for a moment. plenty: in place of PLENTY, bytes.
     """
-    if _Heap.trim is not None and _resident() > max(PLENTY, _Heap.resident + GROWTH):
+    least = PLENTY if plenty is None else plenty
+    if _Heap.trim is not None and _resident() > max(least, _Heap.resident + GROWTH):
         _Heap.trim(0)
         _Heap.resident = _resident()
 

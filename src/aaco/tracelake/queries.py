@@ -356,10 +356,14 @@ def _batch(file: pq.ParquetFile, spec: TableSpec, group: int, names: Sequence[st
     """Return columns of a row group, null if an older table does not have them."""
     unique = list(dict.fromkeys(names))
     stored = set(file.schema_arrow.names)
-    there = file.read_row_group(group, [name for name in unique if name in stored])
+    there = file.read_row_group(group, [name for name in unique if name in stored], use_threads=False)  # more CPU time
     fitting = spec.conform(there, spec.file, unique)
-    whole = [fitting[name].combine_chunks() for name in names]
-    return pa.RecordBatch.from_arrays(whole, names=list(names))
+    return pa.RecordBatch.from_arrays([_as_array(fitting[name]) for name in names], names=list(names))
+
+
+def _as_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece; `combine_chunks` copies even a single chunk."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _of_part(session: Session, file: pq.ParquetFile, spec: TableSpec, group: int, names: Sequence[str]

@@ -114,7 +114,9 @@ def _calls_left(work: StepWork, left: Reals, more: float) -> float:
     """Return the share of the host's calls that is left, by their traced time; new calls are as long as others."""
     if not work.calls:
         return 1.0
-    return float((work.calls_ns * left).sum() / work.calls_ns.sum()) + more * work.steps / work.calls
+    calls_ns = work.calls_ns
+    stays = 1.0 if (left == 1.0).all() else float((calls_ns * left).sum() / calls_ns.sum())
+    return stays + more * work.steps / work.calls
 
 
 def _replays(work: StepWork, reads: bool) -> float:

@@ -157,7 +157,7 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
         late = host_stays and not gone.any()
         soonest = least if late else np.minimum(least, work.one_behind_another_ns)
         apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
-        lanes = distinct.coded(work.lane, *apart)[0] if apart else work.lane
+        lanes = reduce(lambda lane, beside: 2 * lane + beside, apart, work.lane)
         chain_ns = device_chain_ns(work, soonest, lanes)
         chain_ns = max(chain_ns, _one_kernel_ns(work, mechanisms) / samples)
         sooner_ns = 0.0 if late else device_chain_ns(work, least, lanes) - chain_ns
@@ -191,9 +191,9 @@ def _least_of_all(times: LeastTimes, mechanisms: Sequence[Mechanism], samples: f
     """Return the least times of each row after all of these changes: the least of any. Of more samples, where the other
     changes leave as small a part of what is there once for all of them: the product of all parts.
     """
-    leasts, sure = [_least(times, mechanism) for mechanism in mechanisms], times.work.sure_ns
+    leasts, sure = (_least(times, mechanism) for mechanism in mechanisms), times.work.sure_ns
     if samples == 1.0:
-        return reduce(np.minimum, leasts, sure)
+        return reduce(np.minimum, leasts) if mechanisms else sure
     return reduce(np.multiply, (least / np.maximum(sure, 1.0) for least in leasts), sure)
 
 

@@ -24,7 +24,7 @@ from aaco.analytics.kernels import families
 from aaco.analytics.roofline.units import KIND
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, rows_by_stream
 from aaco.core import distinct
-from aaco.core.arrays import Flags, Ints, Reals, joined
+from aaco.core.arrays import Flags, Ints, Ints32, Reals
 from aaco.core.distinct import coded
 
 KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", "stream_id", "queue_id", "t_start_ns",
@@ -214,14 +214,14 @@ class StepWork:
 
         Waits for late ranks are part of collectives, or of any work where no kernel is known to be one.
         """
-        pairs = self._own_pairs if lane is self.lane else 2 * lane + self._waits
+        pairs = self._own_pairs if lane is self.lane else _doubled(lane, self._waits)
         rest, least = _sums(pairs, times).reshape(-1, 2).T
         own = self._own_waits if lane is self.lane else _sums(pairs, self.sure_ns).reshape(-1, 2)[:, 1]
         return rest + np.maximum(0.0, np.minimum(least, np.maximum(own, least) - self.waited_ns))
 
     @cached_property
-    def _own_pairs(self) -> Ints:
-        return 2 * self.lane + self._waits
+    def _own_pairs(self) -> Ints32:
+        return _doubled(self.lane, self._waits).astype(np.int32)
 
     @cached_property
     def _own_waits(self) -> Reals:
@@ -242,7 +242,7 @@ class StepWork:
         """The sum of sure_ns."""
         return float(self.sure_ns.sum())
 
-    @cached_property
+    @property  # as long as the work, and soon made: not kept
     def call_shares(self) -> Reals:
         """The part of an operator's call that each row is: what a library launches in one call costs the host once.
 
@@ -250,7 +250,7 @@ class StepWork:
         """
         return np.array([*(1 / max(1.0, operator.kernels) for operator in self.operators), 1.0])[self.operator]
 
-    @cached_property
+    @property
     def calls_ns(self) -> Reals:
         """The traced time of each row's part of its call, on the host: what calls cost relative to each other.
 
@@ -296,7 +296,7 @@ class StepWork:
         made: Computed = self._computed[compute]
         return made
 
-    @cached_property
+    @property
     def lane_order(self) -> Ints:
         """The rows lane by lane, in start order."""
         return rows_by_stream(self.lane)
@@ -408,30 +408,48 @@ def step_work(kernels: Iterable[pa.RecordBatch], copies: pa.Table, operators: pa
     """
     by_id = step_operators(operators)
     labels, kinds, lanes, launched = _Labels(), _Labels(), TupleIds(), _rows_of(by_id, operator_of_kernel)
-    kept, count = list[tuple[Ints, ...]](), 0
+    kept, count = _KeptRows(len(launched) + copies.num_rows), 0
+    del operator_of_kernel
     for piece in kernels:
         count += len(piece)
-        kept.append(_inside(window, *_timed(piece, lanes), *_kernel_columns(piece, labels, launched)))
-    in_window = sum(len(columns[0]) for columns in kept)
+        kept.add(window, *_timed(piece, lanes), *_kernel_columns(piece, labels, launched))
+    in_window = kept.count
     names, kind = labels.names(_kernel), kinds.numbers(copies["kind"], copies["pinned"].cast(pa.string()))
-    kept.append(_inside(window, *_timed(copies, lanes), kind + len(names), np.full(copies.num_rows, -1),
-                        *np.zeros((2, copies.num_rows), np.int64), np.maximum(0, integers(copies["bytes"]))))
-    columns = list(zip(*kept, strict=True))
-    kept.clear()
-    start, end = joined(columns.pop(0)), joined(columns.pop(0))
-    rows = np.argsort(start, kind="stable") if (np.diff(start) < 0).any() else slice(None)
-    begin, until = (np.clip(column[rows], *window) - window[0] for column in (start, end))
-    del start, end  # each column is there once more only while it is put in order: a trace may have many millions
-    lane, label, operator, blocks, blocks_x, copied = (joined(columns.pop(0))[rows] for _ in range(len(columns)))
+    kept.add(window, *_timed(copies, lanes), kind + len(names), np.full(copies.num_rows, -1),
+             *np.zeros((2, copies.num_rows), np.int64), np.maximum(0, integers(copies["bytes"])))
+    begin, until, (lane, label, operator, blocks, blocks_x, copied) = kept.in_order(window)
     return StepWork(advance_ns(lane, begin, until), lane, label, operator, blocks, blocks_x, copied,
                     (*names, *kinds.names(_copy)), tuple(by_id.values()), steps, limits, waited_ns,
                     on_host_ns=_on_host_ns(operators) * in_window / max(1, count))
 
 
-def _inside(window: tuple[int, int], start: Ints, end: Ints, *columns: Ints) -> tuple[Ints, ...]:
-    """Return the columns of the rows that reach into a window."""
-    rows = (start != NONE) & (end >= start) & (end > window[0]) & (start < window[1])
-    return tuple(column[rows] for column in (start, end, *columns))
+class _KeptRows:
+    """Columns of the rows that reach into a window, start and end first. There is room for all rows from the beginning:
+    pieces that are joined at the end are there twice, and a trace may have many millions of rows.
+    """
+
+    def __init__(self, most: int) -> None:
+        """most: rows that can come. Only what is written takes memory."""
+        self.count = 0
+        self._times, self._columns = np.empty((2, most), np.int64), np.empty((6, most), np.int64)
+
+    def add(self, window: tuple[int, int], start: Ints, end: Ints, *columns: Ints) -> None:
+        """Keep those of these rows that reach into the window."""
+        rows = np.flatnonzero((start != NONE) & (end >= start) & (end > window[0]) & (start < window[1]))
+        until = self.count + len(rows)
+        for kept, column in zip((*self._times, *self._columns), (start, end, *columns), strict=True):
+            np.take(column, rows, out=kept[self.count:until], mode="clip")  # "raise" would need a copy
+        self.count = until
+
+    def in_order(self, window: tuple[int, int]) -> tuple[Ints, Ints, Ints]:
+        """Return when the rows begin and end, cut at the window's edges, from its start; and their other columns."""
+        start, end = self._times[:, :self.count]
+        order = np.argsort(start, kind="stable") if (start[1:] < start[:-1]).any() else None
+        begin, until = (np.clip(column if order is None else column[order], *window) - window[0]
+                        for column in (start, end))
+        for column in self._columns[:, :self.count] if order is not None else ():
+            column[:] = column[order]
+        return begin, until, self._columns[:, :self.count]
 
 
 def _timed(rows: pa.RecordBatch | pa.Table, lanes: TupleIds) -> tuple[Ints, Ints, Ints]:
@@ -479,7 +497,14 @@ class _Labels:
         return [name_of(*map(self._texts.text, pair)) for pair in self._pairs.known]
 
 
-def _sums(pairs: Ints, times: Reals) -> Reals:
+def _doubled(lane: Ints, flags: Flags) -> Ints:
+    """Return two numbers for each lane: 2 n, and 2 n + 1 of its flagged rows."""
+    pairs = 2 * lane
+    pairs += flags
+    return pairs
+
+
+def _sums(pairs: Ints | Ints32, times: Reals) -> Reals:
     """Return the sum of the times of each number; for an even count of numbers."""
     sums = np.bincount(pairs, weights=times).astype(float)
     return np.append(sums, 0.0) if len(sums) % 2 else sums

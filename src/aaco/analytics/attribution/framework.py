@@ -81,7 +81,7 @@ class Attribution:
         """
         line = self._contexts.line(api_calls)
         around = self._place(line, self._contexts.around(line), arguments)
-        calls = self._callers.calls(api_calls, line.carried + np.arange(api_calls.num_rows))
+        calls = self._callers.launching(api_calls, line.carried + np.arange(api_calls.num_rows))
         launches = calls.part <= CallKind.FILL
         tag = calls.tag.copy()
         tag[launches] = self._launching(line, around, calls.tag[launches], calls.part[launches], arguments)

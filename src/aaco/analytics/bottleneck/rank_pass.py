@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 
 from aaco.analytics.bottleneck.ranks import KernelTime, RankTime
 from aaco.analytics.bottleneck.work import Working
-from aaco.analytics.streaming.link_launches import Callers, Linker
+from aaco.analytics.streaming.link_launches import Callers, LaunchCalls, Linker
 from aaco.analytics.streaming.stream_ids import NONE, integers, number_of
 from aaco.analytics.streaming.work import COMMUNICATION, COPY, WorkReader, WorkRows
 from aaco.analytics.timeline.idle import IdleConditions, Idling
 from aaco.analytics.timeline.preempted import NONE_PREEMPTED, PreemptedKernels
 from aaco.analytics.timeline.timeline import Timeline
 from aaco.analytics.timeline.windows import CaptureWindow
+from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints
 from aaco.core.config import Analysis
 
@@ -34,17 +35,17 @@ class RankPass:
     """One pass over the rows of a device.
 
     arrived: kernel ids of collectives, sorted, and when the last participant of each had arrived, on the clock of this
-    device. limits: as Working takes them. preempted: kernels that another process stopped.
-    with_launches: whether the work has launch_id.
+    device. limits: as Working takes them. preempted: kernels that another process stopped. callers: makes the launches
+    of the calls, for all passes over the same slices.
     """
 
     def __init__(self, window: CaptureWindow, device_id: int, settings: Analysis, conditions: IdleConditions | None,
-                 collective_kernels: Ints, arrived: tuple[Ints, Ints],
+                 collective_kernels: Ints, arrived: tuple[Ints, Ints], callers: Callers,
                  limits: Mapping[str, tuple[str, str]] | None = None,
-                 preempted: PreemptedKernels = NONE_PREEMPTED, with_launches: bool = False) -> None:
+                 preempted: PreemptedKernels = NONE_PREEMPTED) -> None:
         self._window, self._device_id = window, device_id
-        self._reader = WorkReader(collective_kernels, with_launches)
-        self._callers, self._linker = Callers(with_launches), Linker()
+        self._reader = WorkReader(collective_kernels, callers.with_launches)
+        self._callers, self._linker = callers, Linker()
         self._timeline, self._working = Timeline(), Working(limits)
         self._preempted, self._own = preempted, Working(limits) if len(preempted.kernel_id) else None
         self._idling = Idling(conditions, round(1000 * settings.kernel_wait_us))
@@ -53,24 +54,25 @@ class RankPass:
         self._held: list[pa.Table] = []
         self._kernels: dict[int, list[int]] = defaultdict(lambda: [0, 0])
 
-    def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table, until: int) -> None:
-        """Take a slice's rows of all devices, each table in start order. until: later rows start at or after it."""
+    def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table, launches: LaunchCalls, until: int) -> None:
+        """Take a slice's rows of all devices, each table in start order. launches: what the callers make of the calls.
+        until: later rows start at or after it.
+        """
         self._none = kernels.slice(0, 0), copies.slice(0, 0), api_calls.slice(0, 0)
-        calls = api_calls.filter(pa.array(self._of_capture(api_calls)))
-        mine = self._inside(kernels)
-        ran, moved = self._cut(kernels.filter(pa.array(mine))), self._cut(copies.filter(pa.array(self._inside(copies))))
+        ran, moved = (self._cut(rows.filter(pa.array(self._inside(rows)))) for rows in (kernels, copies))
+        calls = self._cut(api_calls.filter(pa.array(self._of_capture(api_calls) & self._open(api_calls))))
         work = self._reader.work(ran, moved)
         self._timeline.feed(work)
         self._count(work)
-        self._link(work, calls, until)
-        self._limit(ran, moved, self._cut(calls.filter(pa.array(self._open(calls)))), until)
+        self._link(work, launches.take(launches.capture == number_of(self._window.capture)), until)
+        self._limit(ran, moved, calls, until)
 
     def result(self, rank: int | None) -> RankTime | None:
         """Return the device's time; None if it did nothing in the window. Call it once, after the last slice."""
         if self._none is None:
             return None
         kernels, copies, calls = self._none
-        self._link(self._reader.work(kernels, copies), calls, None)
+        self._link(self._reader.work(kernels, copies), self._callers.calls(calls), None)
         self._limit(kernels, copies, calls, None)
         devices, work = self._timeline.devices(self._reader.devices.known), self._working.result()
         if not devices or work is None:
@@ -102,17 +104,17 @@ class RankPass:
             rows = rows.set_column(place, rows.schema.field(place), function(rows[name], pa.scalar(bound, pa.int64())))
         return rows
 
-    def _link(self, work: WorkRows, calls: pa.Table, until: int | None) -> None:
-        if linked := self._linker.feed(work, self._callers.calls(calls), until):
+    def _link(self, work: WorkRows, launches: LaunchCalls, until: int | None) -> None:
+        if linked := self._linker.feed(work, launches, until):
             self._idling.feed(linked, [key[1] for key in self._reader.devices.known],
                               [key[2] for key in self._callers.threads.known])
 
     def _count(self, work: WorkRows) -> None:
         rows = np.flatnonzero((work.kind < COPY) & (work.kind != COMMUNICATION))
-        names, place = np.unique(work.name[rows], return_inverse=True)
+        names, place = distinct.combinations(work.name[rows])
         took, count = np.zeros(len(names), np.int64), np.bincount(place, minlength=len(names))
         np.add.at(took, place, (work.end - work.start)[rows])
-        for name, executions, ns in zip(names.tolist(), count.tolist(), took.tolist(), strict=True):
+        for (name,), executions, ns in zip(names, count.tolist(), took.tolist(), strict=True):
             total = self._kernels[name]
             total[0], total[1] = total[0] + executions, total[1] + ns
 
@@ -126,13 +128,14 @@ class RankPass:
         later slice wait for it."""
         whole = pa.concat_tables([*self._held, self._arrived(ran)])
         start = integers(whole["t_start_ns"])
-        order = np.argsort(start, kind="stable")
-        now = order if until is None else order[start[order] < max(until, self._window.t_start_ns + 1)]
-        later = np.setdiff1d(order, now, assume_unique=True)
-        self._held = [whole.take(later)]
-        self._working.feed(whole.take(now), moved, calls)
+        if (start[1:] < start[:-1]).any():
+            order = np.argsort(start, kind="stable")
+            whole, start = whole.take(order), start[order]
+        ready = len(start) if until is None else int(np.searchsorted(start, max(until, self._window.t_start_ns + 1)))
+        now, self._held = whole.slice(0, ready), [whole.slice(ready)] if ready < len(start) else []
+        self._working.feed(now, moved, calls)
         if self._own:
-            self._own.feed(self._usual(whole.take(now)), moved, calls)
+            self._own.feed(self._usual(now), moved, calls)
 
     def _usual(self, ran: pa.Table) -> pa.Table:
         """Return the kernels, those that were preempted only as long as they usually take."""

@@ -26,9 +26,8 @@ from aaco.analytics.streaming import communication
 from aaco.analytics.streaming.calls import CallKind, call_kind, is_runtime
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, grow, integers, latest_end_before
 from aaco.analytics.streaming.work import FARTHEST_NS
-from aaco.core import documents, tables
+from aaco.core import distinct, documents, tables
 from aaco.core.arrays import Ints
-from aaco.core.distinct import coded
 from aaco.core.inputs import refuse_dispatches
 from aaco.core.readings import Absent
 from aaco.tracelake import layout
@@ -130,7 +129,7 @@ class Working:
         np.add.at(self._told_by, source, end - start)
         self._kernels += len(start)
         self._kernel_ns += int((end - start).sum())
-        for number in np.unique(family).tolist():
+        for number in distinct.values(family).tolist():
             called = "unknown" if number == NONE else self._families.known[number]
             self._family_ns[called] += int((end - start)[family == number].sum())
         return start, end, self._device_of(rows), limiter
@@ -167,7 +166,7 @@ class Working:
         corrected = by_family.copy()
         products = [number for number, text in enumerate(self._families.known) if text in ("gemm", "attention")]
         rows = np.flatnonzero(np.isin(family, products))
-        pair, first = coded(family[rows], name[rows])
+        pair, first = distinct.coded(family[rows], name[rows])
         limiter = [self._product(int(family[row]), int(name[row])) for row in rows[first].tolist()]
         corrected[rows] = np.array(limiter, np.int64)[pair]
         return corrected

@@ -77,6 +77,7 @@ def call_kinds(names: Sequence[str]) -> NDArray[np.int8]:
     return np.array([call_kind(name) for name in names], np.int8)
 
 
+@lru_cache(1 << 16)
 def waits_for_the_device(name: str) -> bool:
     """Return whether the host waits for the device in a call of this name, as in a copy that is not asynchronous."""
     kind = call_kind(name)

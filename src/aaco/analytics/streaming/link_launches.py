@@ -104,7 +104,7 @@ class Callers:
 
     def __init__(self, with_launches: bool = False) -> None:
         """with_launches: whether the work has launch_id (work.has_launches)."""
-        self._with_launches = with_launches
+        self.with_launches = with_launches
         self.names, self.threads, self._domains = NameIds(), TupleIds(), NameIds()
         self._part = np.zeros(0, np.int64)
         self._into_runtime = np.zeros(0, np.bool_)
@@ -132,7 +132,7 @@ class Callers:
         at = np.flatnonzero(is_kept)
         column = {field: integers(rows[field])[at]
                   for field in ("capture", "process_id", "thread_id")}
-        link = integers(rows["call_id"])[at] + 1 if self._with_launches else integers(rows["correlation_id"])[at]
+        link = integers(rows["call_id"])[at] + 1 if self.with_launches else integers(rows["correlation_id"])[at]
         thread = self.threads.numbers(column["capture"], column["process_id"], column["thread_id"])
         none = np.full(len(at), NONE)
         return LaunchCalls(start[at], end[at], column["capture"], link, part[at], name[at], thread, none, none, none,

@@ -53,6 +53,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -299,6 +300,10 @@ class Idling:
         return Latency(or_none(capture), _bin_edge(int(delays.quantile(0.75).value_ns)), delays.count)
 
 
+# The columns of launches that gaps are told by.
+_OF_CALLS = ("start", "end", "thread", "part", "copied_from", "copied_until", "synced_until", "synced_ns")
+
+
 class _Gaps:
     """The gaps before some rows of linked work: columns as long as there are gaps.
 
@@ -308,20 +313,22 @@ class _Gaps:
 
     def __init__(self, linked: Linked, rows: Ints, began: Ints, waited: Flags, by_copy: Flags,
                  kernel_wait_ns: int) -> None:
-        work, call = linked.work, linked.call.take(rows)
+        work = linked.work
+        (self.launch_start, self.launch_end, self.thread, part, self.copied_from, copied_until, synced_until,
+         synced_ns) = (getattr(linked.call, name)[rows] for name in _OF_CALLS)
         self.began, self.ended = began, work.start[rows]
         self.ns = self.ended - began
         self.capture, self.device, self.name = work.capture[rows], work.device[rows], work.name[rows]
         self.known = linked.known[rows]
-        self.launch_start, self.launch_end, self.thread = call.start, call.end, call.thread
-        self.before_copy, self.copied_from = work.kind[rows] == COPY, call.copied_from
-        self.late = self.known & (call.end > began) & ~waited
-        self.delay = np.where(self.known, self.ended - call.start, 0)
-        is_copy = (call.part == CallKind.COPY) & (call.start <= began) & (call.end > began)
-        copied = (call.copied_from <= began) & (call.copied_until > began)
-        synced = call.synced_until > began
-        blocked = np.select([is_copy, copied], [call.end - call.start, call.copied_until - call.copied_from], 0)
-        blocked = np.maximum(blocked, np.where(synced, call.synced_ns, 0))
+        self.before_copy = work.kind[rows] == COPY
+        self.late = self.known & (self.launch_end > began) & ~waited
+        self.delay = np.where(self.known, self.ended - self.launch_start, 0)
+        is_copy = (part == CallKind.COPY) & (self.launch_start <= began) & (self.launch_end > began)
+        copied = (self.copied_from <= began) & (copied_until > began)
+        synced = synced_until > began
+        blocked = np.select([is_copy, copied],
+                            [self.launch_end - self.launch_start, copied_until - self.copied_from], 0)
+        blocked = np.maximum(blocked, np.where(synced, synced_ns, 0))
         self.unstarted_ns = self._held(waited)
         self.stalled_ns = np.where(self.late, self.unstarted_ns, 0)
         short = self.ns <= kernel_wait_ns
@@ -344,13 +351,14 @@ class _Gaps:
         since = np.maximum(self.began, np.minimum(self.launch_end, self.ended))
         return np.where(self.known & ~waited & (self.ended - since >= START_NS), self.ended - since, 0)
 
-    @property
+    @cached_property
     def main(self) -> Ints:
-        """Return the cause of each gap's largest part."""
-        parts = np.stack((self.cause_ns, self.noise_ns, self.host_ns, self.stalled_ns))
-        causes = np.stack((self.cause, *(np.full(len(self.ns), int(cause)) for cause in (
-            IdleCause.NOISE, IdleCause.HOST_WAIT, IdleCause.UNEXPLAINED))))
-        return np.take_along_axis(causes, parts.argmax(axis=0)[None], axis=0)[0]
+        """The cause of each gap's largest part, once its noise is known; of equal parts the first."""
+        main, most = self.cause, self.cause_ns
+        for cause, ns in ((IdleCause.NOISE, self.noise_ns), (IdleCause.HOST_WAIT, self.host_ns),
+                          (IdleCause.UNEXPLAINED, self.stalled_ns)):
+            main, most = np.where(ns > most, int(cause), main), np.maximum(ns, most)
+        return main
 
 
 class _IdleCounts:
@@ -407,18 +415,22 @@ class _IdleCounts:
         order = rows_by_stream(lane)
         lanes, first = lane[order], first_rows(lane[order])
         is_way = gaps.before_copy & gaps.late & (gaps.host_ns > 0) & (gaps.host_ns < PAUSE_NS)
-        ways = np.stack((np.where(is_way, gaps.launch_start, NONE), gaps.thread, gaps.host_ns,
-                         (gaps.main == IdleCause.HOST_WAIT).astype(np.int64)), axis=1)[order]
-        before = np.concatenate((ways[:1], ways[:-1]))
-        before[first] = self._way[lanes[first]]
-        self._way[lanes[np.r_[first[1:], len(lanes)] - 1]] = ways[np.r_[first[1:], len(lanes)] - 1]
-        given = np.flatnonzero(gaps.drained[order] & (before[:, 0] != NONE)
-                               & (before[:, 0] == gaps.copied_from[order]) & (before[:, 1] == gaps.thread[order]))
-        cause = gaps.cause[order][given]
-        np.add.at(self._relaunch, lanes[given], before[given, 2])
-        for total, part in ((self._ns, before[given, 2]), (self._count, before[given, 3])):
-            np.add.at(total, (lanes[given], cause), part)
-            np.subtract.at(total, (lanes[given], np.full(len(given), int(IdleCause.HOST_WAIT))), part)
+        columns = (np.where(is_way, gaps.launch_start, NONE), gaps.thread, gaps.host_ns,
+                   gaps.main == IdleCause.HOST_WAIT)
+        after = np.flatnonzero(gaps.drained[order])
+        before = np.stack([column[order[after - 1]] for column in columns], axis=1)
+        carried = np.isin(after, first, assume_unique=True)
+        before[carried] = self._way[lanes[after[carried]]]
+        last = np.r_[first[1:], len(lanes)] - 1
+        self._way[lanes[last]] = np.stack([column[order[last]] for column in columns], axis=1)
+        rows = order[after]
+        is_given = ((before[:, 0] != NONE) & (before[:, 0] == gaps.copied_from[rows])
+                    & (before[:, 1] == gaps.thread[rows]))
+        before, lanes, cause = before[is_given], lanes[after[is_given]], gaps.cause[rows[is_given]]
+        np.add.at(self._relaunch, lanes, before[:, 2])
+        for total, part in ((self._ns, before[:, 2]), (self._count, before[:, 3])):
+            np.add.at(total, (lanes, cause), part)
+            np.subtract.at(total, (lanes, np.full(len(lanes), int(IdleCause.HOST_WAIT))), part)
 
     def lanes(self, keys: Sequence[tuple[int, ...]], latency_ns: Mapping[int, int]) -> Iterator[IdleTime]:
         """Yield the idle time of each device or stream that had work. keys: (capture, device, queue, stream) by number.

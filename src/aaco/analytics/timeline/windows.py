@@ -25,10 +25,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.streaming.calls import CallKind, call_kinds
-from aaco.analytics.streaming.stream_ids import integers, number_of
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers, number_of
 from aaco.analytics.streaming.work import FARTHEST_NS
 from aaco.analytics.timeline.steady_state import GIVEN, Block, Steps
 from aaco.analytics.timeline.trace import DeviceTrace
+from aaco.core import distinct
 
 MARKERS, INFERENCES, REPETITION, WHOLE = "markers", "measured inferences", "repetition", "whole trace"
 SLOWER = 1.5  # times the median of the steps behind it: a step still warming up
@@ -105,6 +106,7 @@ class Extents:
     def __init__(self) -> None:
         self._extents: dict[int, CaptureExtent] = {}
         self._began: dict[int, int] = {}
+        self._names, self._kinds = NameIds(), np.zeros(0, np.int8)  # of calls, and what each does
 
     def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table) -> None:
         """Take the rows that start next. Needs t_start_ns, t_end_ns and capture; of calls name, of copies kind."""
@@ -125,14 +127,14 @@ class Extents:
     def _extend(self, rows: pa.Table) -> None:
         capture, start, end = (integers(rows[name]) for name in ("capture", "t_start_ns", "t_end_ns"))
         timed = (start > -FARTHEST_NS) & (end >= start) & (end < FARTHEST_NS)
-        for number in np.unique(capture[timed]).tolist():
+        for number in distinct.values(capture[timed]).tolist():
             mine, extent = timed & (capture == number), self._of(number)
             extent.start_ns = min(extent.start_ns, int(start[mine].min()))
             extent.end_ns = max(extent.end_ns, int(end[mine].max()))
 
     def _first_kernels(self, rows: pa.Table) -> None:
         capture, start = integers(rows["capture"]), integers(rows["t_start_ns"])
-        for number in np.unique(capture).tolist():
+        for number in distinct.values(capture).tolist():
             times = start[(capture == number) & (start > -FARTHEST_NS)]
             if len(times):
                 extent = self._of(number)
@@ -149,12 +151,9 @@ class Extents:
                 extent.copies = first, int(end[mine].max())
 
     def _captures(self, rows: pa.Table) -> None:
-        codes = rows["name"].combine_chunks().dictionary_encode() if rows.num_rows else None
-        if codes is None:
-            return
-        names = [str(name) for name in codes.dictionary.to_pylist()]
-        kinds = np.append(call_kinds(names), CallKind.OTHER)
-        kind = kinds[np.where(codes.indices.is_valid(), codes.indices.fill_null(0), len(names))]
+        name = self._names.numbers(rows["name"])
+        self._kinds = np.append(self._kinds, call_kinds(self._names.known[len(self._kinds):]))
+        kind = np.append(self._kinds, CallKind.OTHER)[np.where(name == NONE, -1, name)]
         capture, start, end = (integers(rows[name]) for name in ("capture", "t_start_ns", "t_end_ns"))
         for row in np.flatnonzero(np.isin(kind, (CallKind.BEGIN_CAPTURE, CallKind.END_CAPTURE))).tolist():
             number = int(capture[row])

@@ -57,8 +57,8 @@ class Records:
     def __getitem__(self, name: str) -> Ints:
         """Return an integer column; null is -1."""
         if name not in self._columns:
-            found = self.table[name].combine_chunks() if isinstance(self.table, pa.Table) else self.table.column(name)
-            self._columns[name] = np.asarray(pc.fill_null(found, -1), np.int64)
+            column = self.table[name]
+            self._columns[name] = np.asarray(pc.fill_null(column, -1) if column.null_count else column, np.int64)
         return self._columns[name]
 
     def known(self, name: str) -> NDArray[np.bool_]:

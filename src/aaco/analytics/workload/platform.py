@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from aaco.analytics.kernels.families import triton
 from aaco.analytics.workload.facts import WorkloadFact, absent
@@ -106,12 +107,16 @@ def framework(signs: WorkloadSigns) -> WorkloadFact:
 def _by_calls(signs: WorkloadSigns) -> dict[str, int]:
     counts: dict[str, int] = {}
     for call, count in signs.calls.items():
-        name = next((name for name, pattern in FRAMEWORKS if pattern.match(call)), None)
-        if name:
+        if name := _framework_of(call):
             counts[name] = counts.get(name, 0) + count
     if signs.domains.get("ort") or signs.providers:
         counts["onnxruntime"] = counts.get("onnxruntime", 0) + max(1, signs.domains.get("ort", 0))
     return counts
+
+
+@lru_cache(1 << 16)
+def _framework_of(call: str) -> str | None:
+    return next((name for name, pattern in FRAMEWORKS if pattern.match(call)), None)
 
 
 def _by_kernels(signs: WorkloadSigns) -> dict[str, int]:

@@ -6,9 +6,9 @@ Each is summed over the trace a piece at a time, so memory does not grow with it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -98,15 +98,17 @@ class KernelTallies:
     def feed(self, rows: pa.RecordBatch) -> None:
         """Take kernels: kernel_name, dtypes, dur_ns, provider."""
         lasted = np.maximum(integers(rows.column("dur_ns")), 0)
-        firsts = _first_types(rows.column("dtypes"))
-        table = pa.table({"name": rows.column("kernel_name").cast(pa.string()), "type": firsts, "ns": lasted})
-        for row in table.group_by(["name", "type"]).aggregate([("ns", "sum"), ("ns", "count")]).to_pylist():
-            tally = self._tallies.setdefault((row["name"] or "", row["type"]), [0, 0])
-            tally[0] += row["ns_count"]
-            tally[1] += row["ns_sum"]
-        for entry in rows.column("provider").cast(pa.string()).value_counts().to_pylist():
-            if entry["values"]:
-                self.providers[entry["values"]] += entry["counts"]
+        (names, name), (types, kind) = _dictionary(rows.column("kernel_name")), _first_types(rows.column("dtypes"))
+        pairs, pair = combinations(name, kind)
+        spent = np.zeros(len(pairs), np.int64)
+        np.add.at(spent, pair, lasted)
+        counts = np.bincount(pair, minlength=len(pairs))
+        for (named, of_type), count, ns in zip(pairs, counts.tolist(), spent.tolist(), strict=True):
+            key = names[named] if named >= 0 else "", types[of_type] if of_type >= 0 else None
+            tally = self._tallies.setdefault(key, [0, 0])
+            tally[0], tally[1] = tally[0] + count, tally[1] + ns
+        providers = _counted(*_dictionary(rows.column("provider")))
+        self.providers.update({name: count for name, count in providers.items() if name})
 
     def tallies(self) -> tuple[NameTally, ...]:
         """Return the sums, the longest first."""
@@ -129,11 +131,9 @@ class CallTallies:
         names, codes = _dictionary(rows.column("name"))
         domains, domain_codes = _dictionary(rows.column("domain"))
         on_device = np.array([domain == ON_DEVICE for domain in domains] + [False])[domain_codes]
-        for tally, chosen in ((self._calls, codes[~on_device]), (self._copied, codes[on_device])):
-            counts = np.bincount(chosen[chosen >= 0], minlength=len(names))
-            tally.update({name: int(count) for name, count in zip(names, counts, strict=True) if count})
-        found = np.bincount(domain_codes[domain_codes >= 0], minlength=len(domains))
-        self.domains.update({name: int(count) for name, count in zip(domains, found, strict=True) if count})
+        self._calls.update(_counted(names, codes[~on_device]))
+        self._copied.update(_counted(names, codes[on_device]))
+        self.domains.update(_counted(domains, domain_codes))
         roles = np.array([_role(name) for name in names] + [0], np.int8)[codes]
         capture, process = (integers(rows.column(name)) for name in ("capture", "process_id"))
         processes, process_of = combinations(capture, process)
@@ -170,6 +170,7 @@ class CallTallies:
 _LAUNCHES, _WAITS = 1, 2
 
 
+@lru_cache(1 << 16)
 def _role(name: str) -> int:
     kind = call_kind(name)
     if kind == CallKind.LAUNCH:
@@ -182,7 +183,15 @@ def _dictionary(column: pa.Array) -> tuple[list[str], np.ndarray]:
     return [str(name) for name in column.dictionary.to_pylist()], np.asarray(column.indices.fill_null(-1), np.int64)
 
 
-def _first_types(column: pa.Array) -> pa.Array:
+def _counted(names: Sequence[str], codes: Ints) -> dict[str, int]:
+    """Return how often each name occurs by its code; those that do not are left out."""
+    counts = np.bincount(codes[codes >= 0], minlength=len(names)).tolist()
+    return {name: count for name, count in zip(names, counts, strict=True) if count}
+
+
+def _first_types(column: pa.Array) -> tuple[list[str], np.ndarray]:
+    """Return the first types of lists as `_dictionary` does."""
     if column.null_count == len(column):
-        return pa.nulls(len(column), pa.string())
-    return pa.array([types[0] if types else None for types in column.to_pylist()], pa.string())
+        return [], np.full(len(column), -1)
+    firsts = pa.array([types[0] if types else None for types in column.to_pylist()], pa.string())
+    return _dictionary(firsts.dictionary_encode())

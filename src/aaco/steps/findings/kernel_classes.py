@@ -24,6 +24,7 @@ from aaco.core.session import Session
 from aaco.core.tables import COUNTERS as COUNTERS_TABLE
 from aaco.core.tables import KERNEL_GROUPS, KERNEL_ROOFLINE, KERNELS, OP_TO_KERNEL_MAP, OPERATORS
 from aaco.steps.findings import node_shares, operator_time
+from aaco.steps.findings.operator_time import TimeByOperator
 from aaco.tracelake import documents, layout, queries, store
 from aaco.tracelake.document_schemas.answers import ClassifiedKernel, KernelClasses
 
@@ -40,29 +41,33 @@ _COSTS = ("operator_id", "family", "dtypes", "flops", "bytes", "device_ns")
          writes=("kernel_classes", KERNEL_GROUPS, OPERATORS, "roofline"), report="kernel_classes")
 def kernel_classes(session: Session, settings: Analysis) -> Results:
     """What limits each kernel, by its name: decided once, for every screen."""
-    classes, total_ns = find(session, settings)
+    is_mapped = store.holds(session, OPERATORS) and store.holds(session, OP_TO_KERNEL_MAP)
+    time = operator_time.by_name(session) if is_mapped else {}
+    classes, total_ns = find(session, settings, time)
     if not classes:
         return
     yield "kernel_classes", encode(KernelClasses(kernel_ns=total_ns, kernels=classes[:MOST]))
     yield KERNEL_GROUPS, kernel_limits.of_groups(store.read(session, KERNEL_GROUPS), classes)
     limits = {kernel.kernel_name: kernel.label for kernel in classes}
-    if store.holds(session, OPERATORS) and store.holds(session, OP_TO_KERNEL_MAP):
-        time = operator_time.by_name(session)
+    if is_mapped:
         yield OPERATORS, kernel_limits.of_operators(store.read(session, OPERATORS), time, limits)
     if rooflines := documents.read(session, layout.finding("roofline")):
         operators = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else OPERATORS.build()
         yield "roofline", kernel_limits.of_roofline(rooflines, operators, limits)
 
 
-def find(session: Session, settings: Analysis) -> tuple[list[ClassifiedKernel], int]:
+def find(session: Session, settings: Analysis, time: TimeByOperator) -> tuple[list[ClassifiedKernel], int]:
     """The classes of all kernel names, those that took most time first, and the time of all kernels of devices. Raises
-    BadBundle."""
+    BadBundle.
+
+    time: of the kernels, by name and operator.
+    """
     if not queries.has_values(session, KERNELS, "device_id") or not store.holds(session, KERNEL_GROUPS):
         return [], 0
     alike, name_of = _kernels(session)
     placed, rows = _placed(session), alike.rows(_medians(session))
     family_of = {row["kernel_name"]: row["family"] for row in rows}
-    counted, shaped = _counted(session, alike.names.known, name_of), _shaped(session, family_of)
+    counted, shaped = _counted(session, alike.names.known, name_of), _shaped(session, family_of, time)
     return [classify(facts_of(row, 1000 * settings.microkernel_us, counted.get(row["kernel_name"], {}),
                               placed.get(row["kernel_name"]), shaped.get(row["kernel_name"]))) for row in rows
             ], alike.total_ns
@@ -106,7 +111,7 @@ def _counted(session: Session, names: list[str], name_of: Ints32) -> dict[str, d
     return counts_by_name
 
 
-def _shaped(session: Session, family_of: Mapping[str, str | None]) -> dict[str, ShapedWork]:
+def _shaped(session: Session, family_of: Mapping[str, str | None], time: TimeByOperator) -> dict[str, ShapedWork]:
     """By kernel name what the shapes of its operators say; of a run, of its nodes under measured roofs."""
     if isinstance(session, queries.SessionPart):
         return node_shares.of(session)
@@ -116,7 +121,7 @@ def _shaped(session: Session, family_of: Mapping[str, str | None]) -> dict[str, 
     costs_of = {row["operator_id"]: row for batch in queries.batches(session, OPERATORS, _COSTS)
                 for row in batch.to_pylist()
                 if row["flops"] is not None and row["bytes"] is not None and (row["device_ns"] or 0) > 0}
-    parts = operator_time.parts(costs_of, operator_time.by_name(session), family_of)
+    parts = operator_time.parts(costs_of, time, family_of)
     works = {name: costs.shaped(name, family_of[name], listed, ceilings) for name, listed in parts.items()}
     return {name: work for name, work in works.items() if work}
 

@@ -17,6 +17,7 @@ from aaco.analytics.bottleneck import ranks, work
 from aaco.analytics.bottleneck.rank_pass import RankPass
 from aaco.analytics.kernels import kernel_groups
 from aaco.analytics.streaming import communication
+from aaco.analytics.streaming.link_launches import Callers
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, number_of, or_none
 from aaco.analytics.timeline import collectives, lone_waits, preempted, stragglers
 from aaco.analytics.timeline import windows as judged
@@ -209,15 +210,16 @@ def _second_pass(session: Session, settings: Analysis, trace: DeviceTrace, captu
     arrived = first.arrived()
     conditions = trace_finding.conditions_of(session)
     limits = device_work.limits_of(session)
-    with_launches = queries.has_launches(session)
+    callers = Callers(queries.has_launches(session))
     passes = [RankPass(window_by_capture[device.capture], device.device_id, settings, conditions, first.collective_ids,
-                       arrived, limits,
-                       stopped.get((number_of(device.capture), device.device_id), NONE_PREEMPTED), with_launches)
+                       arrived, callers, limits,
+                       stopped.get((number_of(device.capture), device.device_id), NONE_PREEMPTED))
               for device in trace.devices]
     for piece in queries.slices(session, READ):
         kernels, copies, calls = (piece.tables[name] for name in READ)
+        launches = callers.calls(calls)
         for rank_pass in passes:
-            rank_pass.feed(kernels, copies, calls, piece.end_ns)
+            rank_pass.feed(kernels, copies, calls, launches, piece.end_ns)
     times = [rank_pass.result(rank_by_capture.get(number_of(device.capture)))
              for rank_pass, device in zip(passes, trace.devices, strict=True)]
     return [time for time in times if time is not None]

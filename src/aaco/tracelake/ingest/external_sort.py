@@ -19,6 +19,7 @@ from aaco.tracelake.memory import give_back
 LAST = int(np.iinfo(np.int64).max)  # where a row without a key is sorted
 RUN_BYTES = 16 << 20
 BATCHES = 128  # of a run: the merge holds one of every run, and cuts the order by their first rows
+PIECES = 8  # of a run that is not merged: rows that stay as they arrived
 ROWS = 1 << 16  # of a stretch that is merged at once, about
 
 
@@ -115,7 +116,7 @@ class _Batch:
 
 
 class Spool:
-    """Rows to be sorted: `add` them all, then read `buckets` once, then `close`."""
+    """Rows to be sorted: `add` them all, then read `buckets`, then `close`."""
 
     def __init__(self, order: Order, folder: Path, run_bytes: int = RUN_BYTES, bucket_rows: int = ROWS) -> None:
         self.order, self.rows = order, 0
@@ -138,18 +139,19 @@ class Spool:
                                for batch in self._sorted_buffer()])
 
     def buckets(self) -> Iterator[pa.Table]:
-        """All rows in order, in pieces of bounded size.
+        """All rows in order, in pieces of bounded size; the same again at the next call.
 
         A piece has no column without values, and its integers may be narrower than the input's.
         """
-        runs = [*self._runs, *([list(self._sorted_buffer())] if self._buffer else [])]
+        if self._buffer:
+            self._runs.append(list(self._sorted_buffer()))
         if self.order.key is None:
-            for run in runs:
+            for run in self._runs:
                 give_back()
                 yield from (concat([self._read(batch)]) for batch in run)
             return
-        cursors = [_Cursor(self, run) for run in runs]
-        marks = sorted((batch.key, batch.tie, batch.size) for run in runs for batch in run)
+        cursors = [_Cursor(self, run) for run in self._runs]
+        marks = sorted((batch.key, batch.tie, batch.size) for run in self._runs for batch in run)
         for bound, alike in _bounds(marks, self._bucket_rows):
             give_back()
             parts = (part for cursor in cursors for part in cursor.until(bound))
@@ -170,7 +172,8 @@ class Spool:
         self._buffer, self._bytes = [], 0
         if self.order.key is not None:
             whole = self._sort(whole)
-        size = max(16, self._run_bytes // BATCHES * whole.num_rows // max(1, whole.nbytes))
+        batches = PIECES if self.order.key is None else BATCHES
+        size = max(16, self._run_bytes // batches * whole.num_rows // max(1, whole.nbytes))
         for batch in whole.combine_chunks().to_batches(size):
             keys = self.order.keys(batch.slice(0, 1)) if self.order.key is not None else None
             yield _Batch(int(keys.key[0]) if keys else 0, int(keys.tie[0]) if keys else 0, batch)

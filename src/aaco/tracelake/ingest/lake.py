@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.core import tables
+from aaco.core import distinct, tables
 from aaco.core.arrays import Ints
 from aaco.core.redaction.columns import redact_column
 from aaco.core.session import Session
@@ -319,10 +319,10 @@ class _Threads:
         combined = np.zeros(calls.num_rows, np.int64)
         for part in parts:
             combined = combined * (len(part.dictionary) + 1) + np.asarray(part.indices.fill_null(len(part.dictionary)))
-        distinct, first, which = np.unique(combined, return_index=True, return_inverse=True)
+        which, first = distinct.coded(combined)
         rows = [tuple(part[int(at)].as_py() for part in parts) for at in first]
         numbers = [-1 if row[-1] is None else self._number.setdefault(row, len(self._number)) for row in rows]
-        return np.array(numbers, np.int64)[which] if len(distinct) else np.array([], np.int64)
+        return np.array(numbers, np.int64)[which]
 
 
 def _without_links(bucket: pa.Table, captures: Collection[int]) -> pa.Table:

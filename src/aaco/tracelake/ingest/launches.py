@@ -23,31 +23,28 @@ class Finder(Protocol):
 
 
 class LaunchColumns:
-    """Remembers launches on disk, for the tables that need them: each reads them once."""
+    """Remembers launches on disk, for the tables that need them."""
 
     def __init__(self, folder: Path, finder: Finder) -> None:
         self._finder = finder
-        self._spools = {spec.name: Spool(Order(), folder) for spec in (KERNELS, COPIES)}
+        self._launches = Spool(Order(), folder)
 
     def filled(self, name: str, rows: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Yield a table's pieces: kernels and copies with their launches, and calls, which are remembered."""
         if name == API_CALLS.name:
             return self._noted(rows)
-        return self._linked(self._spools[name], rows) if name in self._spools else rows
+        return self._linked(rows) if name in (KERNELS.name, COPIES.name) else rows
 
     def close(self) -> None:
         """Give the disk back."""
-        for spool in self._spools.values():
-            spool.close()
+        self._launches.close()
 
     def _noted(self, calls: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for piece in calls:
-            launching = self._finder.launching(piece)
-            for spool in self._spools.values():
-                spool.add(launching)
+            self._launches.add(self._finder.launching(piece))
             yield piece
 
-    def _linked(self, spool: Spool, work: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    def _linked(self, work: Iterator[pa.Table]) -> Iterator[pa.Table]:
         pieces: list[pa.Table] = []
 
         def passing() -> Iterator[pa.Table]:
@@ -55,6 +52,5 @@ class LaunchColumns:
                 pieces.append(piece)
                 yield piece
 
-        for launch_id in self._finder.ids(spool.buckets(), passing()):
+        for launch_id in self._finder.ids(self._launches.buckets(), passing()):
             yield replaced(pieces.pop(), "launch_id", launch_id)
-        spool.close()

@@ -23,6 +23,7 @@ from aaco.core.readings import Absent
 
 COUNTED = ("aten::arange", "aten::linspace")
 REPEATS = ("aten::repeat", "aten::tile")
+NONE_AGAIN = "no table is made of counted numbers more than once in a step"
 CHANCE = ("rand", "normal_", "uniform_", "bernoulli", "dropout", "multinomial", "exponential_")
 Sizes = tuple[int, ...]
 
@@ -83,10 +84,13 @@ def _again(work: StepWork) -> tuple[Flags, Flags]:
 
     Raise Absent if there are none.
     """
+    counts = work.operated(lambda operator: operator.name in COUNTED)
+    if not counts.any():
+        raise Absent(NONE_AGAIN)
     order, passes = work.lane_order, fusible(work)
     between = work.copies(*LOCAL_COPIES)
-    ends = work.of_families(*PRODUCTS, *WHOLE)[order]
-    starts = np.flatnonzero(work.operated(lambda operator: operator.name in COUNTED)[order])
+    ends = np.append(np.flatnonzero(work.of_families(*PRODUCTS, *WHOLE)[order]), len(order))
+    starts = np.flatnonzero(counts[order])
     runs: dict[tuple[int, ...], list[Ints]] = {}
     end = 0
     for start in starts.tolist():
@@ -96,15 +100,16 @@ def _again(work: StepWork) -> tuple[Flags, Flags]:
             if (work.operator[rows] != work.operator[start_row]).any():  # more than numbers in a row
                 runs.setdefault(tuple(work.operator[rows].tolist()), []).append(rows)
     remade, maybe = np.zeros(len(order), bool), np.zeros(len(order), bool)
-    place = np.argsort(order)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
     for same in runs.values():
         if len(same) < 2 * work.steps:
             continue
         for rows in same:
             first = int(place[rows[0]])
-            maybe[order[first:_next(ends, first)]] = remade[rows] = True
+            maybe[order[first:ends[np.searchsorted(ends, first)]]] = remade[rows] = True
     if not remade.any():
-        raise Absent("no table is made of counted numbers more than once in a step")
+        raise Absent(NONE_AGAIN)
     return remade, maybe
 
 
@@ -123,12 +128,6 @@ def _end(work: StepWork, order: Ints, start: int, passes: Flags, between: Flags)
         elif not between[row]:
             break
     return max(end, start + 1)
-
-
-def _next(ends: Flags, first: int) -> int:
-    """Return the place of the next end from there on."""
-    later = np.flatnonzero(ends[first:])
-    return first + int(later[0]) if len(later) else len(ends)
 
 
 def _least_ns(work: StepWork) -> Reals:

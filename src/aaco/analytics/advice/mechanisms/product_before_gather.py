@@ -61,7 +61,8 @@ def _moved(work: StepWork) -> Moved:
     gathers = np.array([*(_table(operator) is not None for operator in work.operators), False])[work.operator]
     if not gathers.any() or any(operator.phase in TRAINING for operator in work.operators):
         raise Absent("no product follows a gather that repeats rows")
-    order = work.lane_order[~work.copies("memset")[work.lane_order]]
+    order = work.lane_order
+    order = order[~work.copies("memset")[order]]
     operator, lane = work.operator[order], work.lane[order]
     same_lane = np.r_[lane[1:] == lane[:-1], False] if len(order) else np.zeros(0, bool)
     pair = operator * (len(work.operators) + 1) + np.r_[operator[1:], -1]

@@ -153,8 +153,8 @@ class ChromeReader:
         """Return the domain of the calls of a category, or of those of them with this name."""
         return category
 
-    def note_ids(self, categories: Sequence[str | None], events: list[ChromeEvent], ids: list[Any]) -> None:
-        """Take notice of the ids of calls, all of one category or each of its own."""
+    def note_links(self, categories: Sequence[str | None], processes: pa.Array, links: pa.Array) -> None:
+        """Take notice of the correlation ids of calls, all of one category or each of its own."""
 
     def canonical(self, category: str | None) -> str | None:
         """Return the category's present name."""
@@ -271,14 +271,15 @@ class ChromeReader:
         """Yield rows of calls, all of one category or each of its own."""
         names = encoded([event.name for event in events])
         ids, kept = self._ids(events)
-        self.note_ids(categories, events, ids)
         keys = np.arange(self.calls, self.calls + len(events))
         self.calls += len(events)
         first, second = (self.numbers([event.pid for event in events]), self.numbers([event.tid for event in events]))
+        links = integers([call_ids.correlation for call_ids in ids])
+        self.note_links(categories, first, links)
         place_names = ("device_id", "stream_id") if on_device else ("process_id", "thread_id")
         yield API_CALLS.build(
             call_id=keys, name=names, domain=self._domains(categories, names),
-            correlation_id=integers([call_ids.correlation for call_ids in ids]),
+            correlation_id=links,
             external_id=integers([call_ids.external_id if call_ids.external_id_1 is None else call_ids.external_id_1
                                   for call_ids in ids]),
             t_start_ns=start, t_end_ns=start + call_durations, dur_ns=call_durations,

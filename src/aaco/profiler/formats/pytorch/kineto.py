@@ -16,13 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from aaco.core import distinct
 from aaco.core.tables import ALLOCATIONS, COLLECTIVES, COPIES, KERNELS
 from aaco.profiler.capture import CapturedDevice, CaptureFacts, of_part
 from aaco.profiler.formats.onnxruntime.ort import begins_profile
@@ -51,7 +52,7 @@ from aaco.profiler.io import jsonstream
 from aaco.profiler.io.columns import constant, encoded, integers
 from aaco.profiler.io.digits import LARGEST, Microseconds
 from aaco.profiler.io.dispatches import GLOBAL_SIZE
-from aaco.profiler.io.record_accounting import RecordAccount
+from aaco.profiler.io.record_accounting import ABSENT, RecordAccount
 
 FORMAT = "kineto"
 KERNEL = "kernel"
@@ -124,7 +125,7 @@ class _KinetoReader(ChromeReader):
     _comms: dict[int, KernelArgs] = field(default_factory=dict)  # of operations of collectives, by their id
     _undescribed: list[tuple[int, int]] = field(default_factory=list)  # kernels of collectives without a description
     _in_items: set[int] = field(default_factory=set)  # launches with sizes in work-items, until their kernel comes
-    _launch_ids: dict[Any, tuple[int, int]] = field(default_factory=dict)  # of each process the least and the greatest
+    _launch_ids: dict[int, tuple[int, int]] = field(default_factory=dict)  # of each process the least and the greatest
 
     def canonical(self, category: str | None) -> str | None:
         plain = (category or "").strip("\0 ")
@@ -149,15 +150,14 @@ class _KinetoReader(ChromeReader):
             elif key[0] in ("X", "i", "I") and category in ("Trace", "cpu_instant_event", None):
                 yield from self._take_own_and_memory(groups, key)
 
-    def note_ids(self, categories: Sequence[str | None], events: list[ChromeEvent], ids: list[Any]) -> None:
+    def note_links(self, categories: Sequence[str | None], processes: pa.Array, links: pa.Array) -> None:
         if len(categories) > 1 or not _is_runtime(self.canonical(categories[0])):
             return
-        for process in {event.pid for event in events}:
-            used = [call.correlation for event, call in zip(events, ids, strict=True)
-                    if event.pid == process and call.correlation]
-            if used:
-                least, greatest = self._launch_ids.get(process, (used[0], used[0]))
-                self._launch_ids[process] = min(least, *used), max(greatest, *used)
+        process, link = np.asarray(processes.fill_null(ABSENT)), np.asarray(links.fill_null(0))
+        for number in distinct.values(process).tolist():
+            if len(used := link[(process == number) & (link != 0)]):
+                least, greatest = self._launch_ids.get(number, (int(used[0]), int(used[0])))
+                self._launch_ids[number] = min(least, int(used.min())), max(greatest, int(used.max()))
 
     def _ids_collide(self) -> bool:
         """Return whether two processes use ids of one range; 0 is none."""
@@ -191,15 +191,17 @@ class _KinetoReader(ChromeReader):
             streams=_streams(names.get("threads", {})))
 
     def _kernels(self, events: list[ChromeEvent]) -> Iterator[pa.Table]:
-        events, start, kernel_durations = self.timed(events, durations(events))
-        self.account.kernel_ns += Microseconds([event.dur for event in events]).total_ns()
+        written = Microseconds([event.dur for event in events])
+        placed, start, kernel_durations = self.timed(events, written.ns())
+        if placed is not events:
+            events, written = placed, Microseconds([event.dur for event in placed])
+        self.account.kernel_ns += written.total_ns()
         launches = self.arguments(events, LAUNCHES, KernelArgs)
         keys = np.arange(self.kernel_rows, self.kernel_rows + len(events))
         self.kernel_rows += len(events)
         names = encoded([event.name for event in events])
         blocks = _triples([launch.block for launch in launches])
-        sizes = _replace_by_ones(blocks, np.array([launch.correlation in self._in_items for launch in launches], bool))
-        self._in_items.difference_update({launch.correlation for launch in launches})
+        sizes = _replace_by_ones(blocks, self._take_in_items(launches))
         yield KERNELS.build(
             kernel_id=keys, kernel_name=names, **self._where(events, launches),
             t_start_ns=start, t_end_ns=start + kernel_durations, dur_ns=kernel_durations,
@@ -217,6 +219,14 @@ class _KinetoReader(ChromeReader):
         described = [(key, self._comms[external]) for key, external in self._undescribed if external in self._comms]
         if described:
             yield _collectives(np.array([key for key, _ in described], np.int64), [launch for _, launch in described])
+
+    def _take_in_items(self, launches: list[KernelArgs]) -> np.ndarray:
+        """Return which kernels have a launch with sizes in work-items; these launches are done then."""
+        if not self._in_items:
+            return np.zeros(len(launches), bool)
+        in_items = np.array([launch.correlation in self._in_items for launch in launches], bool)
+        self._in_items.difference_update({launch.correlation for launch in launches})
+        return in_items
 
     def _note_sizes(self, events: list[ChromeEvent]) -> None:
         for launch in self.arguments(events, LAUNCHES, KernelArgs) if events else ():
@@ -262,7 +272,7 @@ class _KinetoReader(ChromeReader):
     def _where(self, events: list[ChromeEvent], works: list[Any]) -> dict[str, Any]:
         """Return device and stream by the arguments, else by the event's process and thread, which mean them here."""
         devices = [event.pid if work.device is None else work.device for event, work in zip(events, works, strict=True)]
-        streams = [next((stream for stream in (work.stream, work.queue) if stream is not None), event.tid)
+        streams = [work.stream if work.stream is not None else event.tid if work.queue is None else work.queue
                    for event, work in zip(events, works, strict=True)]
         return {"device_id": self.numbers(devices), "stream_id": self.numbers(streams),
                 "correlation_id": integers([work.correlation for work in works]),
@@ -338,9 +348,9 @@ def _is_pinned(name: str) -> bool | None:
 
 def _triples(values: list[tuple[int, int, int] | None]) -> tuple[np.ndarray, np.ndarray]:
     """Return the triples, shape (n, 3), and a mask of the rows without one."""
-    absent = np.array([value is None for value in values], bool)
-    flat = chain.from_iterable([value or (0, 0, 0) for value in values])
-    return np.fromiter(flat, np.int64, 3 * len(values)).reshape(-1, 3), absent
+    places: dict[tuple[int, int, int] | None, int] = {None: 0}  # there are few distinct ones
+    rows = np.array([places.setdefault(value, len(places)) for value in values], np.int64)
+    return np.array([value or (0, 0, 0) for value in places], np.int64)[rows], rows == 0
 
 
 def _replace_by_ones(triples: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
