@@ -340,7 +340,8 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
     values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
     if floors:
         values |= {ACTS_ON + name: share for name, share in floors.acts_on_pct().items()}
-        values |= {BUSY: floors.busy_pct, COMPUTES: floors.computes_pct} | {USUAL + name: gain for name, gain in floors.usual.items()}
+        values |= {BUSY: floors.busy_pct, COMPUTES: floors.computes_pct}
+        values |= {USUAL + name: gain for name, gain in floors.usual.items()}
     try:
         share, feasible, at_most = action.share(values), action.feasible(values), action.at_most(values)
     except KeyError:
