@@ -56,8 +56,7 @@ def test_the_change_that_a_pair_records_is_not_advised_after_it_and_not_withheld
 
 
 def test_waits_between_single_launches_are_advised_against_with_a_graph(settings):
-    """Of a step with an .item() per operation no graph as it is; the same launches without waits are to be put into one.
-    """
+    """Of a step with an .item() per operation no graph as it is; the same launches without waits are for a graph."""
     own = advice.OWN / "torch_scenarios"
     waits, launches = (advice.advised(own / f"{name}.trace.json.gz", settings)
                        for name in ("sync_item_loop", "launch_tiny_mlp"))
