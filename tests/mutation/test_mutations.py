@@ -1090,7 +1090,7 @@ MUTATIONS = [
      "tests/unit/test_expected.py::test_what_converts_the_operands_of_a_convolution_moves_half_of_the_bytes_and_takes_seven_tenths"),
     ("analytics/advice/mechanisms/graph.py", ', fact_is("optimizer", "loop", "foreach")', "",
      "tests/unit/test_recommend.py::test_a_graph_of_a_training_step_needs_an_adam_that_can_be_captured"),
-    ("analytics/advice/action.py", "if _of_own_work(values) > max(launches, LEAST_PCT)", "if False",
+    ("analytics/advice/action.py", "if _own_work_pct(values) > max(launches, LEAST_PCT)", "if False",
      "tests/unit/test_recommend.py::test_neither_a_graph_nor_a_batch_does_the_work_of_the_host"),
     ("analytics/advice/mechanisms/larger_batch.py", ", at_most=of_launches", "",
      "tests/unit/test_recommend.py::test_neither_a_graph_nor_a_batch_does_the_work_of_the_host"),

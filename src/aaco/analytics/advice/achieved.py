@@ -26,7 +26,8 @@ from aaco.core.readings import Absent
 class ChangedStep:
     """A step after a change, per sample of a step before it. Times in ns.
 
-    host_ns: the host's path before the change, None where the device hides it. calls: of operators, per step before.
+    device_ns: the device's path: its work, and the time in which it stays idle. host_ns: the host's path before the
+    change, None where the device hides it. calls: of operators, per step before.
     calls_left: the share of them that is left, above 1 where calls come. waits_ns: waits and work of the host that are
     gone. samples: times as many in a step as before. replayed: the host launches once for all between two of its
     copies, in replays calls with the copies themselves. saved_ns: of the device's work, per step before. paused_ns: of
@@ -74,9 +75,10 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     waits_ns = max(response.waits_ns for response in responses)
     loaders = max(response.loaders for response in responses)
     host_ns, replayed = _host_ns(work, step, busy_ns, waits_ns), any(response.replayed for response in responses)
-    idle_ns = 0.0 if waits_ns or host_ns is not None else step.ns - busy_ns
     if replayed:
         idle_ns = 0.0 if handed else computing_ns
+    else:
+        idle_ns = 0.0 if waits_ns or host_ns is not None else step.ns - busy_ns
     return ChangedStep(chain_ns * streams + added_ns + idle_ns / samples, host_ns, work.calls / work.steps,
                        _calls_left(work, left, sum(response.more_calls for response in responses)),
                        handed * paused_ns + waits_ns, samples, replayed,

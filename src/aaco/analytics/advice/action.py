@@ -116,19 +116,19 @@ def of_launches(values: Values) -> float:
     launches, no more than those, for that work is as long in a graph and for each sample of a batch.
     """
     launches = values.get("launch_tax_pct", 100.0)
-    return launches if _of_own_work(values) > max(launches, LEAST_PCT) else 100.0
+    return launches if _own_work_pct(values) > max(launches, LEAST_PCT) else 100.0
 
 
 def of_own_work(values: Values) -> float:
     """Return the time of the host's own work, no more than the device is idle in a step without a profiler. KeyError
     where nothing says how long it is.
     """
-    own = values["host_pause_pct"] if not values.get(COMPUTES) else _of_own_work(values)
+    own = values["host_pause_pct"] if not values.get(COMPUTES) else _own_work_pct(values)
     own -= min(own, values.get("allocation_call_pct", 0.0))
     return min(own, values.get(ACTS_ON + "host_work", own))
 
 
-def _of_own_work(values: Values) -> float:
+def _own_work_pct(values: Values) -> float:
     """Return the time of the host's own work: its pauses, or what it computes on tensors of its own."""
     return max(values.get("host_pause_pct", 0.0), values.get(COMPUTES, 0.0))
 

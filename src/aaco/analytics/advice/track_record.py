@@ -1,8 +1,9 @@
 """What changes gained where they were measured: residuals of steps after recorded changes, and the host's habits.
 
 A residual is log(measured / predicted) of the time after a change. Mechanisms with OWN_WORKLOADS workloads have their
-own, apart for steps that wait for the device or for the host afterwards; the others share theirs. Workloads are
-families: programs of one kind of model count once.
+own, apart for steps that wait for the device or for the host afterwards. The others share theirs with those that leave
+a step waiting for the same, and are one kind of change alone, or several together, as they are. Workloads are families:
+programs of one kind of model count once.
 """
 
 from __future__ import annotations
