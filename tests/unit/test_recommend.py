@@ -375,17 +375,6 @@ def test_one_graph_of_the_step_is_offered_where_the_host_waits_in_it():
     assert "whole_graph" not in [one.name for one in recommend.gaining(found, NO_BATCH, known)]
 
 
-def test_one_graph_of_a_profiled_step_acts_on_launches_and_reads():
-    """It is offered where recorded changes say what it usually gains. Mutation: `timed = True`."""
-    found = readings({**dict.fromkeys(USED), "launch_tax_pct": 60.0, "host_pause_pct": 5.0, "sync_limited_pct": 10.0})
-    facts = {**NO_BATCH, "host_waits": frozenset({"waits"})}
-    profiled = replace(floors(), unprofiled=False, floors=(*floors().floors, MechanismFloor("whole_graph", 100_000.0)))
-    known = replace(profiled, usual={"graph": 1.5, "whole_graph": 2.5})
-    advised, _ = recommend.bounded(recommend.gaining(found, facts, known), known)
-    assert [(one.name, one.share_pct) for one in advised[:2]] == [("whole_graph", 70), ("device_graph", 60)]
-    assert "whole_graph" not in [one.name for one in recommend.gaining(found, facts, profiled)]
-
-
 def test_groups_of_one_size_make_a_graph_possible_where_data_decide_sizes():
     """Mutation: no `sized_by_data` among the steps of the loop."""
     (loop,) = (action for action in ACTIONS if action.name == "batch_the_loop")

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from aaco.analytics.advice.action import ACTS_ON, NVIDIA, OWN_CODE, PYTORCH, USUAL, Action, Values, of_launches
+from aaco.analytics.advice.action import ACTS_ON, NVIDIA, OWN_CODE, PYTORCH, Action, Values, of_launches
 from aaco.analytics.advice.floor import device_chain_ns
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism, Response
@@ -45,14 +45,12 @@ def _replayed(work: StepWork, least: Reals) -> Response:
 
 
 def _waiting(values: Values) -> float:
-    """Return the time that the device waits for the host; of a step that was only profiled that of launches and reads.
-    KeyError where no such graph is possible.
+    """Return the time that the device waits for the host; only a step without a profiler shows it. KeyError where no
+    such graph is possible.
     """
-    timed = ACTS_ON + GRAPH.name in values
-    if (ACTS_ON if timed else USUAL) + "whole_graph" not in values:
+    if ACTS_ON + "whole_graph" not in values:
         raise KeyError("whole_graph")
-    waits = values[ACTS_ON + GRAPH.name] if timed else values["launch_tax_pct"] + values["sync_limited_pct"]
-    return min(waits, _at_most(values))
+    return min(values[ACTS_ON + GRAPH.name], _at_most(values))
 
 
 def _at_most(values: Values) -> float:
