@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
+from aaco.analytics.advice.floor import floor
 from aaco.analytics.advice.limits import DeviceLimits
+from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.work import COPY, StepOperator, StepWork, WorkName
 from aaco.analytics.costs.torch.arguments import OperatorArguments
 
@@ -66,3 +69,10 @@ def gathered(rows: int, columns: int, phase: str = "forward", gather: str = "ate
                 copy(1, "memset"), kernel(50, "gemm", operator("aten::mm", [rows, 64], [64, columns]), FP32),
                 kernel(20, operator=operator("aten::relu", made)),
                 kernel(7, operator=operator("aten::mul", made, made)), kernel(30, "embedding"))
+
+
+def floor_us(work: StepWork, *names: str) -> Any:
+    """The floor of these mechanisms in us. Fails where it is absent."""
+    found = floor(work, [MECHANISMS[name] for name in names])
+    assert found.floor_ns is not None, found.why_absent
+    return pytest.approx(found.floor_ns / 1000)

@@ -16,7 +16,7 @@ from aaco.analytics.advice.work import OPERATOR_COLUMNS, StepOperator, step_oper
 from aaco.analytics.workload.read import facts_of
 from aaco.analytics.workload.signs import NameTally, WorkloadSigns
 from aaco.core import tables
-from tests.step_pieces import BF16, CONV, LIMITS, copy, kernel, product, step
+from tests.step_pieces import BF16, CONV, LIMITS, copy, floor_us, kernel, product, step
 
 HIPBLASLT = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64_MI16x16x1_SN_LDSB1_AFC1"
 ROCBLAS = "Cijk_Ailk_Bljk_BBS_BH_MT128x128x32_MI16x16x16x1_SN_1LDSB0_APM1"
@@ -32,12 +32,6 @@ ENGINE = {"framework": frozenset({"vllm", "pytorch"}), "vendor": frozenset({"amd
 def of_products(us: float, flops: float | None, name: str = HIPBLASLT, operator: str = "aten::mm", **more: object):
     """A product of one of AMD's libraries. FLOPs of 1e9 take 1 us at the roof."""
     return product(us, flops, name, operator, **more)
-
-
-def floor_us(work, *names):
-    found = floor(work, [MECHANISMS[name] for name in names])
-    assert found.floor_ns is not None, found.why_absent
-    return pytest.approx(found.floor_ns / 1000)
 
 
 def refused(work, name):

@@ -41,16 +41,9 @@ from aaco.analytics.streaming.stream_ids import NONE
 from aaco.core import tables
 from aaco.core.readings import Absent
 from tests import timed
-from tests.step_pieces import BF16, CONV, FP32, LIMITS, US, copy, gathered, kernel, product, step
+from tests.step_pieces import BF16, CONV, FP32, LIMITS, US, copy, floor_us, gathered, kernel, product, step
 
 H100 = Identity("sm_90", 132, "NVIDIA H100 80GB HBM3", 85017493504)
-
-
-def floor_us(work, *names):
-    """The floor of these mechanisms in us. Fails where it is absent."""
-    found = floor(work, [MECHANISMS[name] for name in names])
-    assert found.floor_ns is not None, found.why_absent
-    return pytest.approx(found.floor_ns / 1000)
 
 
 def why(work, name):
