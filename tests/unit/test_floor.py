@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from aaco.analytics.advice.achieved import changed_step
 from aaco.analytics.advice.floor import (
     CALL_NS,
     DEVICE_WORK,
@@ -26,6 +27,7 @@ from aaco.analytics.advice.limits import DeviceLimits, limits_of
 from aaco.analytics.advice.loops import parts_in_turn, repeats, rows_in_turn, stacked_turns
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.mechanisms.larger_batch import larger_batch
+from aaco.analytics.advice.mechanisms.list_updates import listed_updates
 from aaco.analytics.advice.work import (
     COPY_COLUMNS,
     KERNEL_COLUMNS,
@@ -537,6 +539,18 @@ def test_turns_that_read_nothing_that_one_made_are_parts_of_a_loop():
     assert 8 not in _parts(MULTIPLY, gelu, count=4, between=lambda turn: whole if turn == 2 else [])
 
 
+def test_a_whole_model_called_three_times_and_more_is_a_loop():
+    """Parts of more operators than a small loop has. Two passes may be two models; layers need the one before."""
+    gelu = _called("aten::gelu", (8, 5))
+    model = [MULTIPLY, gelu] * 20
+    distinct = [replace(operator, arguments=OperatorArguments([*operator.arguments.shapes, [number]], [
+        *operator.arguments.types, "Scalar"], ["", "", ""])) for number, operator in enumerate(model)]
+    assert _parts(*distinct, count=5) == {5} and _parts(*distinct, count=3) == {3}
+    assert _parts(*distinct, count=2) == {1} and _parts(*distinct[:30], count=5) == {1}
+    carried = [*distinct, _called("aten::mm", (8, 5), (5, 32))]
+    assert _parts(*carried, count=5) == {1}
+
+
 def test_layers_and_recurrences_are_no_parts_of_a_loop():
     """Each reads what the one before made: of its size, chosen by it, written into a cache, or not known."""
     layer = (_called("aten::native_layer_norm", (8, 32), (), (32,), (32,)), _called("aten::mm", (8, 32), (32, 128)),
@@ -629,6 +643,45 @@ def test_a_compiler_leaves_the_optimizer_and_a_kernel_for_each_product():
     work = step(*(kernel(20, "gemm", parts, BF16) for _ in range(2)), update, kernel(9),
                 limits=replace(LIMITS, shortest_ns=1000.0))
     assert floor_us(work, "compile") == 1 + 30
+
+
+def _updates(name, count, phase="forward", **options):
+    return [kernel(8, operator=_called(name, (100 + number,), phase=phase, **options)) for number in range(count)]
+
+
+def test_a_list_that_is_updated_one_by_one_keeps_its_bytes():
+    """40 MB at 10 TB/s, of which two thirds are sure, are 2.7 us of each. Other work and gradients stay."""
+    means = [kernel(8, operator=replace(_called("aten::lerp_", (9,)), bytes=40e6)) for _ in range(8)]
+    assert floor_us(step(product(100, 1e10), *means), "list_updates") == pytest.approx(100 + 8 * 8 / 3)
+    assert "8 tensors" in why(step(product(100, 1e10), *means[1:]), "list_updates")
+
+
+def test_lists_are_updates_that_follow_each_other():
+    """With arithmetic between; not on the way back, not fewer, and not what other work parts."""
+    def listed(*rows):
+        return sorted(set(listed_updates(step(*rows)).tolist()))
+
+    assert listed(kernel(9), *_updates("aten::mul_", 4), *_updates("aten::add_", 4)) == [0, 8]
+    assert listed(*(row for pair in zip(_updates("aten::mul", 9), [copy(2, "d2d", 400)] * 9, strict=True)
+                    for row in pair)) == [9]
+    assert listed(*_updates("aten::mul", 16)) == [0] and listed(*_updates("aten::mul_", 7)) == [0]
+    assert listed(*_updates("aten::mul_", 8, phase="backward")) == [0]
+    assert listed(*_updates("aten::mul_", 8, outermost="aten::linear")) == [0]
+    assert listed(*_updates("aten::mul_", 4), product(20, 1e9), *_updates("aten::mul_", 4)) == [0]
+
+
+def test_a_loop_over_parameters_that_is_the_optimizer_is_no_list_of_means():
+    loop, lists = _updates("aten::mul_", 8, phase="optimizer"), _updates("aten::_foreach_add_", 1, phase="optimizer")
+    assert not listed_updates(step(*loop)).any() and listed_updates(step(*lists, *loop)).tolist() == [0] + [8] * 8
+    assert listed_updates(step(*_updates("aten::_fused_adamw_", 1, phase="optimizer"), *loop))[1:].all()
+
+
+def test_a_list_in_one_call_leaves_the_host_a_walk_over_it():
+    """Of ten calls one, and a sixth of a call for each entry; of each kernel what is more than its fixed part."""
+    work = step(*_updates("aten::mul_", 10), product(100, 1e10))
+    changed = changed_step(work, StepTime(1e6, True), [MECHANISMS["list_updates"]])
+    assert changed.device_ns == pytest.approx(1000 * (100 + 10 * 5 + 3)) and not stacked_turns(work)[0] > 1
+    assert changed.calls_left == pytest.approx((1 + 10 / 6 + 1) / 11)
 
 
 def test_a_fused_optimizer_leaves_the_way_there_and_back():

@@ -34,6 +34,7 @@ from aaco.core.arrays import Flags, Ints, Reals
 
 TURNS = 8  # fewer are no loop
 LONGEST_TURN = 32  # operators; a longer turn is a model's
+MODEL_TURNS = 3  # of whole models that are called again and again; fewer may be two models
 STACKS = ("aten::stack", "aten::cat")
 LOOKUPS = ("embedding", "index", "gather")  # what they read next may be what was chosen last
 MASKED = "aten::nonzero"  # what a mask of a turn looks up is not what was looked up last
@@ -63,13 +64,19 @@ Size = tuple[int, bool]  # of a tensor: its elements, and whether they are float
 @dataclass(frozen=True)
 class Repeat:
     """Turns of the same operators one after another. rows: of all turns. ends: of the first turn and of the last one,
-    with what is moved between them and the next. phase: of its operators.
+    with what is moved between them and the next. phase: of its operators. calls: of operators in a turn.
     """
 
     rows: slice
     turns: int
     ends: tuple[slice, slice]
     phase: str
+    calls: int
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether there are enough turns: of a whole model fewer are."""
+        return self.turns >= _least_turns(self.calls)
 
 
 def stacked_turns(work: StepWork) -> Reals:
@@ -192,7 +199,7 @@ def parts_in_turn(work: StepWork) -> Reals:
     """
     turns, judged = np.ones(len(work.ns)), dict[Hashable, bool]()
     for loop in work.once(repeats):
-        if loop.turns >= TURNS and loop.phase not in (BACKWARD, OPTIMIZER):
+        if loop.is_loop and loop.phase not in (BACKWARD, OPTIMIZER):
             kind = tuple(column[loop.rows].tobytes() for column in (work.label, work.operator, work.copied))
             if kind not in judged:  # once for all steps
                 judged[kind] = _may_be_one_call(work, loop)
@@ -202,7 +209,8 @@ def parts_in_turn(work: StepWork) -> Reals:
 
 
 def repeats(work: StepWork) -> list[Repeat]:
-    """Return where the same operators with the same shapes follow each other TURNS - 1 times and more, in a step.
+    """Return where the same operators with the same shapes follow each other often, in a step: a turn less than a loop
+    has, and more.
 
     Operators that only move values are left out: what a part is turned or copied for may differ from turn to turn.
     """
@@ -218,11 +226,17 @@ def repeats(work: StepWork) -> list[Repeat]:
     rows, repeated = rows[starts], list[Repeat]()
     for length in _distances(codes):
         most = round(len(codes) / work.steps / length)
-        for start, end in _runs(codes[length:] == codes[:-length], (TURNS - 2) * length) if most >= TURNS - 1 else ():
+        fewest = _least_turns(length) - 1
+        for start, end in _runs(codes[length:] == codes[:-length], (fewest - 1) * length) if most >= fewest else ():
             first, last = slice(rows[start], rows[start + length]), slice(ends[end - 1], ends[end + length - 1])
             turns, phase = min((end - start) // length + 1, most), work.operators[work.operator[first.start]].phase
-            repeated.append(Repeat(slice(first.start, last.stop), turns, (first, last), phase))
+            repeated.append(Repeat(slice(first.start, last.stop), turns, (first, last), phase, length))
     return repeated
+
+
+def _least_turns(calls: int) -> int:
+    """Return how many turns of so many calls are a loop."""
+    return TURNS if calls <= LONGEST_TURN else MODEL_TURNS
 
 
 def _distances(codes: Ints) -> list[int]:
@@ -231,7 +245,7 @@ def _distances(codes: Ints) -> list[int]:
     order = np.argsort(codes, kind="stable")
     apart = np.diff(order)[np.diff(codes[order]) == 0]
     lengths, count = np.unique(apart[(apart > 1) & (apart <= LONGEST_ROW)], return_counts=True)
-    often = np.flatnonzero(count >= TURNS - 2)
+    often = np.flatnonzero(count >= np.where(lengths > LONGEST_TURN, MODEL_TURNS, TURNS) - 2)
     return sorted(lengths[often[np.argsort(-count[often], kind="stable")[:MOST_DISTANCES]]].tolist())
 
 

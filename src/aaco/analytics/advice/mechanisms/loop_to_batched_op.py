@@ -1,6 +1,6 @@
-"""One batched operator for a loop of small ones: of those that are called LOOP times in a step and more only their
-arithmetic stays, in any type of their width; of gathers of rows a block for each row. Copies that stack results go,
-and with the turns the numbers that the host reads in each, as of how many rows a mask chooses.
+"""One batched operator for a loop of small ones: of those that are called LOOP times in a step and more, or in turns of
+a whole model, only their arithmetic stays, in any type of their width; of gathers of rows a block for each row. Copies
+that stack results go, and with the turns the numbers that the host reads in each, as of how many rows a mask chooses.
 
 Rows or parts of a batch that are worked on one by one are such a loop where the sizes show that no turn needs the one
 before (loops.py): the whole pass is once for all of them then.
@@ -29,6 +29,7 @@ from aaco.analytics.advice.least import (
 )
 from aaco.analytics.advice.loops import Repeat, parts_in_turn, repeats, rows_in_turn, stacked_turns
 from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.mechanisms.list_updates import listed_updates
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
 from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, StepWork
 from aaco.analytics.costs.tiles import ProductShape
@@ -63,9 +64,9 @@ def _calls_of_name(work: StepWork) -> Reals:
 
 
 def _least_ns(work: StepWork) -> Reals:
-    looped = _calls_of_name(work) >= LOOP
+    looped = (_calls_of_name(work) >= LOOP) | (work.once(_loops).turns > 1)
     if not looped.any():
-        raise Absent(f"no operator is called {LOOP} times in a step")
+        raise Absent(f"no operator is called {LOOP} times in a step, and no model again and again")
     recurrent = looped & (work.of_families("recurrent") | work.operated(lambda operator: "_cell" in operator.outermost))
     if work.ns[recurrent].sum() > MOST_UNKNOWN * work.ns.sum():
         raise Absent("each call of the loop needs the one before; how long that takes at least is not known")
@@ -119,6 +120,7 @@ def _loops(work: StepWork) -> Loops:
     stacked.
     """
     ahead = np.maximum.reduce([_rows_of_calls(work), stacked_turns(work), rows_in_turn(work), parts_in_turn(work)])
+    ahead[work.once(listed_updates) > 0] = 1.0
     return Loops(np.maximum(ahead, _turns_back(work, ahead)), _most_groups(work))
 
 
