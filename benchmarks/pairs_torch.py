@@ -9996,6 +9996,377 @@ def segmented_photo(at: Place) -> list[Side]:
     ]
 
 
+@before("plane_scene_training", training=True)
+def scene_planes(at: Place) -> list[Side]:
+    """A scene as in K-Planes, 3 tables of 262,144 rows of 8 values, is learnt at 196,608 places, corner by corner."""
+    full, side, width = at.pick(196_608, 40), at.pick(512, 8), at.pick(8, 4)
+
+    def make(way: str = "indexed", at_once: bool = False, autocast: bool = False, compiled: bool = False,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            tables = nn.ParameterList(nn.Parameter(0.1 + 0.4 * torch.rand(side * side, width)) for _ in range(3))
+            return nn.ModuleList([tables, build_mlp(width, 64, 4)])
+        model = at.build(build_model)
+        tables, colour = model
+        places, seen = torch.rand(full, 3, device=at.device), at.randn(full, 4)
+
+        def read_rows(table: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+            if way == "selected":
+                return table.index_select(0, numbers.flatten()).unflatten(0, numbers.shape)
+            return table[numbers]
+
+        def look_up(table: torch.Tensor, spots: torch.Tensor) -> torch.Tensor:
+            if way == "sampled":
+                picture = table.view(1, side, side, width).permute(0, 3, 1, 2)
+                return F.grid_sample(picture, 2 * spots[None, None] - 1, align_corners=True)[0, :, 0].T
+            scaled = spots * (side - 1)
+            low = scaled.floor().clamp(max=side - 2)
+            (left, top), (right, bottom) = low.long().unbind(1), (scaled - low)[..., None].unbind(1)
+            if at_once:
+                numbers = torch.stack([(top + down) * side + left + across for down in (0, 1) for across in (0, 1)], 1)
+                shares = torch.stack([(1 - bottom) * (1 - right), (1 - bottom) * right, bottom * (1 - right),
+                                      bottom * right], 1)
+                return (read_rows(table, numbers) * shares).sum(1)
+            found = torch.zeros(len(spots), width, device=at.device)
+            for down, share_down in enumerate((1 - bottom, bottom)):
+                for across, share_across in enumerate((1 - right, right)):
+                    rows = read_rows(table, (top + down) * side + left + across)
+                    found = found + share_down * share_across * rows
+            return found
+        called = at.compiled(look_up) if compiled else look_up
+
+        def loss_of() -> torch.Tensor:
+            features = torch.ones(full, width, device=at.device)
+            for table, axes in zip(tables, ((0, 1), (0, 2), (1, 2)), strict=True):
+                features = features * called(table, places[:, axes])
+            with at.autocast(autocast):
+                found = colour(features)
+            return F.mse_loss(found.float(), seen)
+        return loss_read(trained(model, torch.optim.Adam(model.parameters(), lr=1e-2, **how), loss_of))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "corners": "one by one",
+                                    "gradients": "sorted by row", "reads": "each loss"}, tf32=False),
+        Side("rows_selected", partial(make, way="selected"), ("less_work",), {"gradients": "added without a sort"},
+             tf32=False),
+        Side("grid_sampled", partial(make, way="sampled"), ("less_work",), {"corners": "one sampling call a table"},
+             tf32=False),
+        Side("lookups_compiled", partial(make, compiled=True), ("compile",), {"compile": "lookups"}, tf32=False),
+        Side("corners_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"corners": "at once"},
+             useless=True, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("small_bert_training", training=True)
+def repeated_words(at: Place) -> list[Side]:
+    """A BERT of 3 layers learns hidden words of 64 x 256, bf16 autocast; word, place and kind of each are looked up."""
+    texts_count, length, width, words = at.pick(64, 3), at.pick(256, 8), at.pick(768, 32), at.pick(30_522, 50)
+    hidden = at.pick(38, 2)
+
+    def make(selected: str = "none", added: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            tables = nn.ModuleList(nn.Embedding(rows, width) for rows in (words, length, 2))
+            return nn.ModuleList([tables, nn.LayerNorm(width), Stack(at.pick(3, 2), width, at.pick(12, 2)),
+                                  nn.Linear(width, words)])
+        model = at.build(build_model)
+        tables, norm, stack, head = model
+        drawn = torch.rand(texts_count, length, device=at.device)
+        texts = (words ** drawn).long() - 1  # a few words are most of every text
+        wanted = texts[:, :hidden].flatten().clone()
+        texts[:, :hidden] = 0
+        places = torch.arange(length, device=at.device).expand(texts_count, -1)
+        kinds = (places >= length // 2).long()
+
+        def look_up(table: torch.Tensor, numbers: torch.Tensor, is_selected: bool) -> torch.Tensor:
+            if is_selected:
+                return table.index_select(0, numbers.flatten()).unflatten(0, numbers.shape)
+            return F.embedding(numbers, table)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                x = look_up(tables[0].weight, texts, selected != "none")
+                if added:
+                    x = x + tables[1].weight + tables[2].weight.repeat_interleave(length // 2, 0)
+                else:
+                    x = x + look_up(tables[1].weight, places, selected == "all")
+                    x = x + look_up(tables[2].weight, kinds, selected == "all")
+                x = stack(norm(x))[:, :hidden].flatten(0, 1)
+                return F.cross_entropy(head(x), wanted)
+        return loss_read(trained(model, adam(model, how, graph), loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": texts_count, "tables": "3 lookups",
+                                    "gradients": "sorted by row", "reads": "each loss"}),
+        Side("words_selected", partial(make, selected="words"), ("less_work",),
+             {"gradients": "of words added without a sort"}, useless=True),
+        Side("rows_selected", partial(make, selected="all"), ("less_work",), {"gradients": "added without a sort"},
+             useless=True),
+        Side("places_added", partial(make, added=True), ("less_work",), {"tables": "1 lookup"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+class MeshLayer(nn.Module):
+    """The edges of a mesh read both ends, then each node its edges, as in MeshGraphNets."""
+
+    def __init__(self, width: int, selected: bool, on_nodes: bool) -> None:
+        super().__init__()
+        self.selected, self.on_nodes = selected, on_nodes
+        self.enter, self.leave = nn.Linear(3 * width, width), nn.Linear(width, width)
+        self.change = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, width))
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def read_rows(self, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the rows of x with these numbers."""
+        return x.index_select(0, numbers) if self.selected else x[numbers]
+
+    def forward(self, x: torch.Tensor, edges: torch.Tensor, ends: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return nodes and edges of the same shapes."""
+        if self.on_nodes:
+            first, second, own = self.enter.weight.chunk(3, 1)
+            y = F.linear(edges, own, self.enter.bias)
+            y = y + self.read_rows(F.linear(x, first), ends[0]) + self.read_rows(F.linear(x, second), ends[1])
+        else:
+            y = self.enter(torch.cat([self.read_rows(x, ends[0]), self.read_rows(x, ends[1]), edges], 1))
+        edges = edges + self.norm1(self.leave(F.relu(y)))
+        total = torch.zeros_like(x).index_add(0, ends[1], edges.to(x.dtype))
+        return x + self.norm2(self.change(torch.cat([x, total], 1))), edges
+
+
+@before("mesh_simulation_training", training=True)
+def simulated_mesh(at: Place) -> list[Side]:
+    """A MeshGraphNet of 6 rounds learns how 40,000 nodes move, 240,000 edges, width 64, fp32 with TF32 off."""
+    nodes, width, rounds, near = at.pick(40_000, 30), at.pick(64, 8), at.pick(6, 2), at.pick(300, 8)
+
+    def make(selected: bool = False, on_nodes: bool = False, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH, graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            layers = nn.ModuleList(MeshLayer(width, selected, on_nodes) for _ in range(rounds))
+            return nn.ModuleList([build_mlp(12, width, width), build_mlp(4, width, width), layers,
+                                  build_mlp(width, width, 3)])
+        model = at.build(build_model)
+        enter_nodes, enter_edges, layers, leave = model
+        targets = torch.arange(nodes, device=at.device).repeat_interleave(6)
+        ends = torch.stack([(targets + at.integers(near, 6 * nodes) - near // 2) % nodes, targets])
+        states, shifts, moves = at.randn(nodes, 12), at.randn(6 * nodes, 4), at.randn(nodes, 3)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                x, edges = enter_nodes(states), enter_edges(shifts)
+                for layer in layers:
+                    x, edges = layer(x, edges, ends)
+                foreseen = leave(x)
+            return F.mse_loss(foreseen.float(), moves)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, capturable=graph, **how)
+        return loss_read(trained(model, optimizer, loss_of, graph))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "nodes": nodes, "gradients": "sorted by row",
+                                    "reads": "each loss"}, tf32=False),
+        Side("rows_selected", partial(make, selected=True), ("less_work",), {"gradients": "added without a sort"},
+             tf32=False),
+        Side("transform_nodes", partial(make, on_nodes=True), ("less_work",), {"transform": "per node"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+@before("surround_view_perception")
+def cameras_in_turn(at: Place) -> list[Side]:
+    """Six cameras of 256 x 704 pass a ResNet-50 in turn; a map of 200 x 200 adds up what they see, TF32 convs."""
+    cameras, rows, columns, width = at.pick(6, 3), at.pick(256, 64), at.pick(704, 96), at.pick(64, 4)
+    depths, features, cells = at.pick(59, 4), at.pick(80, 8), at.pick(200, 16)
+
+    def make(at_once: bool = False, dtype: torch.dtype = FP32, layout: torch.memory_format = torch.contiguous_format,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            trunk = build_resnet50(width)[:-3]
+            neck = nn.Conv2d(32 * width, depths + features, 1)
+            ground = nn.Sequential(ResidualBlock(features, 2 * features, 2), ResidualBlock(2 * features, features, 1),
+                                   nn.Conv2d(features, 10, 1))
+            return nn.ModuleList([trunk, neck, ground])
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        trunk, neck, ground = model
+        pictures = at.randn(cameras, 3, rows, columns, dtype=dtype).to(memory_format=layout)
+        places = (rows // 32) * (columns // 32)
+        spots = at.integers(cells * cells, cameras, depths * places)
+
+        def lift(seen: torch.Tensor) -> torch.Tensor:
+            """Return (cameras, depths x places, features)."""
+            deep, wide = neck(trunk(seen)).flatten(2).split([depths, features], 1)
+            return (deep.softmax(1)[:, :, None] * wide[:, None]).transpose(2, 3).flatten(1, 2)
+
+        def step() -> torch.Tensor:
+            total = torch.zeros(cells * cells, features, device=at.device, dtype=dtype)
+            if at_once:
+                total = total.index_add(0, spots.flatten(), lift(pictures).flatten(0, 1))
+            else:
+                for picture, chosen in zip(pictures, spots, strict=True):
+                    total = total.index_add(0, chosen, lift(picture[None])[0])
+            return ground(total.T.reshape(1, features, cells, cells)).float()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "cameras": f"{cameras}, one by one",
+                                    "layout": "nchw"}),
+        Side("cameras_at_once", partial(make, at_once=True), ("loop_to_batched_op",),
+             {"cameras": f"{cameras}, at once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("at_once_in_bf16", partial(make, at_once=True, dtype=BF16), ("loop_to_batched_op", "narrower_types"),
+             {"cameras": f"{cameras}, at once", "precision": "bf16"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, useless=True,
+             cudnn_benchmark=True),
+    ]
+
+
+@before("dynamics_ensemble_training", training=True)
+def members_in_turn(at: Place) -> list[Side]:
+    """Five networks learn how a robot moves, as in PETS, 256 rows each, one network after another, fp32; all read."""
+    members, rows, seen, moved = at.pick(5, 3), at.pick(256, 6), at.pick(23, 4), at.pick(18, 3)
+    sizes = (seen, *at.pick(4, 2) * (at.pick(200, 8),), 2 * moved)
+
+    def make(at_once: bool = False, read: str = "each", how: Mapping[str, Any] = FOREACH, graph: bool = False) -> Step:
+        def build_model() -> nn.ParameterList:
+            whole = [part for fro, to in pairwise(sizes) for part in (
+                torch.randn(members, fro, to) / fro ** 0.5, torch.zeros(members, 1, to))]
+            parts = [whole] if at_once else zip(*(part.split(1) for part in whole), strict=True)
+            return nn.ParameterList(nn.Parameter(part.clone()) for member in parts for part in member)
+        model = at.build(build_model)
+        states, moves = at.randn(members, rows, seen), at.randn(members, rows, moved)
+        count = 2 * (len(sizes) - 1)
+        groups = [list(model)[first:first + count] for first in range(0, len(model), count)]
+        inputs, wanted = ([states], [moves]) if at_once else (states.split(1), moves.split(1))
+
+        def rate(weights: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            for number in range(0, count, 2):
+                x = torch.baddbmm(weights[number + 1], F.silu(x) if number else x, weights[number])
+            means, spreads = x.chunk(2, -1)
+            spreads = 0.5 - F.softplus(0.5 - spreads)
+            spreads = F.softplus(spreads + 10) - 10
+            return ((means - y).square() * (-spreads).exp() + spreads).mean((1, 2)).sum()
+
+        def loss_of() -> torch.Tensor:
+            losses = []
+            for group in zip(groups, inputs, wanted, strict=True):
+                losses.append(rate(*group))
+                if read == "each":
+                    losses[-1].item()
+            return torch.stack(losses).sum()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-5, capturable=graph, **how)
+        return loss_read(trained(model, optimizer, loss_of, graph))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "members": f"{members}, one by one", "reads": "each loss"},
+             tf32=False),
+        Side("members_at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"members": f"{members}, at once", "reads": "the sum"}, tf32=False),
+        Side("to_graph", partial(make, read="sum", graph=True), ("graph", "remove_syncs"),
+             {"graph": True, "reads": "the sum"}, gpu_only=True, tf32=False),
+        Side("sum_read", partial(make, read="sum"), ("remove_syncs",), {"reads": "the sum"}, useless=True,
+             tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("protein_embedding")
+def read_residues(at: Place) -> list[Side]:
+    """A protein model like ESM-2, 33 layers, width 1,280, describes one of 512 residues, fp32 with TF32 off."""
+    layers, length, width, heads = at.pick(33, 2), at.pick(512, 8), at.pick(1280, 32), at.pick(20, 2)
+
+    def make(dtype: torch.dtype = FP32, autocast: bool = False, wrap: Wrap = as_is) -> Step:
+        size = width // heads
+        speeds = 10_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angles = (torch.arange(length, device=at.device)[:, None] * speeds).repeat(1, 2)
+        cosines, sines = angles.cos().to(dtype), angles.sin().to(dtype)
+
+        def turn(x: torch.Tensor) -> torch.Tensor:
+            first, second = x.chunk(2, -1)
+            return (x * cosines + torch.cat([-second, first], -1) * sines).to(x.dtype)
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return full_attention(turn(q), turn(k), v)
+
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(33, width), Stack(layers, width, heads, attend), nn.LayerNorm(width)])
+        embedding, stack, norm = at.build(build_model, dtype=dtype).eval()
+        residues = at.integers(33, 1, length)
+
+        def describe() -> torch.Tensor:
+            with at.autocast(autocast):
+                return norm(stack(embedding(residues))).float().mean(1)
+        run = wrap(describe)
+        return lambda: run().cpu()
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": 1, "reads": "the vector"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("autocast",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("bf16_to_graph", partial(make, dtype=BF16, wrap=graphed), ("narrower_types", "graph"),
+             {"precision": "bf16", "graph": True}, gpu_only=True, tf32=False),
+        Side("tf32_to_graph", partial(make, wrap=graphed), ("tf32", "graph"), {"precision": "tf32", "graph": True},
+             gpu_only=True, tf32=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+@before("genome_training", training=True)
+def hidden_bases(at: Place) -> list[Side]:
+    """A genome model of 24 layers, width 512, learns hidden pieces of 4 x 512, fp32 with TF32 off; the loss is read."""
+    texts_count, length, width, pieces = at.pick(4, 2), at.pick(512, 8), at.pick(512, 32), at.pick(4107, 50)
+
+    def make(autocast: bool = False, graph: bool = False, how: Mapping[str, Any] = FOREACH,
+             batch: int = texts_count) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(pieces, width), nn.Embedding(length, width),
+                                  Stack(at.pick(24, 2), width, at.pick(8, 2)), nn.LayerNorm(width),
+                                  nn.Linear(width, pieces)])
+        model = at.build(build_model)
+        embedding, places, stack, norm, head = model
+        texts = at.integers(pieces, batch, length)
+        is_hidden = torch.rand(batch, length, device=at.device) < 0.15
+        seen, wanted = texts.masked_fill(is_hidden, 1), texts.masked_fill(~is_hidden, -100)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                scores = head(norm(stack(embedding(seen) + places.weight)))
+            return F.cross_entropy(scores.float().flatten(0, 1), wanted.flatten())
+        return loss_read(trained(model, adam(model, how, graph), loss_of, graph))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": texts_count, "reads": "each loss"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("bf16_to_graph", partial(make, autocast=True, graph=True), ("narrower_types", "graph"),
+             {"precision": "bf16 autocast", "graph": True}, gpu_only=True, tf32=False),
+        Side("tf32_to_graph", partial(make, graph=True), ("tf32", "graph"), {"precision": "tf32", "graph": True},
+             gpu_only=True, tf32=True),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
