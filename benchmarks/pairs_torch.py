@@ -10453,7 +10453,7 @@ def joined_caches(at: Place) -> list[Side]:
 def checkpointed_denoiser(at: Place) -> list[Side]:
     """A U-Net as in SDXL learns the noise in 4 latents of 64 x 64, bf16 autocast, blocks run twice, AdamW as a loop."""
     full, side, text_width, count = at.pick(4, 2), at.pick(64, 4), at.pick(2048, 16), at.pick(77, 3)
-    widths = (320, 640, 1280) if at.is_gpu else (8, 8, 16)
+    widths = (320, 640, 1280) if at.is_gpu else (8, 8)
 
     def make(batch: int = full, again: bool = True, how: Mapping[str, Any] = LOOP, read: bool = True,
              layout: torch.memory_format = torch.contiguous_format) -> Step:
@@ -10774,7 +10774,7 @@ def encoded_in_turn(at: Place) -> list[Side]:
 @before("yolo_training", training=True)
 def scaled_on_host(at: Place) -> list[Side]:
     """A YOLOv8 learns from 16 pictures of 640 x 640, made floats by the host, TF32 convs; a loop keeps mean weights."""
-    full, width, side = at.pick(16, 2), at.pick(32, 4), at.pick(640, 32)
+    full, width, side = at.pick(16, 2), at.pick(32, 4), at.pick(640, 64)
 
     def make(scaled_on: str = "cpu", autocast: bool = False, means: str = "a loop", read: str = "3 numbers",
              pinned: bool = False, layout: torch.memory_format = torch.contiguous_format) -> Step:
@@ -10782,7 +10782,7 @@ def scaled_on_host(at: Place) -> list[Side]:
         pictures = torch.randint(256, (full, 3, side, side), dtype=torch.uint8)
         pictures = pictures.pin_memory() if pinned else pictures
         cells = sum((side // stride) ** 2 for stride in (8, 16, 32))
-        is_thing = (torch.rand(full, cells, device=at.device) < at.pick(1, 20) / 100).float()
+        is_thing = (torch.rand(full, cells, device=at.device) < at.pick(1, 10) / 100).float()
         boxes, kinds = 4 * torch.rand(full, cells, 4, device=at.device), at.integers(80, full, cells)
         wanted = F.one_hot(kinds, 80).float() * is_thing[..., None]
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, nesterov=True, **FOREACH)
