@@ -10367,6 +10367,603 @@ def hidden_bases(at: Place) -> list[Side]:
     ]
 
 
+class BiasedKeysBlock(nn.Module):
+    """A block as in Qwen2 that reads one new word after a cache: biases for queries, keys and values, few keys."""
+
+    def __init__(self, width: int, heads: int, keys: int, inner: int, one_call: bool, shared: bool) -> None:
+        super().__init__()
+        self.heads, self.keys, self.shared = heads, keys, shared
+        self.norm1, self.norm2 = RootNorm(width, one_call), RootNorm(width, one_call)
+        self.q, self.out = nn.Linear(width, width), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, keys * width // heads) for _ in range(2))
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor, cache: list[torch.Tensor],
+                turn: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """Join the word to the cache, then attend and transform it; turn rotates queries and keys."""
+        y = self.norm1(x)
+        q, k, v = (part(y).unflatten(-1, (count, -1)).transpose(1, 2)
+                   for part, count in ((self.q, self.heads), (self.k, self.keys), (self.v, self.keys)))
+        cache[:] = [torch.cat(pair, 2) for pair in zip(cache, (turn(k), v), strict=True)]
+        k, v = cache if self.shared else (part.repeat_interleave(self.heads // self.keys, 1) for part in cache)
+        read = F.scaled_dot_product_attention(turn(q), k, v, enable_gqa=self.shared)
+        x = x + self.out(read.transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+@before("qwen_generation")
+def joined_caches(at: Place) -> list[Side]:
+    """A Qwen2.5 of 1.5 billion weights writes 3 words after 600, bf16; each layer joins its cache and finds angles."""
+    past, new, layers, keys = at.pick(600, 6), at.pick(3, 2), at.pick(28, 2), 2
+    width, heads, inner, words = at.pick(1536, 32), at.pick(12, 4), at.pick(8960, 64), at.pick(151_936, 50)
+    size = width // heads
+
+    def make(shared: bool = False, angles_once: bool = False, one_call: bool = False, read_each: bool = True,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(BiasedKeysBlock(width, heads, keys, inner, one_call, shared) for _ in range(layers))
+            return nn.ModuleList([nn.Embedding(words, width), blocks, RootNorm(width, one_call),
+                                  nn.Linear(width, words, bias=False)])
+        embedding, blocks, norm, head = at.build(build_model, dtype=BF16).eval()
+        prompt = at.integers(words, 1, 1)
+        kept = [[at.randn(1, keys, past, size, dtype=BF16) for _ in range(2)] for _ in range(layers)]
+        speeds = 1_000_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        numbers = torch.arange(past, past + new, device=at.device)[:, None]
+
+        def find_rotation(place: int) -> tuple[torch.Tensor, torch.Tensor]:
+            angles = (numbers[place].float() * speeds).repeat(2)
+            return angles.cos().to(BF16), angles.sin().to(BF16)
+        rotations = [find_rotation(place) for place in range(new)]
+
+        def turn(x: torch.Tensor, place: int) -> torch.Tensor:
+            cosines, sines = rotations[place] if angles_once else find_rotation(place)
+            first, second = x.chunk(2, -1)
+            return x * cosines + torch.cat([-second, first], -1) * sines
+
+        def generate() -> torch.Tensor:
+            caches, token, scores = [list(pair) for pair in kept], prompt, []
+            for place in range(new):
+                x = embedding(token)
+                for block, cache in zip(blocks, caches, strict=True):
+                    x = block(x, cache, partial(turn, place=place))
+                scores.append(head(norm(x[:, -1])))
+                token = scores[-1].argmax(-1, keepdim=True)
+                if read_each and token.item() < 0:  # no token ends a text: every side writes as many
+                    break
+            return scores[0]
+        return wrap(generate)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "cache": "joined for each word",
+                                    "keys": "copied by query", "angles": "in each layer", "norms": "written out",
+                                    "reads": "each word"}),
+        Side("to_graph", partial(make, read_each=False, wrap=graphed), ("graph", "remove_syncs"),
+             {"reads": "none", "graph": True}, gpu_only=True),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("angles_once", partial(make, angles_once=True), ("less_work",), {"angles": "found once"}),
+        Side("keys_not_copied", partial(make, shared=True), ("shared_heads",), {"keys": "shared by 6 queries"}),
+        Side("words_not_read", partial(make, read_each=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("latent_diffusion_training", training=True)
+def checkpointed_denoiser(at: Place) -> list[Side]:
+    """A U-Net as in SDXL learns the noise in 4 latents of 64 x 64, bf16 autocast, blocks run twice, AdamW as a loop."""
+    full, side, text_width, count = at.pick(4, 2), at.pick(64, 4), at.pick(2048, 16), at.pick(77, 3)
+    widths = (320, 640, 1280) if at.is_gpu else (8, 8)
+
+    def make(batch: int = full, again: bool = True, how: Mapping[str, Any] = LOOP, read: bool = True,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(TextedUNet, widths, text_width, full_attention, True).to(memory_format=layout)
+        if again:
+            for block in [*model.down, model.middle, *model.up]:
+                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        latents, noise = (at.randn(batch, 4, side, side).to(memory_format=layout) for _ in range(2))
+        texts, shares = at.randn(batch, count, text_width), torch.rand(batch, 1, device=at.device)
+        speeds = 10_000 ** (-torch.arange(widths[0] // 2, device=at.device) / (widths[0] // 2))
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                angles = 1000 * shares * speeds
+                left = shares[..., None, None].sqrt()
+                mixed = left * latents + (1 - shares[..., None, None]).sqrt() * noise
+                foreseen = model(mixed, torch.cat([angles.cos(), angles.sin()], 1), texts)
+            return F.mse_loss(foreseen.float(), noise)
+        return loss_read(trained(model, adam(model, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "checkpointing": True,
+                                    "layout": "nchw", "optimizer": "AdamW, a loop", "reads": "each loss"}),
+        Side("checkpointing_off", partial(make, again=False), ("checkpointing_off",), {"checkpointing": False}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "AdamW, fused"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("batch_8", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
+class PictureFiles(Dataset[torch.Tensor]):
+    """Pictures of bytes; who loads them makes them smaller and scales them, or leaves them as they are."""
+
+    def __init__(self, count: int, rows: int, side: int, as_bytes: bool) -> None:
+        self.pictures = torch.randint(0, 256, (count, 3, rows, rows), dtype=torch.uint8)
+        self.side, self.as_bytes = side, as_bytes
+
+    def __len__(self) -> int:
+        return 1 << 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        picture = self.pictures[index % len(self.pictures)]
+        return picture if self.as_bytes else scale_pictures(picture[None], self.side)[0]
+
+
+def scale_pictures(pictures: torch.Tensor, side: int) -> torch.Tensor:
+    """Return pictures of bytes as floats around 0, of side x side."""
+    smaller = F.interpolate(pictures.float(), (side, side), mode="bilinear", align_corners=False)
+    return (smaller / 255 - 0.45) / 0.225
+
+
+@before("picture_loading")
+def few_loaders(at: Place) -> list[Side]:
+    """A ViT-B classifies 32 pictures, made smaller and scaled one by one by 2 loader processes, bf16."""
+    full, rows, side, patch = at.pick(32, 2), at.pick(320, 40), at.pick(224, 32), at.pick(16, 8)
+    width, few, many = at.pick(768, 32), at.pick(2, 1), at.pick(8, 2)
+
+    def make(batch: int = full, workers: int = few, as_bytes: bool = False, pinned: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Conv2d(3, width, patch, patch), nn.Embedding((side // patch) ** 2, width),
+                                  Stack(at.pick(12, 2), width, at.pick(12, 2)), nn.LayerNorm(width),
+                                  nn.Linear(width, 1000)])
+        cut, places, stack, norm, head = at.build(build_model, dtype=BF16).eval()
+        files = PictureFiles(4 * full, rows, side, as_bytes)
+        batches = iter(DataLoader(files, batch, num_workers=workers, pin_memory=pinned))
+        seen = torch.zeros(batch, 3, side, side, device=at.device, dtype=BF16)
+
+        def classify() -> torch.Tensor:
+            x = cut(seen).flatten(2).transpose(1, 2) + places.weight
+            return head(norm(stack(x)).mean(1))
+        run = wrap(classify)
+
+        def step() -> torch.Tensor:
+            pictures = next(batches).to(at.device, non_blocking=pinned)
+            seen.copy_(scale_pictures(pictures, side) if as_bytes else pictures)
+            return run().float().cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "loaders": few,
+                                    "pictures": "scaled by loaders"}),
+        Side("more_loaders", partial(make, workers=many), ("prefetching",), {"loaders": many}),
+        Side("scaled_on_device", partial(make, as_bytes=True), ("host_work",),
+             {"pictures": "bytes, scaled by the device"}),
+        Side("pinned_pictures", partial(make, pinned=True), ("pinned_copies",), {"pictures": "pinned by the loader"},
+             useless=True, gpu_only=True),
+        Side("network_to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "network"}, useless=True,
+             gpu_only=True),
+        Side("batch_64", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class MixtureLayer(nn.Module):
+    """Gated experts as in Mixtral, two for each row; how: "in turn", "sorted" or "batched", with spare room."""
+
+    def __init__(self, experts: int, width: int, inner: int, how: str) -> None:
+        super().__init__()
+        self.router, self.how = nn.Linear(width, experts, bias=False), how
+        self.up = nn.Parameter(torch.randn(experts, width, 2 * inner) / math.sqrt(width))
+        self.down = nn.Parameter(torch.randn(experts, inner, width) / math.sqrt(inner))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the two experts of each row of x make of it."""
+        chances, chosen = self.router(x).float().softmax(-1).topk(2, -1)
+        weights = (chances / chances.sum(-1, keepdim=True)).to(x.dtype)
+        return {"in turn": self.run_in_turn, "sorted": self.run_sorted, "batched": self.run_batched}[self.how](
+            x, weights, chosen)
+
+    def run(self, x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+        """Return what experts make of rows."""
+        gate, inner = (x @ up).chunk(2, -1)
+        return (F.silu(gate) * inner) @ down
+
+    def run_in_turn(self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Let each expert look for its rows."""
+        total, masks = torch.zeros_like(x), F.one_hot(chosen, len(self.up)).permute(2, 1, 0)
+        for mask, up, down in zip(masks, self.up, self.down, strict=True):
+            ranks, rows = torch.where(mask)
+            total.index_add_(0, rows, self.run(x[rows], up, down) * weights[rows, ranks, None])
+        return total
+
+    def run_sorted(self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Put the rows in the order of their experts; the host reads how many each has."""
+        order = chosen.flatten().argsort(stable=True)
+        rows, counts = order // 2, torch.bincount(chosen.flatten(), minlength=len(self.up)).tolist()
+        made = torch.cat([self.run(part, up, down)
+                          for part, up, down in zip(x[rows].split(counts), self.up, self.down, strict=True)])
+        return torch.zeros_like(x).index_add_(0, rows, made * weights.flatten()[order, None])
+
+    def run_batched(self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Give each expert as much room as twice the mean; rows that find none are left out."""
+        experts, order = len(self.up), chosen.flatten().argsort(stable=True)
+        owner, rows, room = chosen.flatten()[order], order // 2, max(4 * len(x) // experts, min(len(x), 64))
+        starts = torch.searchsorted(owner, torch.arange(experts, device=x.device))
+        slot = torch.arange(len(order), device=x.device) - starts[owner]
+        place = torch.where(slot < room, owner * room + slot, experts * room)  # the last row: no room
+        padded = x.new_zeros(experts * room + 1, x.shape[1]).index_copy_(0, place, x[rows])
+        made = self.run(padded[:-1].view(experts, room, -1), self.up, self.down).flatten(0, 1)
+        found = torch.cat([made, made.new_zeros(1, x.shape[1])])[place]
+        return torch.zeros_like(x).index_add_(0, rows, found * weights.flatten()[order, None])
+
+
+@before("mixtral_prefill")
+def mixed_experts(at: Place) -> list[Side]:
+    """A model like Mixtral, 4 layers, 8 experts of 2,048 x 7,168, reads 1,024 words, bf16; experts seek their rows."""
+    full, length, width, heads = at.pick(1, 1), at.pick(1024, 12), at.pick(2048, 32), at.pick(16, 4)
+    inner, words, layers = at.pick(7168, 48), at.pick(32_000, 50), at.pick(4, 2)
+
+    def make(batch: int = full, how: str = "in turn", one_call: bool = False, last_only: bool = False) -> Step:
+        size = width // heads
+
+        def build_model() -> nn.ModuleList:
+            def build_layer() -> nn.ModuleList:
+                return nn.ModuleList([RootNorm(width, one_call), nn.Linear(width, width + 2 * width // 4, bias=False),
+                                      nn.Linear(width, width, bias=False), RootNorm(width, one_call),
+                                      MixtureLayer(8, width, inner, how)])
+            return nn.ModuleList([nn.Embedding(words, width), nn.ModuleList(build_layer() for _ in range(layers)),
+                                  RootNorm(width, one_call), nn.Linear(width, words, bias=False)])
+        embedding, blocks, last, head = at.build(build_model, dtype=BF16).eval()
+        texts = at.integers(words, batch, length)
+        speeds = 1_000_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angles = (torch.arange(length, device=at.device)[:, None] * speeds).repeat(1, 2)
+        cosines, sines = angles.cos().to(BF16), angles.sin().to(BF16)
+
+        def turn(x: torch.Tensor) -> torch.Tensor:
+            first, second = x.chunk(2, -1)
+            return x * cosines + torch.cat([-second, first], -1) * sines
+
+        def step() -> torch.Tensor:
+            x = embedding(texts)
+            for norm1, qkv, out, norm2, experts in blocks:
+                parts = qkv(norm1(x)).split([width, width // 4, width // 4], -1)
+                q, k, v = (part.unflatten(-1, (-1, size)).transpose(1, 2) for part in parts)
+                k, v = (part.repeat_interleave(4, 1) for part in (turn(k), v))
+                x = x + out(causal_attention(turn(q), k, v).transpose(1, 2).flatten(2))
+                x = x + experts(norm2(x).flatten(0, 1)).view_as(x)
+            x = last(x)
+            return head(x[:, -1:] if last_only else x)[:, -1]
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "experts": "in turn", "norms": "written out",
+                                    "logits": "all", "reads": "rows of each expert"}),
+        Side("rows_sorted_once", partial(make, how="sorted"), ("remove_syncs",),
+             {"experts": "in turn, of sorted rows", "reads": "counts"}),
+        Side("experts_batched", partial(make, how="batched"), ("loop_to_batched_op", "remove_syncs"),
+             {"experts": "batched, room twice the mean", "reads": "none"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("last_logits", partial(make, last_only=True), ("less_work",), {"logits": "last"}),
+        Side("batch_4", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class SeveralOptimizers:
+    """Optimizers that take their steps together."""
+
+    def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
+        self.optimizers = optimizers
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all weights."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none)
+
+    def step(self) -> None:
+        """Change all weights."""
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+
+@before("embedding_bag_training", training=True)
+def bags_with_adam(at: Place) -> list[Side]:
+    """Clicks of 4,096 people are learnt from 8 tables of 1,000,000 rows, 20 rows each, by dense Adam, fp32."""
+    people, columns, rows, width, most = at.pick(4096, 8), at.pick(8, 3), at.pick(1_000_000, 60), at.pick(32, 4), 20
+
+    def make(sparse: bool = False, one_table: bool = False, how: Mapping[str, Any] = FOREACH, pinned: bool = False,
+             on_device: bool = False, autocast: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            whole = 0.01 * torch.randn(columns * rows, width)
+            tables = nn.ParameterList(part.clone() for part in whole.chunk(1 if one_table else columns))
+            return nn.ModuleList([tables, build_mlp(columns * width, 256, 1)])
+        model = at.build(build_model)
+        tables, rate = model
+        lists, clicks = torch.randint(rows, (columns, people, most)), at.integers(2, people).float()
+        lists = lists.pin_memory() if pinned else lists.to(at.device) if on_device else lists
+        first_rows = rows * torch.arange(columns, device=at.device)[:, None, None]
+
+        def loss_of() -> torch.Tensor:
+            numbers = lists.to(at.device, non_blocking=pinned)
+            if one_table:
+                sums = F.embedding_bag((numbers + first_rows).flatten(0, 1), tables[0], mode="sum", sparse=sparse)
+                x = sums.view(columns, people, width).transpose(0, 1).flatten(1)
+            else:
+                x = torch.cat([F.embedding_bag(part, table, mode="sum", sparse=sparse)
+                               for part, table in zip(numbers, tables, strict=True)], 1)
+            with at.autocast(autocast):
+                scores = rate(x)[:, 0]
+            return F.binary_cross_entropy_with_logits(scores.float(), clicks)
+        optimizer: Any = torch.optim.Adam(model.parameters(), lr=1e-3, **how)
+        if sparse:
+            optimizer = SeveralOptimizers(torch.optim.SparseAdam(list(tables), lr=1e-3),
+                                          torch.optim.Adam(rate.parameters(), lr=1e-3, **how))
+        return loss_read(trained(model, optimizer, loss_of))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": people, "gradients": "dense", "tables": columns,
+                                    "lists": "pageable", "reads": "each loss"}, tf32=False),
+        Side("sparse_gradients", partial(make, sparse=True), ("less_work",), {"gradients": "sparse"}, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("lists_pinned", partial(make, pinned=True), ("pinned_copies",), {"lists": "pinned"}, useless=True,
+             gpu_only=True, tf32=False),
+        Side("lists_on_device", partial(make, on_device=True), ("inputs_on_device",), {"lists": "on the device"},
+             tf32=False),
+        Side("one_table", partial(make, one_table=True), ("loop_to_batched_op",), {"tables": 1}, useless=True,
+             tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
+@before("latent_encoding")
+def encoded_in_turn(at: Place) -> list[Side]:
+    """The encoder of Stable Diffusion makes latents of 5 pictures of 512 x 512 in turn, each read, TF32 convs."""
+    count, width, side = at.pick(5, 3), at.pick(128, 8), at.pick(512, 32)
+
+    def make(at_once: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is, read_each: bool = True,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            sizes = [width, width, 2 * width, 4 * width, 4 * width]
+            layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1)]
+            for level, (inputs, outputs) in enumerate(pairwise(sizes)):
+                layers += [PictureBlock(inputs, outputs), PictureBlock(outputs, outputs)]
+                if level < 3:
+                    layers.append(nn.Conv2d(outputs, outputs, 3, 2, 1))
+            layers += [PictureBlock(4 * width, 4 * width), PlaceAttention(4 * width),
+                       PictureBlock(4 * width, 4 * width), nn.GroupNorm(8, 4 * width), nn.SiLU(),
+                       nn.Conv2d(4 * width, 8, 3, 1, 1)]
+            return nn.Sequential(*layers)
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        pictures = at.randn(count, 3, side, side, dtype=dtype).to(memory_format=layout)
+        seen = pictures[:1].clone()
+        encode = wrap(lambda: 0.18 * model(seen).chunk(2, 1)[0])
+
+        def step() -> torch.Tensor:
+            if at_once:
+                return 0.18 * model(pictures).chunk(2, 1)[0].float().cpu()
+            latents = []
+            for picture in pictures:
+                seen.copy_(picture[None])
+                latents.append(encode().float())
+                latents[-1] = latents[-1].cpu() if read_each else latents[-1].clone()
+            return torch.cat(latents).cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "pictures": f"{count}, one by one",
+                                    "layout": "nchw", "reads": "each latent"}),
+        Side("pictures_at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"pictures": f"{count}, at once", "reads": "once"}, useless=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("bf16_channels_last", partial(make, dtype=BF16, layout=torch.channels_last),
+             ("narrower_types", "channels_last"), {"precision": "bf16", "layout": "nhwc"}),
+        Side("read_once", partial(make, read_each=False), ("remove_syncs",), {"reads": "once"}, useless=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "one picture"}, useless=True,
+             gpu_only=True),
+    ]
+
+
+@before("yolo_training", training=True)
+def scaled_on_host(at: Place) -> list[Side]:
+    """A YOLOv8 learns from 16 pictures of 640 x 640, made floats by the host, TF32 convs; a loop keeps mean weights."""
+    full, width, side = at.pick(16, 2), at.pick(32, 4), at.pick(640, 64)
+
+    def make(scaled_on: str = "cpu", autocast: bool = False, means: str = "a loop", read: str = "3 numbers",
+             pinned: bool = False, layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(FrameDetector, width).to(memory_format=layout)
+        pictures = torch.randint(256, (full, 3, side, side), dtype=torch.uint8)
+        pictures = pictures.pin_memory() if pinned else pictures
+        cells = sum((side // stride) ** 2 for stride in (8, 16, 32))
+        is_thing = (torch.rand(full, cells, device=at.device) < at.pick(1, 10) / 100).float()
+        boxes, kinds = 4 * torch.rand(full, cells, 4, device=at.device), at.integers(80, full, cells)
+        wanted = F.one_hot(kinds, 80).float() * is_thing[..., None]
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, nesterov=True, **FOREACH)
+        weights = [part for part in model.state_dict().values() if part.is_floating_point()]
+        kept = [part.clone() for part in weights]
+        parts: list[torch.Tensor] = []
+
+        def average(*_: Any) -> None:
+            with torch.no_grad():
+                if means == "one call":
+                    torch._foreach_lerp_(kept, weights, 0.0001)
+                    return
+                for mean, weight in zip(kept, weights, strict=True):
+                    mean.mul_(0.9999).add_(weight, alpha=0.0001)
+        optimizer.register_step_post_hook(average)
+
+        def loss_of() -> torch.Tensor:
+            if scaled_on == "cpu":
+                x = (pictures.float() / 255).to(at.device, non_blocking=pinned)
+            else:
+                x = pictures.to(at.device, non_blocking=pinned).float() / 255
+            with at.autocast(autocast):
+                answers = model(x.contiguous(memory_format=layout)).float()
+            sides, scores = answers.split([4, 80], 2)
+            shared = torch.minimum(sides, boxes).sum(2) / (torch.maximum(sides, boxes).sum(2) + 1e-6)
+            scores = scores.clamp(1e-6, 1 - 1e-6)
+            costs = wanted * scores.log() + (1 - wanted) * (1 - scores).log()
+            parts[:] = [((1 - shared) * is_thing).sum() / is_thing.sum(), -costs.mean()]
+            return parts[0] + parts[1]
+        train = trained(model, optimizer, loss_of)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read == "3 numbers":
+                for number in (*parts, loss):
+                    number.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "pictures": "floats, by the host",
+                                    "layout": "nchw", "means": "a loop", "reads": "3 numbers"}),
+        Side("scaled_on_device", partial(make, scaled_on=at.device), ("host_work",),
+             {"pictures": "bytes, scaled by the device"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("pinned_bytes", partial(make, pinned=True), ("pinned_copies",), {"pictures": "floats of pinned bytes"},
+             useless=True, gpu_only=True),
+        Side("means_as_lists", partial(make, means="one call"), ("loop_to_batched_op",), {"means": "one call"}),
+        Side("losses_not_read", partial(make, read="none"), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("molecule_transformer_training", training=True)
+def pair_biases(at: Place) -> list[Side]:
+    """A Graphormer of 6 layers learns from 128 molecules; pairs of 32 atoms look up distances and bonds, fp32."""
+    full, atoms, width, heads, hops = at.pick(128, 3), at.pick(32, 6), at.pick(256, 16), at.pick(16, 2), 5
+
+    def make(way: str = "indexed", fused: bool = False, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        biases: list[torch.Tensor] = []
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            if fused:
+                return F.scaled_dot_product_attention(q, k, v, attn_mask=biases[0].to(q.dtype))
+            return ((q * q.shape[-1] ** -0.5) @ k.transpose(2, 3) + biases[0]).softmax(-1) @ v
+
+        def build_model() -> nn.ModuleList:
+            tables = nn.ParameterList(nn.Parameter(0.02 * torch.randn(rows, heads)) for rows in (40, 64, hops))
+            return nn.ModuleList([nn.Embedding(512, width), tables, Stack(at.pick(6, 2), width, heads, attend),
+                                  nn.LayerNorm(width), nn.Linear(width, 1)])
+        model = at.build(build_model)
+        embedding, (distances, bonds, shares), stack, norm, head = model
+        kinds, wanted = at.integers(512, full, atoms), at.randn(full, 1)
+        apart = (at.randn(full, atoms, atoms).abs() * 3).long().clamp(max=39)
+        passed = at.integers(8, full, atoms, atoms, hops)
+
+        def look_up(table: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+            if way == "selected":
+                return table.index_select(0, numbers.flatten()).unflatten(0, numbers.shape)
+            if way == "by product":
+                return F.one_hot(numbers, len(table)).to(table.dtype) @ table
+            return table[numbers]
+
+        def loss_of() -> torch.Tensor:
+            on_the_way = (look_up(bonds, passed) * shares).mean(3)
+            biases[:] = [(look_up(distances, apart) + on_the_way).permute(0, 3, 1, 2)]
+            with at.autocast(autocast):
+                found = head(norm(stack(embedding(kinds))).mean(1))
+            return F.l1_loss(found.float(), wanted)
+        return loss_read(trained(model, adam(model, how, graph), loss_of, graph))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "gradients": "sorted by row",
+                                    "attention": "written out", "reads": "each loss"}, tf32=False),
+        Side("rows_selected", partial(make, way="selected"), ("less_work",), {"gradients": "added without a sort"},
+             tf32=False),
+        Side("one_hot_products", partial(make, way="by product"), ("less_work",),
+             {"gradients": "products of one-hot rows"}, tf32=False),
+        Side("fused_attention", partial(make, fused=True), ("attention_fusion",), {"attention": "fused"},
+             useless=True, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("named_entity_training", training=True)
+def counted_names(at: Place) -> list[Side]:
+    """A BERT-base learns to find names in 32 x 64 words, bf16 autocast; the host reads 3 counts of each of 9 kinds."""
+    full, length, width, words, kinds = at.pick(32, 2), at.pick(64, 8), at.pick(768, 32), at.pick(28_996, 50), 9
+
+    def make(batch: int = full, counts: str = "each read", how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(LastNormBlock(width, at.pick(12, 2)) for _ in range(at.pick(12, 2)))
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width), nn.LayerNorm(width),
+                                  blocks, nn.Linear(width, kinds)])
+        model = at.build(build_model)
+        embedding, places, norm, blocks, head = model
+        texts, labels = at.integers(words, batch, length), at.integers(kinds, batch, length)
+        is_word = (torch.arange(length, device=at.device) < torch.linspace(length // 3, length, batch,
+                                                                         device=at.device)[:, None])
+        wanted, found = labels.masked_fill(~is_word, -100), torch.zeros_like(labels)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                x = norm(embedding(texts) + places.weight)
+                for block in blocks:
+                    x = block(x, is_word[:, None, None])
+                scores = head(x).float()
+            found.copy_(scores.argmax(-1))
+            return F.cross_entropy(scores.flatten(0, 1), wanted.flatten())
+        train = trained(model, adam(model, how, graph), loss_of, graph)
+        totals = [[0.0] * kinds for _ in range(3)]
+
+        def count_in_turn() -> None:
+            for kind in range(kinds):
+                is_found, is_kind = found == kind, wanted == kind
+                totals[0][kind] += (is_found & is_kind).sum().item()
+                totals[1][kind] += (is_found & ~is_kind & is_word).sum().item()
+                totals[2][kind] += (~is_found & is_kind).sum().item()
+
+        def count_at_once() -> None:
+            pairs = torch.where(is_word, wanted * kinds + found, kinds * kinds).flatten()
+            table = torch.zeros(kinds * kinds + 1, device=at.device).index_add_(0, pairs, torch.ones_like(
+                pairs, dtype=FP32))[:-1].view(kinds, kinds)
+            hits = table.diagonal()
+            numbers = torch.stack([hits, table.sum(0) - hits, table.sum(1) - hits]).tolist()
+            for total, more in zip(totals, numbers, strict=True):
+                total[:] = [old + new for old, new in zip(total, more, strict=True)]
+
+        def step() -> torch.Tensor:
+            loss = train()
+            loss.item()
+            if counts == "each read":
+                count_in_turn()
+            elif counts == "read once":
+                count_at_once()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "counts": "27, one by one",
+                                    "reads": "loss and 27 counts"}),
+        Side("counted_at_once", partial(make, counts="read once"), ("loop_to_batched_op", "remove_syncs"),
+             {"counts": "27, at once", "reads": "loss and one table"}),
+        Side("not_counted", partial(make, counts="none"), ("less_work", "remove_syncs"),
+             {"counts": "none", "reads": "loss"}),
+        Side("training_to_graph", partial(make, graph=True), ("graph",), {"graph": "all but the counts"},
+             gpu_only=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("batch_128", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
