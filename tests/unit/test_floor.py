@@ -539,16 +539,31 @@ def test_turns_that_read_nothing_that_one_made_are_parts_of_a_loop():
     assert 8 not in _parts(MULTIPLY, gelu, count=4, between=lambda turn: whole if turn == 2 else [])
 
 
+def _model(count=20):
+    """So many products, each with a pass over its result, none with the same arguments as another."""
+    pairs = [replace(MULTIPLY, outermost="aten::linear"), _called("aten::gelu", (8, 5))] * count
+    return [replace(operator, arguments=OperatorArguments(
+        [*operator.arguments.shapes, [number]], [*operator.arguments.types, "Scalar"], [""] * 3))
+        for number, operator in enumerate(pairs)]
+
+
 def test_a_whole_model_called_three_times_and_more_is_a_loop():
     """Parts of more operators than a small loop has. Two passes may be two models; layers need the one before."""
-    gelu = _called("aten::gelu", (8, 5))
-    model = [MULTIPLY, gelu] * 20
-    distinct = [replace(operator, arguments=OperatorArguments([*operator.arguments.shapes, [number]], [
-        *operator.arguments.types, "Scalar"], ["", "", ""])) for number, operator in enumerate(model)]
-    assert _parts(*distinct, count=5) == {5} and _parts(*distinct, count=3) == {3}
-    assert _parts(*distinct, count=2) == {1} and _parts(*distinct[:30], count=5) == {1}
-    carried = [*distinct, _called("aten::mm", (8, 5), (5, 32))]
-    assert _parts(*carried, count=5) == {1}
+    assert _parts(*_model(), count=5) == {5} and _parts(*_model(), count=3) == {3}
+    assert _parts(*_model(), count=2) == {1} and _parts(*_model(15), count=5) == {1}
+    assert _parts(*_model(), _called("aten::mm", (8, 5), (5, 32)), count=5) == {1}
+
+
+def test_what_a_model_needs_after_its_last_product_keeps_no_pass_apart():
+    """Noise of the size of a result; not where it may be what a product takes, a weight, or part of a list. In a small
+    loop what follows may be all that matters.
+    """
+    noise = _called("aten::add", (8, 7), (8, 7))
+    assert _parts(*_model(), noise, count=5) == {5} and _parts(MULTIPLY, noise) == {1}
+    assert _parts(*_model(), noise, _called("aten::mm", (8, 7), (7, 9)), count=5) == {1}
+    assert _parts(*_model(), _called("aten::add", (32, 5), (32, 5)), count=5) == {1}
+    listed = replace(noise, name="aten::cat", arguments=OperatorArguments([[[8, 7], [8, 6]]], ["TensorList"], [""]))
+    assert _parts(listed, *_model(), noise, count=5) == {1}
 
 
 def test_layers_and_recurrences_are_no_parts_of_a_loop():

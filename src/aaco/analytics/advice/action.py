@@ -92,6 +92,7 @@ class Action:
     or_confirm: tuple[str, ...] = ()
     ceiling_takes: str = ""
     surpasses: str = ""
+    combines: tuple[str, ...] = ()
 
     def why_not(self, facts: FactValues | None) -> str:
         """Return why the action is not offered in a workload with these facts; empty if it is."""

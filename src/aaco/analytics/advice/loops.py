@@ -259,8 +259,10 @@ def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
     """Return whether a loop multiplies, and it is evident that no turn of it needs the one before."""
     read = (work.copies("d2h") & ~work.result_reads)[loop.rows]
     given = None if read.any() else _given(work, loop)
-    return given is not None and bool(work.of_families(*PRODUCTS)[loop.ends[0]].any()) and any(
-        not _may_carry(work, turn, given) for turn in loop.ends)
+    return given is not None and bool(work.of_families(*PRODUCTS)[loop.ends[0]].any()) and (
+        any(not _may_carry(work, turn, given) for turn in loop.ends)
+        or loop.calls > LONGEST_TURN and not any(
+            _may_carry(work, turn, given, to_products=True) for turn in loop.ends))
 
 
 def _given(work: StepWork, loop: Repeat) -> frozenset[int] | None:
@@ -274,12 +276,23 @@ def _given(work: StepWork, loop: Repeat) -> frozenset[int] | None:
     return frozenset(work.copied[loop.rows][sent].tolist()) if loop.turns in parts or not sent.any() else None
 
 
-def _may_carry(work: StepWork, turn: slice, given: frozenset[int]) -> bool:
-    """Return whether a turn may need what the one before made, by what it reads and makes."""
+def _may_carry(work: StepWork, turn: slice, given: frozenset[int], to_products: bool = False) -> bool:
+    """Return whether a turn may need what the one before made, by what it reads and makes; to_products: whether its
+    products may, whatever becomes of their results.
+    """
     operators, flow = _operators(work, turn), TurnFlow(given)
     chosen = any(_chooses(operator) for operator in operators) and any(map(_looks_up, operators))
     filled = set(work.copied[turn][work.copies("memset")[turn]].tolist())
-    return chosen or not all(map(flow.follow, operators)) or flow.may_carry(filled)
+    count = _to_last_product(work, turn) if to_products else len(operators)
+    known = all(map(flow.follow, operators[:count]))
+    flow.end_of_products(operators[:count])
+    return chosen or not known or not all(map(flow.follow, operators[count:])) or flow.may_carry(filled)
+
+
+def _to_last_product(work: StepWork, turn: slice) -> int:
+    """Return how many operators a turn has up to its last product."""
+    last = int(np.flatnonzero(work.of_families(*PRODUCTS)[turn])[-1])
+    return len(_operators(work, slice(turn.start, turn.start + last + 1)))
 
 
 class TurnFlow:
@@ -293,11 +306,12 @@ class TurnFlow:
         """Begin with what the host gives the turn."""
         self._given, self._made, self._unknown = given, set[Size](), 0
         self._filled = set[Size]()
+        self._used: set[Shape] | None = None
         self._outside, self._tables, self._sums, self._row_sums, self._written = (set[Tensor]() for _ in range(5))
 
     def follow(self, operator: StepOperator) -> bool:
         """Take in what an operator reads and makes. Return whether that is known."""
-        tensors, first = _tensors_read(operator), _tensors(operator)[:1]
+        tensors, first = [*_tensors_read(operator), *_listed(operator)], _tensors(operator)[:1]
         adds = operator.name in ADDING and bool(first) and _size(*first[0]) not in self._made
         if adds or (operator.name in ADDING and tensors[1:2] == first):  # it or what is added
             (self._sums if operator.name == ADDING[0] else self._row_sums).update(first)
@@ -319,6 +333,12 @@ class TurnFlow:
             self._unknown += not results
         return bool(results) or _looks_up(operator)
 
+    def end_of_products(self, before: Iterable[StepOperator]) -> None:
+        """Begin with what follows the last product: what it reads from outside no product of this turn needs, unless it
+        may be one of the tensors that they took, as weights that a turn updates.
+        """
+        self._used = {shape for operator in before for shape, _ in _tensors(operator)}
+
     def may_carry(self, filled: set[int]) -> bool:
         """Return whether the next turn may read what the turn made. filled: bytes of fills in the turn."""
         read, sums = self._outside | self._tables, self._sums | self._row_sums
@@ -335,7 +355,7 @@ class TurnFlow:
         if self._unknown:
             self._unknown -= 1
             self._made.add(size)
-        else:
+        elif self._used is None or tensor[0] in self._used:
             self._outside.add(tensor)
 
 
@@ -426,6 +446,13 @@ def _tensors(operator: StepOperator) -> list[Tensor]:
         (tuple(shape), kind in FLOATING) for shape, kind in zip(taken.shapes, taken.types, strict=False)
         if isinstance(shape, list) and all(isinstance(size, int) for size in shape)
         and kind not in ("", "Scalar", "ScalarList")]
+
+
+def _listed(operator: StepOperator) -> list[Tensor]:
+    """Return the shapes of the tensors in the lists that an operator takes, as floating-point numbers."""
+    taken = operator.arguments
+    return [] if taken is None else [(tuple(part), True) for shape in taken.shapes if isinstance(shape, list)
+                                     for part in shape if isinstance(part, list)]
 
 
 def _size(shape: Shape, floating: bool) -> Size:

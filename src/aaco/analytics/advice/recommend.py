@@ -239,7 +239,15 @@ def bounded(recommendations: tuple[Recommendation, ...], floors: Floors | None
     useful = [advice for advice in under if not _why_useless(advice, timed)]
     spent = [Withheld(advice.name, advice.action.title, advice.gain_pct, reason, by_gain=True) for advice in under
              if (reason := _why_useless(advice, timed))]
-    return in_order(useful), tuple(spent)
+    return in_order(_without_needless(useful)), tuple(spent)
+
+
+def _without_needless(recommendations: Sequence[Recommendation]) -> list[Recommendation]:
+    """Return the recommendations without those that combine others and gain no more than one of these does."""
+    among_usual = any(advice.usual is not None for advice in recommendations)
+    likely = {advice.name: advice.change.likely_gain(among_usual) for advice in recommendations}
+    return [advice for advice in recommendations
+            if all(likely[advice.name] >= LEAST_GAIN * likely.get(part, 0.0) for part in advice.action.combines)]
 
 
 def together(recommendations: Sequence[Recommendation], floors: Floors | None) -> Together | None:
