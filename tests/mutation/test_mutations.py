@@ -2031,7 +2031,7 @@ MUTATIONS = [
      "tests/unit/test_floor.py::test_a_whole_model_called_three_times_and_more_is_a_loop"),
     ("analytics/advice/loops.py", "if calls <= LONGEST_TURN else MODEL_TURNS", "if not calls else MODEL_TURNS",
      "tests/unit/test_floor.py::test_a_whole_model_called_three_times_and_more_is_a_loop"),
-    ("analytics/advice/loops.py", "loop.calls > LONGEST_TURN and not any(", "not any(",
+    ("analytics/advice/loops.py", "(loop.calls > LONGEST_TURN\n            and not any(", "(not any(",
      "tests/unit/test_floor.py::test_what_a_model_needs_after_its_last_product_keeps_no_pass_apart"),
     ("analytics/advice/loops.py", "if to_products else len(operators)", "if False else len(operators)",
      "tests/unit/test_floor.py::test_what_a_model_needs_after_its_last_product_keeps_no_pass_apart"),

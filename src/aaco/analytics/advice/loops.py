@@ -261,8 +261,8 @@ def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
     given = None if read.any() else _given(work, loop)
     return given is not None and bool(work.of_families(*PRODUCTS)[loop.ends[0]].any()) and (
         any(not _may_carry(work, turn, given) for turn in loop.ends)
-        or loop.calls > LONGEST_TURN and not any(
-            _may_carry(work, turn, given, to_products=True) for turn in loop.ends))
+        or (loop.calls > LONGEST_TURN
+            and not any(_may_carry(work, turn, given, to_products=True) for turn in loop.ends)))
 
 
 def _given(work: StepWork, loop: Repeat) -> frozenset[int] | None:

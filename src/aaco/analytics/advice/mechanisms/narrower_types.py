@@ -7,6 +7,7 @@ already, and integers, stay.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -33,6 +34,7 @@ from aaco.core.readings import Absent
 WIDE = frozenset(("f64", "f32", "tf32"))
 NARROW = frozenset(("f16", "bf16", "f8", "f6f4", "i8"))
 
+PROMOTING = frozenset(("aten::mul", "aten::add", "aten::sub", "aten::div"))  # of two tensors
 CASTS = 2  # of a product in training, by autocast: its weights, and their gradient; its inputs may be narrow already
 
 
@@ -86,7 +88,17 @@ def _retyped(work: StepWork, least: Reals) -> Response:
     products = product_names(work)
     calls = sum(work.operator_calls[number] for number, names in products.items()
                 if work.operators[number].phase == FORWARD and _is_wide(work.operators[number], names))
-    return replace(retyped(work, least), more_calls=CASTS * float(calls) / work.steps)
+    narrow, promoted = retyped(work, least), work.operated(_promotes)
+    return replace(narrow, device_ns=np.where(promoted, work.sure_ns, narrow.device_ns),
+                   more_calls=CASTS * float(calls) / work.steps)
+
+
+def _promotes(operator: StepOperator) -> bool:
+    """Return whether an operator takes tensors of several sizes one of which may be a wide weight, or wide data: then
+    its result is wide, too, where autocast leaves the other ones wide.
+    """
+    sizes = {math.prod(shape) for shape in operator.shapes if shape}
+    return operator.name in PROMOTING and len(sizes) > 1
 
 
 NARROWER_TYPES = Mechanism("narrower_types", "Compute in a narrower type",
