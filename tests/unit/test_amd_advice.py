@@ -17,7 +17,6 @@ from aaco.analytics.workload.read import facts_of
 from aaco.analytics.workload.signs import NameTally, WorkloadSigns
 from aaco.core import tables
 from aaco.core.advice import offered
-from aaco.core.readings import Reading
 from tests.step_pieces import BF16, CONV, LIMITS, copy, floor_us, kernel, product, step
 
 HIPBLASLT = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64_MI16x16x1_SN_LDSB1_AFC1"
@@ -298,25 +297,14 @@ def test_16_bits_do_not_halve_what_a_wrapped_number_scales():
 
 
 # Images for MIOpen
-def told_to_try(name, vendor, **facts):
-    """What to try against transposes in a PyTorch program with images in NCHW order, of which no step is known."""
-    known = {"framework": "pytorch", "vendor": vendor, "layout": "nchw", "product_kind": "conv"} | facts
-    found = {reading: Reading(reading, "pct", 15.0) for reading in ("transpose_pct", "compute_limited_pct")}
-    advised = recommend.gaining(found, {fact: frozenset({what}) for fact, what in known.items() if what})
-    return [advice.attempt for advice in advised if advice.name == name]
-
-
 @pytest.mark.parametrize(("vendor", "asked"), [("amd", True), ("nvidia", False), ("", False)])
 def test_miopen_has_to_be_asked_for_channels_last(vendor, asked):
     """Until ROCm 7.0 PyTorch converts such images back otherwise. Mutation: AMD's step for all vendors."""
-    (attempt,) = told_to_try("channels_last", vendor)
+    steps = next(action for action in ACTIONS if action.name == "channels_last").attempts
+    facts = {"framework": frozenset({"pytorch"}), "vendor": frozenset({vendor} - {""})}
+    (attempt,) = offered(steps, facts)
     assert "model.to(memory_format=torch.channels_last), and the inputs too" in attempt
     assert ("PYTORCH_MIOPEN_SUGGEST_NHWC=1" in attempt) is asked
-
-
-def test_conversions_of_images_are_told_of_a_trace_without_operators():
-    """By the time of transposes, where no step shows the kernels. Mutation: no reading stands in."""
-    assert told_to_try("channels_last", "amd") and not told_to_try("channels_last", "amd", layout="nhwc")
 
 
 def test_16_bits_with_images_for_miopen_ask_for_it_too():

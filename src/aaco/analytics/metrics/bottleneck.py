@@ -6,13 +6,11 @@ timed without a profiler, where one was given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from aaco.analytics.bottleneck.budget import (
     HOST,
     KERNELS,
-    OWN_KERNELS,
     SHARES,
     Budget,
     count_steps,
@@ -47,14 +45,9 @@ def memory_limited_pct(budget: Budget, device_work: DeviceWork) -> Estimate:
         formula="100 x (time of kernels that only pass over memory + time of copies within the device) / wall")
 def pointwise_pct(budget: Budget, device_work: DeviceWork) -> float:
     """Share of the wall in work that could be part of other kernels: elementwise, norms, reductions, copies, fills."""
-    return budget.pct("local_copy") + _families_pct(budget, device_work, POINTWISE)
-
-
-@metric(unit="pct", better="lower", source=SOURCE,
-        formula="100 x time of kernels that only change the order of tensors / wall")
-def transpose_pct(budget: Budget, device_work: DeviceWork) -> float:
-    """Share of the wall in kernels that transpose tensors, such as conversions of images for a convolution."""
-    return _families_pct(budget, device_work, ("transpose",))
+    ns = sum(device_work.family_ns.get(family, 0) for family in POINTWISE)
+    of_all = ns / max(1, device_work.kernel_ns - device_work.family_ns.get("collective", 0))
+    return budget.pct("local_copy") + of_all * budget.pct("compute", "memory", "memory_latency", "kernel")
 
 
 @metric(unit="pct", better="none", source=SOURCE,
@@ -200,13 +193,6 @@ def synchronise_call_pct(device_work: DeviceWork) -> float:
 def allocation_call_pct(device_work: DeviceWork) -> float:
     """Share of the host's time in calls that ask the driver for device memory or give it back."""
     return _call(device_work, "allocate")
-
-
-def _families_pct(budget: Budget, work: DeviceWork, families: Iterable[str]) -> float:
-    """Return the share of the wall in kernels of these families."""
-    ns = sum(work.family_ns.get(family, 0) for family in families)
-    of_all = ns / max(1, work.kernel_ns - work.family_ns.get("collective", 0))
-    return of_all * budget.pct(*OWN_KERNELS)
 
 
 def _told(budget: Budget, work: DeviceWork, metric_name: str) -> Estimate:

@@ -89,12 +89,11 @@ CHANNELS_LAST = Mechanism("channels_last", "Keep images in channels_last order",
                           "convolutions, norms, pooling and pointwise kernels at their roof", _least_ns,
                           respond=_reordered, host_stays=True, other_kernels=True)
 ACTIONS = (Action(
-    "channels_last", "Keep images in channels_last order", of_targets("channels_last", "transpose_pct"),
+    "channels_last", "Keep images in channels_last order", of_targets("channels_last"),
     "kernels convert images or read them in NCHW order", "low",
     (Step("model.to(memory_format=torch.channels_last), and the inputs too",
           (PYTORCH, OWN_CODE, fact_is_not("vendor", "amd"))),
      Step("model.to(memory_format=torch.channels_last), and the inputs too; " + FOR_MIOPEN,
           (PYTORCH, OWN_CODE, AMD))),
     "memory_limited_pct", applies_if=(PYTORCH, fact_is("layout", "nchw")),
-    already_done_if=(fact_is("layout", "nhwc"),), mechanism="channels_last",
-    of_limit="kernels only change the order of tensors, and images lie in NCHW order"),)
+    already_done_if=(fact_is("layout", "nhwc"),), mechanism="channels_last"),)
