@@ -3206,7 +3206,7 @@ MUTATIONS = [
     ("analytics/workload/libraries.py", " and kernel.family != _EXCHANGES",
      "",
      "tests/unit/test_amd_advice.py::test_which_libraries_compute_is_read_from_names"),
-    ("analytics/advice/recommend.py", ' or condition.fact == "vendor"',
+    ("analytics/advice/recommend.py", ' or fact == "vendor"',
      "",
      "tests/unit/test_amd_advice.py::test_another_vendors_actions_are_not_listed_as_not_advised"),
     ("analytics/advice/recommend.py", '"; ".join(dict.fromkeys(reasons)) if all(reasons) else ""',

@@ -16,6 +16,7 @@ from aaco.analytics.advice.work import OPERATOR_COLUMNS, StepOperator, step_oper
 from aaco.analytics.workload.read import facts_of
 from aaco.analytics.workload.signs import NameTally, WorkloadSigns
 from aaco.core import tables
+from aaco.core.advice import offered
 from tests.step_pieces import BF16, CONV, LIMITS, copy, floor_us, kernel, product, step
 
 HIPBLASLT = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64_MI16x16x1_SN_LDSB1_AFC1"
@@ -293,3 +294,21 @@ def test_a_wrapped_number_leaves_the_type_of_an_operator_alone(dtypes, shapes, t
 def test_16_bits_do_not_halve_what_a_wrapped_number_scales():
     scaled = replace(operators('["c10::BFloat16","double"]', "[[8,8],[]]"), name="aten::mul")
     assert "already" in refused(step(kernel(9, operator=scaled, types=("bf16",)), limits=LIMITS), "narrower_types")
+
+
+# Images for MIOpen
+@pytest.mark.parametrize(("vendor", "asked"), [("amd", True), ("nvidia", False), ("", False)])
+def test_miopen_has_to_be_asked_for_channels_last(vendor, asked):
+    """Until ROCm 7.0 PyTorch converts such images back otherwise. Mutation: AMD's step for all vendors."""
+    steps = next(action for action in ACTIONS if action.name == "channels_last").attempts
+    facts = {"framework": frozenset({"pytorch"}), "vendor": frozenset({vendor} - {""})}
+    (attempt,) = offered(steps, facts)
+    assert "model.to(memory_format=torch.channels_last), and the inputs too" in attempt
+    assert ("PYTORCH_MIOPEN_SUGGEST_NHWC=1" in attempt) is asked
+
+
+def test_16_bits_with_images_for_miopen_ask_for_it_too():
+    steps = next(action for action in ACTIONS if action.name == "narrow_images").attempts
+    facts = {"framework": frozenset({"pytorch"}), "vendor": frozenset({"amd"}), "phase": frozenset({"inference"})}
+    assert "PYTORCH_MIOPEN_SUGGEST_NHWC=1" in "; ".join(offered(steps, facts))
+    assert "MIOPEN" not in "; ".join(offered(steps, {**facts, "vendor": frozenset({"nvidia"})}))

@@ -169,6 +169,45 @@ def test_marked_steps_are_judged_and_what_lies_outside_has_names() -> None:
     assert sum(span.ns for span in found.outside) + found.window_ns == found.trace_ns
 
 
+def lone_step(host_end, device_end, before=()):
+    """The tables of a capture with one step from 100 us: its only launch is at 300 us, and its kernel runs then."""
+    calls = [at(100_000, host_end, name="ProfilerStep#6", capture=0, domain="marker", thread_id=1, process_id=1),
+             at(299_000, 299_500, name="hipLaunchKernel", correlation_id=1, capture=0, domain="hip", thread_id=1,
+                process_id=1)]
+    kernels = timed.kernels(*before, at(300_000, device_end, correlation_id=1, capture=0, device_id=0))
+    return kernels, timed.calls(*calls)
+
+
+@pytest.mark.parametrize(("host_end", "device_end", "before", "start_ns"), [
+    (1_000_000, 900_000, (), 100_000),  # the host prepares inputs for 200 us, which each such step takes
+    (1_000_000, 900_000, (at(0, 250_000, capture=0, device_id=0),), 250_000),  # the device was busy with a step before
+    (1_000_000, 900_000, (at(0, 50_000, capture=0, device_id=0),), 100_000),
+    (400_000, 900_000, (), 300_000)])  # the host is ahead, and waits for the device
+def test_the_window_of_a_single_step_holds_what_the_device_waits_for_its_first_launch(
+        host_end, device_end, before, start_ns) -> None:
+    """Mutations: the window begins with the device's work; with the host's range, busy device or not; host ahead."""
+    kernels, api_calls = lone_step(host_end, device_end, before)
+    extents = windows.Extents()
+    extents.feed(kernels, COPIES.build(), api_calls)
+    (window,) = windows.choose(trace(kernels, Analysis(), api_calls=api_calls), extents.result())
+    assert (window.t_start_ns, window.t_end_ns, window.steps) == (start_ns, device_end, 1)
+    assert window.lead_ns == 300_000 - start_ns
+    assert sum(span.ns for span in window.outside) + window.window_ns == window.trace_ns
+
+
+def test_the_host_s_work_before_the_first_launch_of_a_single_step_is_a_pause_of_it() -> None:
+    """Mutation: a device counts as idle only after its first work."""
+    kernels, api_calls = lone_step(2_000_000, 900_000)
+    window = windows.CaptureWindow(0, "markers", "ProfilerStep#", 6, 6, 1, 20_000, 900_000, 0, 2_000_000,
+                                   lead_ns=280_000)
+    callers = Callers()
+    rank_pass = RankPass(window, 0, Analysis(), None, NO_ARRIVALS[0], NO_ARRIVALS, callers)
+    rank_pass.feed(kernels, COPIES.build(), api_calls, callers.calls(api_calls), 2**60)
+    rank = rank_pass.result(None)
+    assert (rank.time.t_start_ns, rank.time.busy_ns, rank.idle.idle_ns) == (20_000, 600_000, 280_000)
+    assert rank.idle.causes["host_wait"].ns == rank.idle.paused_ns == 280_000
+
+
 def test_slow_first_steps_are_warm_up() -> None:
     steps = [(0, 600), (50_000, 50_600)] + [(70_000 + 1_000 * turn, 70_600 + 1_000 * turn) for turn in range(8)]
     (found,) = traced([(start + 100, end + 100) for start, end in steps])

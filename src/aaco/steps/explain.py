@@ -5,20 +5,27 @@ What differs between them is which tables and documents a session holds. Only `k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from aaco.analytics.advice import floors
-from aaco.analytics.advice.recommend import with_machine_gains, with_targets, with_trials, with_waits
+from aaco.analytics.advice.recommend import (
+    with_fallen_back,
+    with_machine_gains,
+    with_targets,
+    with_trials,
+    with_waits,
+)
 from aaco.analytics.attribution import wait_places
 from aaco.analytics.critical_path.summary import CriticalPaths
 from aaco.analytics.diagnosis import Diagnosis, diagnose
 from aaco.analytics.explanation import Coverage, Explanation, cover, summarise
 from aaco.analytics.fusion import fusion
 from aaco.analytics.graph import partition
+from aaco.analytics.kernels import fallback
 from aaco.analytics.measure import cpu_budget_document
 from aaco.analytics.quality import co_tenants
 from aaco.analytics.timeline import trace as traces
@@ -71,7 +78,7 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         machine=facts.environment.get("machine") or {}, tables=tables.tables, readings=measured,
         diagnosis=_diagnose(measured, advice_facts, _trust(session, truth, analyzed), documents_by_slot,
                             documents.read(session, layout.finding(floors.NAME)),
-                            documents.read(session, layout.MACHINE_GAINS)),
+                            documents.read(session, layout.MACHINE_GAINS), _fallen_back(measured, facts)),
         summary=_summary(session, tables.tables),
         absent=absent_files.why_absent(session, readings.why_missing(tables, facts.paths), facts.runtime),
         coverage=_coverage(tables.tables, facts.captures),
@@ -173,13 +180,13 @@ def _cpu_budget_of_run(session: Session, settings: Analysis, analyzed: Analyzed,
 
 def _diagnose(measured: Mapping[str, Reading], facts: FactValues | None, trust: Trust,
               documents_by_slot: Mapping[str, Any], of_step: Mapping[str, Any] | None,
-              gains: Mapping[str, Any] | None) -> Diagnosis:
-    """The diagnosis; its advice names the nodes of a run on CPUs that it acts on, and how it fared where it was tried.
+              gains: Mapping[str, Any] | None, fallen_back: Sequence[str]) -> Diagnosis:
+    """The diagnosis; its advice names the nodes on CPUs that it acts on, and how it fared where it was tried.
 
-    of_step: content of floors.json; gains: of machine_gains.json.
+    of_step: content of floors.json; gains: of machine_gains.json. fallen_back: nodes that no device's provider took.
     """
     diagnosis = diagnose(measured, facts, trust, floors.Floors.of(of_step) if of_step else None)
-    advised = diagnosis.recommendations
+    advised = with_fallen_back(diagnosis.recommendations, fallen_back)
     if cpu_budget := documents_by_slot.get("cpu_budget"):
         advised = with_targets(advised, cpu_budget)
     if waits := documents_by_slot.get(wait_places.NAME):
@@ -187,6 +194,14 @@ def _diagnose(measured: Mapping[str, Reading], facts: FactValues | None, trust: 
     if gains:
         advised = with_machine_gains(advised, gains)
     return replace(diagnosis, recommendations=with_trials(advised, documents_by_slot.get("trials") or {}))
+
+
+def _fallen_back(measured: Mapping[str, Reading], facts: SessionFacts) -> tuple[str, ...]:
+    """The nodes that run on the CPU beside those of a device, where a reading says that they take time."""
+    share, kernels = measured.get("cpu_node_pct"), facts.measured_tables.get("kernels")
+    if share is None or not share.value or kernels is None:
+        return ()
+    return fallback.names_of(fallback.fallen_back(kernels))
 
 
 def _notes(session: Session, analyzed: Analyzed, facts: SessionFacts, settings: Analysis,

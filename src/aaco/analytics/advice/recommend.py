@@ -174,6 +174,12 @@ def with_targets(recommendations: tuple[Recommendation, ...], cpu_budget: Mappin
                  for advice in recommendations)
 
 
+def with_fallen_back(recommendations: tuple[Recommendation, ...], nodes: Sequence[str]) -> tuple[Recommendation, ...]:
+    """Return the recommendations, that for nodes on the CPU with their names, those that take most time first."""
+    return tuple(replace(advice, targets=tuple(nodes[:MOST_TARGETS])) if advice.name == "nodes_on_device" else advice
+                 for advice in recommendations)
+
+
 def with_waits(recommendations: tuple[Recommendation, ...], places: Sequence[str]) -> tuple[Recommendation, ...]:
     """Return the recommendations, those that take waits out with the places in the program where the host waits."""
     return tuple(replace(advice, targets=tuple(places[:MOST_TARGETS])) if advice.takes_waits and places else advice
@@ -319,8 +325,8 @@ def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: 
              ) -> tuple[Withheld, ...]:
     """Return the actions that gain something by the readings and that a fact speaks against, the largest first.
 
-    An action on what the workload or the device does not have, such as attention or TF32, is none of them, nor one of
-    another vendor's.
+    An action on what the workload or the device does not have, such as attention, TF32 or float64, is none of them, nor
+    one of another vendor's.
     """
     found = [Withheld(action.name, action.title, advice.gain_pct, reason) for action in ACTIONS
              if (reason := action.why_not(facts)) and not _has_nothing_to_act_on(action, facts)
@@ -330,8 +336,15 @@ def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: 
 
 def _has_nothing_to_act_on(action: Action, facts: FactValues | None) -> bool:
     known: FactValues = facts or {}
-    return any(not condition.holds(known) and frozenset() < (values := known.get(condition.fact, frozenset()))
-               and (values <= NOTHING or condition.fact == "vendor") for condition in action.applies_if)
+    return any(not condition.holds(known) and _is_of_another(condition.fact, known.get(condition.fact, frozenset()))
+               for condition in action.applies_if)
+
+
+def _is_of_another(fact: str, values: frozenset[str]) -> bool:
+    """Return whether these values of a fact, none if it is not known, mean that an action on others has no object."""
+    if fact == "element_type":  # elements of another type, or of none that shows
+        return True
+    return bool(values) and (values <= NOTHING or fact == "vendor")
 
 
 def why_not_advised(mechanisms: Iterable[str], facts: FactValues | None) -> str:

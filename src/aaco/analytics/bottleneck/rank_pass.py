@@ -46,9 +46,10 @@ class RankPass:
         self._window, self._device_id = window, device_id
         self._reader = WorkReader(collective_kernels, callers.with_launches)
         self._callers, self._linker = callers, Linker()
-        self._timeline, self._working = Timeline(), Working(limits)
+        since = window.t_start_ns if window.lead_ns else None
+        self._timeline, self._working = Timeline(since), Working(limits)
         self._preempted, self._own = preempted, Working(limits) if len(preempted.kernel_id) else None
-        self._idling = Idling(conditions, round(1000 * settings.kernel_wait_us))
+        self._idling = Idling(conditions, round(1000 * settings.kernel_wait_us), since)
         self._arrivals = arrived
         self._none: tuple[pa.Table, pa.Table, pa.Table] | None = None
         self._held: list[pa.Table] = []

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aaco.analytics.kernels.fallback import fallen_back
 from aaco.analytics.timeline.launch_tax import score
 from aaco.core import statistics
 from aaco.core.inputs import KernelsAlone, Window, process_medians_ms, union_ns
@@ -118,6 +119,15 @@ def closure_ratio(window: Window, kernels_alone: KernelsAlone | None = None) -> 
     if kernels_alone:
         return kernels_alone.union_ns / kernels_alone.wall_ns
     return _union(window) / window.wall_ns
+
+
+@metric(unit="pct", better="lower", source="profile of ONNX Runtime: the provider of each node",
+        formula="100 x time of nodes on providers of the CPU, in a session with a device's provider / wall time of the "
+        "runs that hold them")
+def cpu_node_pct(window: Window) -> float:
+    """Share of the runs' wall time in nodes that run on the CPU, because the device's provider does not take them."""
+    ran = fallen_back(window.kernels)
+    return 100 * union_ns(ran["t_start_ns"].to_numpy(), ran["t_end_ns"].to_numpy()) / window.wall_ns
 
 
 @metric(unit="pct", better="lower", formula="100 x (1 - node-time coverage)",

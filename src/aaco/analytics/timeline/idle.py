@@ -218,12 +218,16 @@ def _disjoint(rows: pa.Table) -> tuple[Ints, Ints]:
 
 
 class Idling:
-    """Takes in linked work in start order, and says at the end why each device and stream was idle."""
+    """Takes in linked work in start order, and says at the end why each device and stream was idle.
 
-    def __init__(self, os_conditions: IdleConditions | None = None, kernel_wait_ns: int = KERNEL_WAIT_NS) -> None:
+    since_ns: from when on a device without work counts as idle; None: from the end of its first work.
+    """
+
+    def __init__(self, os_conditions: IdleConditions | None = None, kernel_wait_ns: int = KERNEL_WAIT_NS,
+                 since_ns: int | None = None) -> None:
         self._known = os_conditions or IdleConditions()
         self._kernel_wait_ns = kernel_wait_ns
-        self._devices, self._streams = _IdleCounts(), _IdleCounts()
+        self._devices, self._streams = _IdleCounts(NONE if since_ns is None else since_ns), _IdleCounts()
         self._delays: dict[int, Distribution] = defaultdict(Distribution)
         self._ends = _RecentEnds(kernel_wait_ns)
         self._longest: list[tuple[int, int, int, int, int, int, int]] = []
@@ -362,9 +366,10 @@ class _Gaps:
 
 
 class _IdleCounts:
-    """Idle time by cause of all devices, or of all streams."""
+    """Idle time by cause of all devices, or of all streams. since: when each began to be idle; NONE of none."""
 
-    def __init__(self) -> None:
+    def __init__(self, since: int = NONE) -> None:
+        self._since = since
         self._reach = np.zeros(0, np.int64)
         self._count = np.zeros((0, len(IdleCause)), np.int64)
         self._ns = np.zeros((0, len(IdleCause)), np.int64)
@@ -376,7 +381,7 @@ class _IdleCounts:
     def gaps(self, lane: Ints, linked: Linked) -> tuple[Ints, Ints]:
         """Return the rows before which the device or stream was idle, and since when."""
         lanes = int(lane.max()) + 1
-        self._reach = grow(self._reach, lanes, NONE)
+        self._reach = grow(self._reach, lanes, self._since)
         self._count, self._ns = grow(self._count, lanes, 0), grow(self._ns, lanes, 0)
         self._paused, self._held = grow(self._paused, lanes, 0), grow(self._held, lanes, 0)
         self._holds = grow(self._holds, lanes, 0)

@@ -107,7 +107,8 @@ class Steps:
     """The steps of one family of markers in one capture.
 
     outside: kernels launched in none of them, or unlinked. host: of the marked ranges. interval: from the first start
-    of a step's device work to that of the next. device_end_ns: last end of the device work of any step.
+    of a step's device work to that of the next. device_end_ns: last end of the device work of any step. idle_from_ns:
+    when all device work that began before the first step's had ended; None where none began before.
     """
 
     capture: int | None
@@ -121,6 +122,7 @@ class Steps:
     interval: DurationSpread | None
     steps: tuple[MarkedStep, ...]
     device_end_ns: int | None = None
+    idle_from_ns: int | None = None
 
 
 @documents.document(layout.TRACE["steady_state"], version=1)
@@ -189,6 +191,7 @@ class Marked:
         self._families: dict[tuple[int, str], _Family] = {}
         self._kernels: dict[int, int] = {}
         self._first_work_ns: dict[int, int] = {}  # of each capture, launched in a step or not
+        self._busy_until_ns: dict[int, int] = {}  # of each capture, by all work fed so far
 
     def markers(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Take in rows of api_calls, in start order; needs MARKER_COLUMNS."""
@@ -217,6 +220,15 @@ class Marked:
             for (owner, family), steps in self._families.items():
                 if owner == capture and family != GIVEN:
                     steps.launched(work.take(rows), linked.call.start[rows])
+            self._note_busy(capture, work.take(mine))
+
+    def _note_busy(self, capture: int, work: WorkRows) -> None:
+        """Note until when the device was busy before the first work of each family, which these rows may hold."""
+        until = np.maximum.accumulate(np.r_[self._busy_until_ns.get(capture, NONE), work.end])
+        for (owner, _), steps in self._families.items():
+            if owner == capture:
+                steps.begins_after(work.start, until)
+        self._busy_until_ns[capture] = int(until[-1])
 
     def steps_before(self, time_ns: int) -> int:
         """Return how many steps of one family ended before a time that came late for them; 0 if that is so for none."""
@@ -241,6 +253,7 @@ class _Family:
     def __init__(self) -> None:
         self.number, self.start, self.end = list[int](), array("q"), array("q")
         self._sums = np.zeros((0, 5), np.int64)  # kernels, their ns, copies, first start, last end
+        self._idle_from: int | None = None  # NONE: no work began before the first step's
 
     @property
     def kernels(self) -> int:
@@ -257,6 +270,14 @@ class _Family:
             self.number.append(len(self.number) if number is None else number)
             self.start.append(start)
             self.end.append(end)
+
+    def begins_after(self, starts: Ints, busy_until: Ints) -> None:
+        """Take until when the device was busy before the first step's work, once that has begun.
+
+        starts: of work in order. busy_until: by the work before each of these, and at last by all of them.
+        """
+        if self._idle_from is None and len(self._sums):
+            self._idle_from = int(busy_until[np.searchsorted(starts, self._sums[:, 3].min())])
 
     def launched(self, work: WorkRows, launched: Ints) -> None:
         """Add work with the time of its launch."""
@@ -295,7 +316,8 @@ class _Family:
         shown = tuple(self._step(row) for row in used[:SHOWN])
         interval = spread(np.diff(self._sums[used, 3]))
         return Steps(capture, family, len(used), float(np.median(counts)), int(counts.min()), int(counts.max()),
-                     kernels - self.kernels, spread(host), interval, shown, int(self._sums[used, 4].max()))
+                     kernels - self.kernels, spread(host), interval, shown, int(self._sums[used, 4].max()),
+                     None if self._idle_from == NONE else self._idle_from)
 
     def _step(self, row: int) -> MarkedStep:
         count, ns, copies, first, last = self._sums[row].tolist()

@@ -78,9 +78,13 @@ class DeviceTime:
 
 
 class Timeline:
-    """Takes in the device work of a trace, slice by slice in start order, and says at the end what each device did."""
+    """Takes in the device work of a trace, slice by slice in start order, and says at the end what each device did.
 
-    def __init__(self) -> None:
+    since_ns: where each device's span begins; None: at the first start of its work.
+    """
+
+    def __init__(self, since_ns: int | None = None) -> None:
+        self._since = since_ns
         self._reach = np.zeros((0, len(SETS)), np.int64)
         self._union = np.zeros((0, len(SETS)), np.int64)
         self._count = np.zeros((0, len(SETS)), np.int64)
@@ -123,7 +127,8 @@ class Timeline:
         """Note the first start of devices that were not seen before."""
         head = first_rows(grouped.device)
         new = head[self._first[grouped.device[head]] == NONE]
-        for device, start in zip(grouped.device[new].tolist(), grouped.start[new].tolist(), strict=True):
+        for device, started in zip(grouped.device[new].tolist(), grouped.start[new].tolist(), strict=True):
+            start = started if self._since is None else self._since
             self._first[device] = start
             if len(self._courses) < MOST_SERIES:
                 self._courses[device] = _TimelineBins(start)

@@ -3,7 +3,9 @@
 In this order: steps that markers name (ProfilerStep#7, execute_..., the program's own), iterations that the capture
 itself numbers, blocks of kernels that repeat. The window is on the device: from the first start of the work launched in
 the first steady step to the last end of the work launched in the last one, so it holds what the devices do between
-steps, too. Leading steps that take more than SLOWER times the median of the later ones are warm-up, and so is the
+steps, too. Of a single step that would leave out what the host did before its first launch. So where the host takes
+longer for a single step than the device, the window begins with the host's range, or when the device became idle.
+Leading steps that take more than SLOWER times the median of the later ones are warm-up, and so is the
 first step of ranks that communicate: in it they wait for each other's profiler to start. Captures with steps that run
 together (the ranks of a job have as many steps) leave out the same ones. A repeated block counts as steady state if its
 run holds half of the device's kernels or more: layers repeat inside of steps, and of a step only its layers would be
@@ -55,7 +57,7 @@ class OutsideSpan:
 @dataclass(frozen=True)
 class CaptureWindow:
     """What is judged of one capture. `told_by` is MARKERS, INFERENCES, REPETITION or WHOLE; why_whole: reason of
-    the last.
+    the last. lead_ns: the part at its beginning in which the device waits for the first launch of a single step.
 
     first, last: numbers of the judged steps as their markers give them, else counted from 0. The capture is from
     trace_start_ns to trace_end_ns, over the host's calls and the devices' work; window and outside sum to it exactly.
@@ -73,6 +75,7 @@ class CaptureWindow:
     trace_end_ns: int
     outside: tuple[OutsideSpan, ...] = ()
     why_whole: str = ""
+    lead_ns: int = 0
 
     @property
     def window_ns(self) -> int:
@@ -227,9 +230,19 @@ def _of_steps(whole: CaptureWindow, steps: Steps, warm: int) -> CaptureWindow:
     if first.device_start_ns is None or end is None:
         return whole
     last = steps.steps[-1].number + steps.count - len(steps.steps)  # only so many steps are listed
-    told = INFERENCES if steps.family == GIVEN else MARKERS
+    told, lead = INFERENCES if steps.family == GIVEN else MARKERS, _lead_ns(steps)
     return replace(whole, told_by=told, family=steps.family, first=first.number, last=last, steps=steps.count - warm,
-                   t_start_ns=first.device_start_ns, t_end_ns=end, why_whole="")
+                   t_start_ns=first.device_start_ns - lead, t_end_ns=end, why_whole="", lead_ns=lead)
+
+
+def _lead_ns(steps: Steps) -> int:
+    """Return how long an idle device waits in a single step for its first launch; 0 where it is the host that waits."""
+    step, done = steps.steps[0], steps.device_end_ns
+    start, end, began = step.t_start_ns, step.t_end_ns, step.device_start_ns
+    if steps.count > 1 or start is None or end is None or began is None or done is None:
+        return 0
+    waits_since = start if steps.idle_from_ns is None else max(start, steps.idle_from_ns)
+    return max(0, began - waits_since) if end - start > done - began else 0
 
 
 def _of_blocks(whole: CaptureWindow, blocks: Sequence[Block], devices: int) -> CaptureWindow:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from aaco.analytics.attribution.phases import BACKWARD_PREFIX, OPTIMIZER_PREFIX
+from aaco.analytics.kernels.families import POINTWISE
 from aaco.analytics.serving.annotations import step_family
 from aaco.analytics.workload.facts import WorkloadFact, absent
 from aaco.analytics.workload.platform import ENGINES, framework, is_inductor
@@ -20,6 +21,7 @@ LOADER = "enumerate(DataLoader)#"  # PyTorch's range around each batch: the clas
 COMPILED = re.compile(r"Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction|TorchDynamo Cache")
 FUSED, FOREACH = re.compile(r"aten::_fused_(?:adamw?|sgd|adagrad)_"), re.compile(r"aten::_foreach_")
 FUSED_KERNEL = re.compile(r"FusedAdam|FusedSgd|FusedSGD|FusedAdagrad|multi_tensor_adam|fused_adam")
+OF_LISTS = "multi_tensor_apply"  # of kernels for lists of tensors, such as those of an optimizer
 PYTHON_FRAME = re.compile(r"\.py\(\d+\): ")  # of PyTorch's profiler: the file, the line, the function
 NORM_OPERATORS = ("aten::rsqrt", "aten::var", "aten::var_mean")  # that norms are written of
 NO_RANGES = "no ranges or operators of a framework were recorded"
@@ -89,19 +91,33 @@ def optimizer(signs: WorkloadSigns) -> WorkloadFact:
 
 
 def execution(signs: WorkloadSigns) -> WorkloadFact:
-    """Return whether a compiler made the program's kernels: compiled (Inductor, XLA, MIGraphX), or eager."""
+    """Return whether a compiler made the program's kernels: compiled (Inductor, XLA, MIGraphX), partly_compiled where
+    more time of passes over memory is in PyTorch's own kernels than in the compiler's, or eager.
+    """
     regions = _count(signs, COMPILED)
     made = [tally for kernel, tally in signs.decoded
             if kernel.library in ("xla", "migraphx") or is_inductor(tally.name)]
     count, ns = sum(tally.count for tally in made), sum(tally.ns for tally in made)
     if regions or count:
         share = ns / signs.kernel_ns if signs.kernel_ns else None
-        return WorkloadFact("execution", "compiled", (), {"regions": regions, "kernels": count}, share_ratio=share,
-                            source="kernels" if count else "ranges",
-                            evidence=f"{plural(count, 'kernel')} of a compiler, {plural(regions, 'compiled region')}")
+        left_ns = _left_to_compile_ns(signs)
+        evidence = f"{plural(count, 'kernel')} of a compiler, {plural(regions, 'compiled region')}"
+        value, left = ("compiled", "") if ns >= left_ns else (
+            "partly_compiled", f"; PyTorch's own passes over memory take {100 * left_ns / signs.kernel_ns:.0f} % of "
+                               f"kernel time, the compiler's kernels {100 * ns / signs.kernel_ns:.0f} %")
+        return WorkloadFact("execution", value, (), {"regions": regions, "kernels": count}, share_ratio=share,
+                            source="kernels" if count else "ranges", evidence=evidence + left)
     if _has_operators(signs) or any(kernel.library == "aten" for kernel, _ in signs.decoded):
         return WorkloadFact("execution", "eager", source="names", evidence="no kernel and no range of a compiler")
     return absent("execution", NO_RANGES)
+
+
+def _left_to_compile_ns(signs: WorkloadSigns) -> int:
+    """Return the time of PyTorch's own passes over memory; 0 where they may be those of an optimizer that loops."""
+    if optimizer(signs).value == "loop":
+        return 0
+    return sum(tally.ns for kernel, tally in signs.decoded
+               if kernel.library == "aten" and kernel.family in POINTWISE and OF_LISTS not in tally.name)
 
 
 def attention(signs: WorkloadSigns) -> WorkloadFact:

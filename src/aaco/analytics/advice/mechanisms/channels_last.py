@@ -2,13 +2,17 @@
 
 Vectorised pointwise kernels stay as they are: they run only over tensors that all have one order already (ATen,
 CUDALoops.cuh), and the order makes no difference to them. Products of matrices stay, too.
+
+PyTorch gives MIOpen images in this order only where PYTORCH_MIOPEN_SUGGEST_NHWC is 1 (ATen, native/ConvUtils.h,
+miopen_conv_use_channels_last), and batch norms where PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM is (pytorch/pytorch#160529);
+from ROCm 7.0 on it does so by default (#170947). Without, it converts them back for each convolution.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
+from aaco.analytics.advice.action import AMD, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import (
     LOCAL_COPIES,
     is_convolution,
@@ -20,7 +24,7 @@ from aaco.analytics.advice.least import (
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import CONVERSIONS, REACH_CONVOLUTION, roofs_now
 from aaco.analytics.advice.work import StepWork
-from aaco.core.advice import Step, fact_is
+from aaco.core.advice import Step, fact_is, fact_is_not
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
@@ -33,6 +37,8 @@ VECTORISED = "vectorized_elementwise_kernel"
 # ATen's own kernel of depthwise convolutions takes images as NCHW only; in the other order it calls cuDNN's
 # (native/Convolution.cpp, use_cudnn_depthwise).
 DEPTHWISE = "conv_depthwise"
+FOR_MIOPEN = ("before ROCm 7.0 only with PYTORCH_MIOPEN_SUGGEST_NHWC=1 and PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM=1 in "
+              "the program's environment")
 
 
 def _least_ns(work: StepWork) -> Reals:
@@ -85,6 +91,9 @@ CHANNELS_LAST = Mechanism("channels_last", "Keep images in channels_last order",
 ACTIONS = (Action(
     "channels_last", "Keep images in channels_last order", of_targets("channels_last"),
     "kernels convert images or read them in NCHW order", "low",
-    (Step("model.to(memory_format=torch.channels_last), and the inputs too", (PYTORCH, OWN_CODE)),),
+    (Step("model.to(memory_format=torch.channels_last), and the inputs too",
+          (PYTORCH, OWN_CODE, fact_is_not("vendor", "amd"))),
+     Step("model.to(memory_format=torch.channels_last), and the inputs too; " + FOR_MIOPEN,
+          (PYTORCH, OWN_CODE, AMD))),
     "memory_limited_pct", applies_if=(PYTORCH, fact_is("layout", "nchw")),
     already_done_if=(fact_is("layout", "nhwc"),), mechanism="channels_last"),)

@@ -74,7 +74,9 @@ COMPILE = Mechanism("compile", "Compile the model", "products at their roof + fu
 ACTIONS = (Action(
     "fusion", "Fuse kernels that only pass over memory", of_metric("pointwise_pct"),
     "kernels only pass over memory", "low", (
-        Step("torch.compile(model)", (PYTORCH, OWN_CODE), (fact_is("execution", "compiled"),)),
+        Step("torch.compile(model)", (PYTORCH, OWN_CODE), (fact_is("execution", "compiled", "partly_compiled"),)),
+        Step("torch.compile of the whole model: only a part of it is compiled",
+             (PYTORCH, OWN_CODE, fact_is("execution", "partly_compiled"))),
         Step("ONNX Runtime: onnxruntime.transformers.optimizer", (ORT,)),
         Step("the CUDA provider's fuse_conv_bias=1", (ORT, NVIDIA)),
         Step("the CUDA provider's prefer_nhwc=1", (ORT, NVIDIA, fact_is("layout", "nchw")))),

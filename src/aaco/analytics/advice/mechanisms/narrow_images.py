@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from aaco.analytics.advice.action import INFERENCE, NARROW, OWN_CODE, PYTORCH, TRAINING, Action, of_targets
+from aaco.analytics.advice.action import AMD, INFERENCE, NARROW, OWN_CODE, PYTORCH, TRAINING, Action, of_targets
 from aaco.analytics.advice.mechanism import Mechanism, Response
-from aaco.analytics.advice.mechanisms.channels_last import CHANNELS_LAST
+from aaco.analytics.advice.mechanisms.channels_last import CHANNELS_LAST, FOR_MIOPEN
 from aaco.analytics.advice.mechanisms.narrower_types import NARROWER_TYPES
 from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step, fact_is
@@ -41,7 +41,8 @@ ACTIONS = (Action(
     (Step("model.to(torch.bfloat16, memory_format=torch.channels_last), and the inputs too",
           (PYTORCH, OWN_CODE, INFERENCE)),
      Step("model.to(memory_format=torch.channels_last), the inputs too, and torch.autocast(dtype=torch.bfloat16)",
-          (PYTORCH, OWN_CODE, TRAINING))),
+          (PYTORCH, OWN_CODE, TRAINING)),
+     Step(FOR_MIOPEN, (PYTORCH, OWN_CODE, AMD))),
     "memory_limited_pct",
     applies_if=(PYTORCH, fact_is("product_kind", "conv"), fact_is("product_type", "fp32", "tf32"),
                 fact_is("layout", "nchw")),
