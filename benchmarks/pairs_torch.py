@@ -9902,7 +9902,7 @@ def hashed_places(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "fp32", "batch": full, "levels": "one by one",
                                     "gradients": "sorted by row", "reads": "each loss"}, tf32=False),
-        Side("rows_selected", partial(make, selected=True), ("unsorted_gradients",), {"gradients": "added without a sort"},
+        Side("rows_selected", partial(make, selected=True), ("unsorted_gradients",), {"gradients": "not sorted"},
              tf32=False),
         Side("levels_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"levels": "at once"},
              useless=True, tf32=False),
@@ -10047,7 +10047,7 @@ def scene_planes(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "fp32", "batch": full, "corners": "one by one",
                                     "gradients": "sorted by row", "reads": "each loss"}, tf32=False),
-        Side("rows_selected", partial(make, way="selected"), ("unsorted_gradients",), {"gradients": "added without a sort"},
+        Side("rows_selected", partial(make, way="selected"), ("unsorted_gradients",), {"gradients": "not sorted"},
              tf32=False),
         Side("grid_sampled", partial(make, way="sampled"), ("less_work",), {"corners": "one sampling call a table"},
              tf32=False),
@@ -10103,8 +10103,8 @@ def repeated_words(at: Place) -> list[Side]:
         Side("before", make, truth={"precision": "bf16 autocast", "batch": texts_count, "tables": "3 lookups",
                                     "gradients": "sorted by row", "reads": "each loss"}),
         Side("words_selected", partial(make, selected="words"), ("unsorted_gradients",),
-             {"gradients": "of words added without a sort"}, useless=True),
-        Side("rows_selected", partial(make, selected="all"), ("unsorted_gradients",), {"gradients": "added without a sort"},
+             {"gradients": "of words not sorted"}, useless=True),
+        Side("rows_selected", partial(make, selected="all"), ("unsorted_gradients",), {"gradients": "not sorted"},
              useless=True),
         Side("places_added", partial(make, added=True), ("less_work",), {"tables": "1 lookup"}),
         Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
@@ -10170,7 +10170,7 @@ def simulated_mesh(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "fp32", "nodes": nodes, "gradients": "sorted by row",
                                     "reads": "each loss"}, tf32=False),
-        Side("rows_selected", partial(make, selected=True), ("unsorted_gradients",), {"gradients": "added without a sort"},
+        Side("rows_selected", partial(make, selected=True), ("unsorted_gradients",), {"gradients": "not sorted"},
              tf32=False),
         Side("transform_nodes", partial(make, on_nodes=True), ("less_work",), {"transform": "per node"}, tf32=False),
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
@@ -10878,7 +10878,7 @@ def pair_biases(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "fp32", "batch": full, "gradients": "sorted by row",
                                     "attention": "written out", "reads": "each loss"}, tf32=False),
-        Side("rows_selected", partial(make, way="selected"), ("unsorted_gradients",), {"gradients": "added without a sort"},
+        Side("rows_selected", partial(make, way="selected"), ("unsorted_gradients",), {"gradients": "not sorted"},
              tf32=False),
         Side("one_hot_products", partial(make, way="by product"), ("less_work",),
              {"gradients": "products of one-hot rows"}, tf32=False),

@@ -21,6 +21,8 @@ from aaco.analytics.advice.work import HOST_COPIES, OPTIMIZER, StepWork, WorkNam
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
+WAITS_FOR_LOADERS = 0.1  # of the time: batches that are there take less
+
 
 @dataclass(frozen=True)
 class ChangedStep:
@@ -34,7 +36,7 @@ class ChangedStep:
     the host's path what is its own work, which no call that is gone shortens. whole_calls: with the calls that are gone
     all goes that the host did for them. handed: its own work is gone, too. launching_ns: in which it launches a traced
     step, without its waits. only_less: work goes and none comes. loading_ns: in which other
-    processes do for a step what its host did.
+    processes do for a step what its host did, or make its inputs.
     """
 
     device_ns: float
@@ -88,7 +90,18 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
                        paused_ns, any(response.whole_calls for response in responses), handed,
                        work.launching_ns, all(response.only_less for response in responses),
-                       paused_ns / loaders if loaders else 0.0)
+                       _loading_ns(work, step, paused_ns, loaders, handed))
+
+
+def _loading_ns(work: StepWork, step: StepTime, paused_ns: float, loaders: int, handed: bool) -> float:
+    """Return how long other processes take for a step's inputs, per sample. loaders: that the change brings, handed:
+    whether the host's own work leaves the step, and theirs with it.
+
+    A host that waits for them as its steps go by gets no batch sooner by any change of another kind.
+    """
+    if loaders:
+        return paused_ns / loaders
+    return step.ns if work.fetching >= WAITS_FOR_LOADERS and not handed else 0.0
 
 
 def _host_ns(work: StepWork, step: StepTime, busy_ns: float, waits_ns: float) -> float | None:

@@ -126,6 +126,7 @@ class StepWork:
     device's idle time in which the host did something else than launch. syncs: calls in which the host waits for the
     device, None if its calls were not recorded. on_host_ns: of all these steps in operators that computed on the host.
     launching_ns: in which the host launches a step, without its waits, traced; 0 if its calls are not known.
+    fetching: the part of the time in which the host waits for other processes that make its inputs.
     """
 
     ns: Ints
@@ -147,6 +148,7 @@ class StepWork:
     syncs: int | None = None
     on_host_ns: float = 0.0
     launching_ns: float = 0.0
+    fetching: float = 0.0
 
     @cached_property
     def sure_ns(self) -> Reals:

@@ -1,4 +1,6 @@
-"""The host's calls into a device's runtime: how often it waits in a window, and how long it launches the work there."""
+"""The host's calls into a device's runtime: how often it waits in a window, and how long it launches the work there;
+and how long it waits for the processes of a PyTorch DataLoader.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,14 @@ from aaco.analytics.advice.work import CALL_NS
 from aaco.analytics.streaming.calls import CallKind, call_kinds, waits_for_the_device
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.analytics.timeline.timeline import covered_until
+from aaco.analytics.workload.program import LOADER
 from aaco.core.arrays import Flags, Ints
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS
 from aaco.tracelake import queries
 
 WORK = (CallKind.LAUNCH, CallKind.GRAPH, CallKind.COPY, CallKind.FILL)  # what calls give a device
+OF_LOADERS = f"{LOADER}_MultiProcessing"  # of the name of a range around a batch that other processes make
 COLUMNS = ("name", "t_start_ns", "t_end_ns", "correlation_id", "capture")
 
 
@@ -25,7 +29,8 @@ class HostCalls:
 
     start, end: of each time in which the host waits for the device; synchronises: whether that is a whole call, else
     what a call takes beyond CALL_NS, as for room in a queue. begin, until: the start of the call for the first work
-    that is looked at, and the end of that for the last; equal where one of them was not recorded.
+    that is looked at, and the end of that for the last; equal where one of them was not recorded. fetches: start and
+    end of each time in which the host takes a batch that other processes make.
     """
 
     asked: Ints
@@ -34,10 +39,15 @@ class HostCalls:
     synchronises: Flags
     begin: int = 0
     until: int = 0
+    fetches: tuple[tuple[int, int], ...] = ()
 
     def waits_between(self, begin: int, until: int) -> int:
         """Return in how many calls the host waits between two moments."""
         return int(np.count_nonzero(self.synchronises & (self.end > begin) & (self.start < until)))
+
+    def fetching_between(self, begin: int, until: int) -> int:
+        """Return how long the host takes batches that other processes make between two moments, ns."""
+        return sum(max(0, min(end, until) - max(start, begin)) for start, end in self.fetches)
 
     def launching_ns(self, steps: int) -> float:
         """Return how long the host launches the work of a step, without the time in which it waits for the device; 0
@@ -72,10 +82,13 @@ def read(session: Session, capture: int | None, first: int | None, last: int | N
     names = queries.names(session, API_CALLS, "name")
     kinds, waits = call_kinds([*names, ""]), np.array([*map(waits_for_the_device, names), False])
     asks, begins, ends = np.isin(kinds, WORK), list[int](), list[int]()
+    fetching, fetches = np.array([*(name.startswith(OF_LOADERS) for name in names), False]), list[tuple[int, int]]()
     columns: list[tuple[Ints, ...]] = [tuple(np.zeros(0, np.int64) for _ in range(4))]
     for batch in queries.batches(session, API_CALLS, COLUMNS):
         name = integers(batch["name"].indices)
         start, end, link, where = (integers(batch[column]) for column in COLUMNS[1:])
+        taken = fetching[name] & ((where == capture) | (capture is None))
+        fetches += zip(start[taken].tolist(), end[taken].tolist(), strict=True)
         rows = np.flatnonzero((kinds[name] != CallKind.OTHER) & (start != NONE) & (end >= start)
                               & ((where == capture) | (capture is None)))
         name, start, end, link = name[rows], start[rows], end[rows], link[rows]
@@ -86,4 +99,4 @@ def read(session: Session, capture: int | None, first: int | None, last: int | N
         columns.append((start[asks[name]], late[waited], end[waited], waits[name][waited]))
     asked, start, end, synchronises = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     begin, until = (min(begins), max(ends)) if begins and ends else (0, 0)
-    return HostCalls(asked, start, end, synchronises.astype(bool), begin, until)
+    return HostCalls(asked, start, end, synchronises.astype(bool), begin, until, tuple(fetches))

@@ -135,7 +135,8 @@ def _with_host(work: StepWork, session: Session, rank: RankTime, window: Capture
     first, last = (links[0], links[-1]) if links else (None, None)
     calls = host_calls.read(session, rank.capture, first, last)
     return replace(work, syncs=calls.waits_between(window.t_start_ns, window.t_end_ns),
-                   launching_ns=calls.launching_ns(work.steps))
+                   launching_ns=calls.launching_ns(work.steps),
+                   fetching=calls.fetching_between(window.t_start_ns, window.t_end_ns) / max(1, window.window_ns))
 
 
 def _steps(window: CaptureWindow, unprofiled: Unprofiled | None) -> int:

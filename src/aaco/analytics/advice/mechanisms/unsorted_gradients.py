@@ -15,8 +15,7 @@ from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
 from aaco.analytics.advice.responses import FIXED_NS
-from aaco.analytics.advice.work import COPY, StepWork
-from aaco.analytics.attribution.phases import BACKWARD_PREFIX
+from aaco.analytics.advice.work import BACKWARD, COPY, StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
 
@@ -46,7 +45,7 @@ def _at(work: StepWork, needed_ns: dict[int, float]) -> Reals:
     """
     nodes = {work.operators[number].outermost for number in needed_ns}
     mine: Flags = np.isin(work.operator, [*needed_ns])
-    beside = work.operated(lambda operator: operator.outermost in nodes and operator.outermost.startswith(BACKWARD_PREFIX))
+    beside = work.operated(lambda operator: operator.outermost in nodes and operator.phase == BACKWARD)
     took, left = work.by_operator(np.where(mine, work.sure_ns, 0.0)), np.zeros(len(work.operators) + 1)
     for number, ns in needed_ns.items():
         left[number] = min(1.0, ns * work.operator_calls[number] / took[number]) if took[number] else 1.0
