@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aaco.cli import manual, options, say
+from aaco.report.format import plural
 
 if TYPE_CHECKING:
     from aaco.tracelake.history.baselines import Saved
@@ -45,7 +46,6 @@ def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: 
          as_json: bool) -> None:
     """Keep the samples of SESSIONS (by default the latest) as baseline NAME; more sessions make it sharper."""
     from aaco.core.session import find
-    from aaco.report.format import plural
     from aaco.workflows import judge
 
     stored_sessions = [find(reference, settings.config.storage.sessions_dir) for reference in (*sessions, *named)
@@ -70,7 +70,6 @@ def save(name: str, sessions: tuple[str, ...], named: tuple[str, ...], replace: 
 @options.as_json
 def list_(store: Path, as_json: bool) -> None:
     """List the baselines."""
-    from aaco.report.format import plural
     from aaco.tracelake.history import baselines
 
     listed = baselines.list_all(store)
@@ -100,7 +99,6 @@ def list_(store: Path, as_json: bool) -> None:
 def promote(name: str, sessions: tuple[str, ...], settings: options.Settings, as_json: bool) -> None:
     """Make SESSIONS the baseline NAME from now on, as its next version. What it was stays in the history."""
     from aaco.core.session import find
-    from aaco.report.format import plural
     from aaco.workflows import judge
 
     promoted = [find(reference, settings.config.storage.sessions_dir) for reference in sessions]
@@ -118,7 +116,6 @@ def promote(name: str, sessions: tuple[str, ...], settings: options.Settings, as
 @options.as_json
 def expire(name: str, sessions: tuple[str, ...], store: Path, as_json: bool) -> None:
     """Take SESSIONS, or all, out of baseline NAME. Their values stay in the history."""
-    from aaco.report.format import plural
     from aaco.tracelake.history import baselines
 
     left = baselines.expire(store, name, sessions or None)
@@ -136,7 +133,6 @@ def expire(name: str, sessions: tuple[str, ...], store: Path, as_json: bool) -> 
 @options.as_json
 def export(name: str, output: Path | None, store: Path, as_json: bool) -> None:
     """Write baseline NAME as a JSON file, which any command takes in its place, here and elsewhere."""
-    from aaco.report.format import plural
     from aaco.tracelake.history import baselines
 
     path = output or Path(f"{name}.json")
@@ -154,7 +150,6 @@ def export(name: str, output: Path | None, store: Path, as_json: bool) -> None:
 @options.as_json
 def import_(file: Path, name: str | None, store: Path, as_json: bool) -> None:
     """Take the sessions of a baseline's JSON FILE into the history, as baseline NAME or that of the file."""
-    from aaco.report.format import plural
     from aaco.tracelake.history import baselines
 
     saved = baselines.take_in(store, file, name)

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aaco.cli import distrust, manual, options, say
+from aaco.core.errors import UsageError
+from aaco.core.readings import Absent
+from aaco.report.format import duration, kernel, pad
+from aaco.tracelake import layout
 
 if TYPE_CHECKING:
     from aaco.analytics.critical_path.answer import CriticalPath as Way
@@ -55,7 +59,6 @@ def critical_path(session: Session, scales: tuple[tuple[str, float], ...], as_js
     on. Its parts sum to the wall time. A faster kernel saves nothing unless it is on this path.
     """
     from aaco.core.documents import encode
-    from aaco.report.format import pad
     from aaco.report.sections.findings.critical_path import rows
 
     distrust.warn(session)
@@ -79,11 +82,9 @@ def _paths(session: Session, recompute: bool) -> tuple[list[Way], CriticalPaths]
     """Return the paths; recompute them on request or if the session does not keep them."""
     from aaco.analytics.critical_path.summary import CriticalPaths, summarise
     from aaco.core.documents import decode
-    from aaco.core.errors import UsageError
-    from aaco.core.readings import Absent
     from aaco.steps import measured_part
     from aaco.steps.findings.critical_path import find
-    from aaco.tracelake import documents, layout
+    from aaco.tracelake import documents
 
     kept = documents.read(session, layout.finding("critical_path"))
     stored = decode(kept, CriticalPaths) if kept else None
@@ -102,7 +103,6 @@ def _paths(session: Session, recompute: bool) -> tuple[list[Way], CriticalPaths]
 def _answer(number: int, path: Way, scales: tuple[tuple[str, float], ...]) -> dict[str, Any]:
     """The window with kernels scaled; of several factors for one kernel the last counts."""
     from aaco.analytics.critical_path.answer import what_if
-    from aaco.core.errors import UsageError
 
     factors: dict[str, float] = {}
     for part, factor in scales:
@@ -147,8 +147,6 @@ def match_names(pattern: str, names: Sequence[str]) -> list[str]:
 
 
 def _said(answer: dict[str, Any], several: bool) -> str:
-    from aaco.report.format import duration, kernel
-
     kernel_name = next(iter(answer["kernels"]))
     names = kernel(kernel_name, 40) if len(answer["kernels"]) == 1 else f"{len(answer['kernels'])} kernels"
     factors = "x, ".join(f"{factor:g}" for factor in sorted(set(answer["kernels"].values())))

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from aaco.cli import manual, options, say
+from aaco.core.errors import UsageError
 
 
 @manual.command()
@@ -41,8 +42,6 @@ def features(sessions: tuple[str, ...], iterations: bool, form: str, settings: o
 
 
 def _all_have(explanations: list[Any]) -> bool:
-    from aaco.core.errors import UsageError
-
     for explanation in explanations:
         if "iteration_features" not in explanation.tables:
             raise UsageError(f"session {explanation.session_id} has no iterations: "

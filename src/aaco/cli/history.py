@@ -11,6 +11,7 @@ import click
 from aaco.cli import manual, options, say, series
 from aaco.cli.baseline import baselines_dir, with_store
 from aaco.core.errors import UsageError
+from aaco.report.format import plural
 
 if TYPE_CHECKING:
     from aaco.tracelake.history.history import History, Key
@@ -37,7 +38,6 @@ def history() -> None:
 def add(sessions: tuple[str, ...], settings: options.Settings, as_json: bool) -> None:
     """Put SESSIONS (by default the latest) into the history, without a baseline's name."""
     from aaco.core.session import find
-    from aaco.report.format import plural
     from aaco.workflows import judge
 
     added_sessions = [find(reference, settings.config.storage.sessions_dir) for reference in sessions or ("latest",)]
@@ -78,8 +78,6 @@ def import_(paths: tuple[Path, ...], store: Path, as_json: bool) -> None:
 @options.as_json
 def list_(store: Path, as_json: bool) -> None:
     """List what has a history: benchmark, metric, machine, configuration."""
-    from aaco.report.format import plural
-
     with _open(store) as opened:
         rows = [_summary(opened, key) for key in opened.keys()]  # noqa: SIM118 - no mapping
     if as_json:
@@ -103,8 +101,6 @@ def list_(store: Path, as_json: bool) -> None:
 def sessions(benchmark: str, metric: str, machine: str | None, configuration: str | None, branch: str | None,
              store: Path, as_json: bool) -> None:
     """List the sessions of BENCHMARK in the order of time, with accepted shifts."""
-    from aaco.report.format import plural
-
     with _open(store) as opened:
         key = _key(opened, benchmark, metric, machine, configuration)
         rows, unit = opened.sessions(key, branch).to_pylist(), opened.unit(key)[0]

@@ -12,6 +12,7 @@ from aaco.cli import manual, options, say
 from aaco.cli.report import print_report
 from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
+from aaco.report.format import clean, plural
 
 LISTED = 5
 
@@ -77,8 +78,6 @@ def import_(paths: tuple[Path, ...], name: str | None, form: str | None, keep: b
 def say_what_was_left(captures: Mapping[str, Any]) -> None:
     """Name the files that were not imported, and why."""
     count, left = captures["unrecognised"], captures["unrecognised_files"]
-    from aaco.report.format import clean, plural
-
     for file in left[:LISTED]:
         say.aside(f"not imported: {clean(file['path'])}: {clean(file['why'])}", "warning")
     if count > LISTED:

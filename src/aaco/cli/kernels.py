@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aaco.cli import distrust, manual, options, say
+from aaco.core.errors import UsageError
+from aaco.report.format import cut, duration, pad, percent, wrap
+from aaco.report.names import shorten
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +73,6 @@ def _differences(before: Session, after: Session, top: int, as_json: bool) -> No
 
 
 def _top(session: Session, count: int, by: str) -> tuple[list[dict[str, Any]], int]:
-    from aaco.core.errors import UsageError
     from aaco.core.tables import KERNEL_GROUPS
     from aaco.tracelake import store
 
@@ -92,7 +94,6 @@ def _top(session: Session, count: int, by: str) -> tuple[list[dict[str, Any]], i
 def _by_place(session: Session, by: str) -> pa.Table:
     """Return the time by place in the model. Raise UsageError where the session does not have it."""
     from aaco.analytics.kernels import by_place
-    from aaco.core.errors import UsageError
     from aaco.core.tables import KERNELS, OPERATORS, SERVING_KERNELS
     from aaco.tracelake import store
 
@@ -109,9 +110,6 @@ def _by_place(session: Session, by: str) -> pa.Table:
 
 def _place_lines(rows: list[dict[str, Any]], by: str, columns: int) -> list[str]:
     """Return a table of places in the model."""
-    from aaco.report.format import duration, pad, percent
-    from aaco.report.names import shorten
-
     width = max(20, min(columns, WIDE) - PLACE_COLUMNS)
     labels = [NO_PLACE[by] if row["place"] is None else f"layer {row['place']}" if by == "layer" else row["place"]
               for row in rows]
@@ -127,8 +125,6 @@ def _place_lines(rows: list[dict[str, Any]], by: str, columns: int) -> list[str]
 
 def _lines(rows: list[dict[str, Any]], columns: int) -> list[str]:
     """A table; without family, median and, for the limit, p99 where `columns` are too few for them."""
-    from aaco.report.format import cut, duration, pad, percent
-    from aaco.report.names import shorten
     from aaco.report.sections.findings.kernel_classes import words
 
     wide, limited = columns >= WIDE, any(row["limit"] for row in rows)
@@ -150,8 +146,6 @@ def _lines(rows: list[dict[str, Any]], columns: int) -> list[str]:
 
 
 def _family_lines(rows: list[dict[str, Any]], columns: int) -> list[str]:
-    from aaco.report.format import cut, duration, pad, percent
-
     lines = [f"{'family':<{FAMILY}}{'share':>8}{'total':>11}{'calls':>10}{'kernels':>9}{'mean':>11}"]
     for row in rows:
         share, total, mean = row["pct_of_kernel_time"], row["total_ns"], row["mean_ns"]
@@ -168,7 +162,6 @@ def _skew_lines(row: dict[str, Any], columns: int) -> list[str]:
     """Return what of the row's time is a first collective that waited for another rank; hardly any has such."""
     if not row["skew_ns"]:
         return []
-    from aaco.report.format import wrap
     from aaco.report.sections import start_skew
 
     return [f"  {line}" for line in wrap(start_skew.note(row["skew_ns"]), columns - 2)]

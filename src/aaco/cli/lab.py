@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from aaco.cli import manual, options, say
+from aaco.core import files
+from aaco.core.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from aaco.steps.lab_session import LaboratoryRequest
@@ -63,7 +66,6 @@ def asking(function: F) -> F:
 
 def request(arguments: dict[str, Any]) -> LaboratoryRequest:
     """Takes the options of `asking` out of `given`."""
-    from aaco.core.errors import UsageError
     from aaco.laboratory.levels import level
     from aaco.steps.lab_session import LaboratoryRequest
 
@@ -129,7 +131,6 @@ def enter(config_file: Path | None, as_json: bool, **arguments: Any) -> None:
 @options.as_json
 def exit_(manifest: Path | None, config_file: Path | None, as_json: bool) -> None:
     """Put everything back that `aaco lab enter` changed, and say what had drifted meanwhile."""
-    from aaco.core import files
     from aaco.steps import lab_session
 
     document = lab_session.exit_(options.settings(config_file))
@@ -148,7 +149,6 @@ def exit_(manifest: Path | None, config_file: Path | None, as_json: bool) -> Non
 @options.as_json
 def status(config_file: Path | None, as_json: bool) -> None:
     """The laboratories that run, are entered, or were left behind."""
-    from dataclasses import asdict
 
     from aaco.laboratory import journal
     from aaco.steps import lab_session
@@ -170,9 +170,7 @@ def status(config_file: Path | None, as_json: bool) -> None:
 @options.as_json
 def restore(config_file: Path | None, as_json: bool) -> None:
     """Put back by hand what a killed laboratory left; harmless at any time."""
-    from dataclasses import asdict
 
-    from aaco.core.errors import Exit
     from aaco.steps import lab_session
 
     done = lab_session.restore(options.settings(config_file))
@@ -193,7 +191,6 @@ def restore(config_file: Path | None, as_json: bool) -> None:
 @options.as_json
 def diff(a: Path, b: Path, as_json: bool) -> None:
     """What two capsules do not share, by their manifests: hardware, software, knobs set and in force."""
-    from dataclasses import asdict
 
     from aaco.steps import lab_session
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from aaco.cli import manual, options, say
+from aaco.core.addresses import require_address
+from aaco.report.ci import sla as report
 
 if TYPE_CHECKING:
     from aaco.governance.sla import Policy, Report
@@ -39,7 +41,6 @@ def check(session: options.Session, policy_file: Path | None, webhook: str | Non
     from aaco import pipeline
     from aaco.core import documents
     from aaco.governance import sla as governance
-    from aaco.report.ci import sla as report
 
     policy = documents.load_yaml(policy_file, governance.Policy, "policy") if policy_file else governance.DEFAULT
     address = address_of(policy, webhook)
@@ -70,7 +71,6 @@ def show_policy(as_json: bool) -> None:
 
 def address_of(policy: Policy, webhook: str | None) -> str | None:
     """Return where alerts go, or None. Raises UsageError before anything is judged where it cannot be an address."""
-    from aaco.core.addresses import require_address
     from aaco.workflows.alert_webhook import ADDRESS
 
     if webhook is None and policy.webhook:
@@ -84,7 +84,6 @@ def address_of(policy: Policy, webhook: str | None) -> str | None:
 
 
 def _alert(address: str, checked_policy: Report) -> None:
-    from aaco.report.ci import sla as report
     from aaco.workflows import alert_webhook as webhook
 
     worst = [report.line(outcome) for outcome in checked_policy.objectives if outcome.status in ("fail", "warn")]

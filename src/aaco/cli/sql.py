@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aaco.cli import manual, options, say
+from aaco.core.files import finite
+from aaco.report.format import cells, cut, pad, plural
 
 if TYPE_CHECKING:
     from aaco.core.session import Session
@@ -62,8 +64,6 @@ def _rows(answer: Answer) -> Iterator[tuple[Any, ...]]:
 
 
 def _table(answer: Answer, most: int | None) -> None:
-    from aaco.report.format import cells, cut, pad, plural
-
     limit = SHOWN if most is None else most
     rows = list(islice(_rows(answer), limit + 1))
     texts = [[cut(_text(value), WIDEST) for value in row] for row in rows[:limit]]
@@ -85,8 +85,6 @@ def _csv(answer: Answer, limit: int | None) -> None:
 
 
 def _json(answer: Answer, limit: int | None) -> None:
-    from aaco.core.files import finite
-
     say.text('{"schema_version": 1, "columns": ' + json.dumps(answer.schema.names) + ', "rows": [')
     rows = _rows(answer)
     for number, row in enumerate(islice(rows, limit)):

@@ -10,7 +10,9 @@ import click
 
 from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
+from aaco.core import files
 from aaco.core.errors import AacoError, Missing, UsageError
+from aaco.report import format
 
 if TYPE_CHECKING:
     from aaco.analytics.what_if.sweep import BatchPoint, Gain
@@ -133,7 +135,6 @@ def _refuse_form(plot: Path) -> None:
 
 
 def _draw(finished: Sweep, title: str, slo_ms: float | None, plot: Path) -> None:
-    from aaco.core import files
     from aaco.report.sections.sweep import draw
 
     drawing = draw(finished.curve, title, slo_ms)
@@ -163,8 +164,6 @@ def _failed(failed: Mapping[int, AacoError], name: str) -> list[dict[str, Any]]:
 
 
 def _lines(finished: Sweep, model: str, backend: str, slo_ms: float | None) -> Iterator[str]:
-    from aaco.report import format
-
     curve = finished.curve
     yield f"SWEEP  {format.name(model, 40)} on {format.cut(backend, 24)}"
     yield f"{'batch':>6}  {'latency':<24}{'samples/s':>10}{'per doubling':>14}  session"
@@ -181,8 +180,6 @@ def _lines(finished: Sweep, model: str, backend: str, slo_ms: float | None) -> I
 
 
 def _facts(facts: Sequence[tuple[str, str]]) -> Iterator[str]:
-    from aaco.report import format
-
     for label, text in facts:
         first, *more = format.wrap(text, COLUMNS - LABEL)
         yield f"{label:<{LABEL}}{first}"
@@ -190,8 +187,6 @@ def _facts(facts: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 
 def _row(point: BatchPoint, gain: Gain | None, best: bool) -> str:
-    from aaco.report import format
-
     latency = format.quantity(point.latency_p50_ms, "ms", point.low, point.high)
     change = "" if gain is None else f"{'~' if gain.is_distinct is False else ''}{format.change(gain.pct.value)}"
     return (f"{'*' if best else ' '}{point.batch:>5}  {latency:<24}{format.number(point.throughput_per_s):>10}"
@@ -210,8 +205,6 @@ def _sizes_document(finished: SizeSweep, slo_ms: float | None) -> dict[str, Any]
 
 
 def _sizes_lines(finished: SizeSweep, what: str, name: str, slo_ms: float | None) -> Iterator[str]:
-    from aaco.report import format
-
     yield f"SWEEP  {format.cut(what, 40)} over {format.cut(name, 16)}, batch {finished.batch}"
     yield f"{'size':>6}  {'latency':<24}{'samples/s':>10}{'per doubling':>14}  session"
     for each, growth in zip(finished.curve.points, (None, *finished.curve.growths), strict=True):

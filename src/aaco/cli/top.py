@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aaco.cli import manual, options, say
+from aaco.core.errors import UsageError
 
 if TYPE_CHECKING:
     from aaco.core.session import Session
@@ -26,7 +27,6 @@ def top(session: str, settings: options.Settings) -> None:
     the extra aaco[top].
     """
     from aaco.cli.screen import Top
-    from aaco.core.errors import UsageError
     from aaco.core.session import find
 
     if not (say.lively(sys.stdout) and sys.stdin.isatty()):
@@ -38,7 +38,6 @@ def top(session: str, settings: options.Settings) -> None:
 
 def running(root: Path) -> Session:
     """The newest run in progress. Raises UsageError where there is none."""
-    from aaco.core.errors import UsageError
     from aaco.core.session import sessions
     from aaco.tracelake.index import entry
 

@@ -11,6 +11,8 @@ from aaco.cli import manual, options, say
 from aaco.cli.baseline import baselines_dir
 from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
+from aaco.report import format
+from aaco.report.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +87,6 @@ def _named(names: tuple[str, ...], only_session: bool, settings: Settings) -> tu
 
 
 def _list(session: Session, request: Any, settings: Settings, as_json: bool) -> None:
-    from aaco.report.rows import Row
     from aaco.workflows import try_advice as workflow
 
     applicable, inapplicable = workflow.offered(session, request, settings)
@@ -111,7 +112,6 @@ def _sentence(change: Any) -> str:
 
 def _answer(session: Session, settings: Settings, as_json: bool) -> None:
     from aaco.core import documents as forms
-    from aaco.report import format
     from aaco.report.sections.findings import trials as view
     from aaco.steps.findings.trials import of_ledger
     from aaco.workflows import try_advice as workflow
@@ -130,8 +130,6 @@ def _answer(session: Session, settings: Settings, as_json: bool) -> None:
 
 
 def _print(rows: list[Any]) -> None:
-    from aaco.report import format
-
     for row in rows:
         say.lines(format.hung(f"  {row.label}: ", row.text))
 
@@ -165,8 +163,6 @@ def _again(session: Session, name: str, settings: Settings, as_json: bool) -> No
 def _metric_rows(document: dict[str, Any], judged_by: str) -> Iterator[Row]:
     """Yield each metric as measured, that by which it was judged named as such, the absent ones, and their basis."""
     from aaco.optimize.gates import NAMES
-    from aaco.report import format
-    from aaco.report.rows import Row
 
     for metric in document["metrics"]:
         name = NAMES[metric["metric"]]

@@ -11,6 +11,8 @@ import click
 
 from aaco.cli import manual, options, say
 from aaco.core.errors import UsageError
+from aaco.core.readings import Absent
+from aaco.report import format
 
 if TYPE_CHECKING:
     from aaco.analytics.what_if.model import BatchChoice, Prediction, WhatIfModel
@@ -87,7 +89,6 @@ def what_if(sessions: tuple[str, ...], tag: str | None, batches: tuple[int, ...]
                                     answer,
                                     limits, aim, refused, nodes or 0).model_dump(mode="json"))
         return
-    from aaco.report import format
 
     say.line(f"WHAT IF  {format.name(observed.model, 40)} on {format.cut(observed.backend, 30)}")
     say.lines(line.rstrip() for line in shown.lines(observed.twin, predictions, answer, limits, aim, refused))
@@ -121,8 +122,6 @@ def _choices(twin: WhatIfModel, batches: Sequence[int], precisions: Sequence[str
 
 def _predict(twin: WhatIfModel, choices: Sequence[BatchChoice]) -> tuple[list[Prediction], list[str]]:
     """The predictions, and why some of the choices have none."""
-    from aaco.core.readings import Absent
-
     predictions: list[Prediction] = []
     why: list[str] = []
     for choice in choices:
