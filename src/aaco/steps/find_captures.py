@@ -78,11 +78,6 @@ class CaptureSelection:
     graphs: tuple[CaptureFiles, ...] = ()
 
     @property
-    def counting(self) -> tuple[CaptureFiles, ...]:
-        """Return the captures of the executions that counted."""
-        return tuple(capture for execution in self.counted for capture in execution)
-
-    @property
     def name(self) -> str:
         """Return the default name: the only capture's stem, or the name of its folder."""
         first = self.captures[0].path

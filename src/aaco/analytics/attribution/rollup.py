@@ -13,7 +13,6 @@ from aaco.core import documents
 from aaco.tracelake import layout
 
 By = Literal["operator", "module", "family", "partition", "phase"]
-BY: tuple[By, ...] = ("operator", "module", "family", "partition", "phase")
 NO_MODULE = "(no module)"
 NO_FAMILY = "(no family)"
 NO_PHASE = "(no phase)"

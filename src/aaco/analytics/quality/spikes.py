@@ -9,8 +9,7 @@ it are named: who preempted it, which interrupt, what it blocked on, and for how
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -76,10 +75,6 @@ class Spike:
     excess_ms: float
     differences: tuple[FeatureDifference, ...]
     events: tuple[SpikeEvents, ...] = ()
-
-    def document(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
