@@ -59,6 +59,11 @@ class Scale:
         return [index * step for index in range(first, last + 1)]
 
 
+def decades(values: Sequence[float]) -> tuple[float, float]:
+    """Return the powers of ten around the values, with a margin."""
+    return 10.0 ** math.floor(math.log10(min(values) * 0.8)), 10.0 ** math.ceil(math.log10(max(values) * 1.25))
+
+
 def round_step(rough: float) -> float:
     """The smallest of 1, 2, 5, 10 times a power of ten that is at least `rough`."""
     power = 10.0 ** math.floor(math.log10(rough))

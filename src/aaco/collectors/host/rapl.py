@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from aaco.core.host import text
 from aaco.core.readings import Absent
 
 POWERCAP = Path("/sys/class/powercap")
@@ -36,21 +37,13 @@ class EnergyCounter:
 
 def of_packages(root: Path = POWERCAP) -> EnergyCounter:
     """Return the counter of all packages of the processor. Raise Absent where there is none, or it cannot be read."""
-    zones = sorted(zone for zone in root.glob("intel-rapl:*") if _text(zone / "name").startswith("package"))
+    zones = sorted(zone for zone in root.glob("intel-rapl:*") if text(zone / "name").startswith("package"))
     if not zones:
         raise Absent(NO_COUNTER)
 
     def read() -> tuple[int, ...]:
-        return tuple(int(_text(zone / "energy_uj")) for zone in zones)
+        return tuple(int(text(zone / "energy_uj")) for zone in zones)
 
-    ranges = tuple(int(_text(zone / "max_energy_range_uj")) + 1 for zone in zones)
+    ranges = tuple(int(text(zone / "max_energy_range_uj")) + 1 for zone in zones)
     read()
     return EnergyCounter("the processor's packages", read, ranges, 1e6)
-
-
-def _text(path: Path) -> str:
-    """Return a file's one line. Raise Absent."""
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except OSError as error:
-        raise Absent(f"{path}: {error.strerror}") from error

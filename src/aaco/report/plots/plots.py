@@ -24,7 +24,7 @@ from aaco.report.plots import flame_graph, radar, timeline_strip, utilisation
 from aaco.report.sections import changed, kernels, nodes, telemetry
 from aaco.report.sections.findings import roofline as by_counters
 from aaco.report.sections.outliers import outliers
-from aaco.report.svg import COLOURS, Drawing, Scale, tick
+from aaco.report.svg import COLOURS, Drawing, Scale, decades, tick
 
 WIDTH, HEIGHT, TALL = 960, 320, 460
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 40, 48
@@ -198,8 +198,8 @@ class _Roofline:
         self.peak, self.bandwidth = ceilings[PEAK] / 1e9, ceilings[BANDWIDTH] / 1e9
         x = [node.roof.intensity for node in placed if node.roof] + [self.peak / self.bandwidth]
         y = [node.roof.gflops for node in placed if node.roof] + [self.peak]
-        self.across = Scale(*_decades(x), LEFT, WIDTH - RIGHT, log=True)
-        self.up = Scale(*_decades(y), TALL - BOTTOM, TOP, log=True)
+        self.across = Scale(*decades(x), LEFT, WIDTH - RIGHT, log=True)
+        self.up = Scale(*decades(y), TALL - BOTTOM, TOP, log=True)
 
     def draw(self) -> Drawing:
         """Return roofs, nodes and the names of the slowest."""
@@ -260,11 +260,6 @@ def _upwards(values: list[Reals]) -> Scale:
     low, high = min(float(part.min()) for part in values), max(float(part.max()) for part in values)
     room = 0.06 * (high - low) or 0.05 * high or 1.0
     return Scale(max(0.0, low - room), high + room, HEIGHT - BOTTOM, TOP)
-
-
-def _decades(values: list[float]) -> tuple[float, float]:
-    """Return the powers of ten around the values, with a margin."""
-    return 10 ** np.floor(np.log10(min(values) * 0.8)), 10 ** np.ceil(np.log10(max(values) * 1.25))
 
 
 def _radius(node: nodes.Node) -> float:

@@ -12,7 +12,7 @@ from aaco.report.finding_view import finding_view
 from aaco.report.names import shorten
 from aaco.report.rows import Row
 from aaco.report.sections.findings.kernel_classes import words
-from aaco.report.svg import Drawing, Scale
+from aaco.report.svg import Drawing, Scale, decades
 
 FEW = 6  # kernels and reasons that a report lists
 NAME = 40
@@ -230,8 +230,8 @@ class _Picture:
         ridges = [top / bandwidth for bandwidth in self.bandwidths["theoretical"].values()]
         x = [value for one in kernels for value in self._intensities(one).values()] + ridges
         y = [one["flops_per_s"] / 1e12 for one in kernels] + list(self.peaks.values())
-        self.across = Scale(*_decades(x), LEFT, WIDTH - RIGHT, log=True)
-        self.up = Scale(*_decades(y), HEIGHT - BOTTOM, TOP, log=True)
+        self.across = Scale(*decades(x), LEFT, WIDTH - RIGHT, log=True)
+        self.up = Scale(*decades(y), HEIGHT - BOTTOM, TOP, log=True)
 
     def _intensities(self, kernel: Shown) -> dict[str, float]:
         moved = {"dram": kernel["dram_bytes"], "l2": kernel["l2_bytes"], "lds": kernel["lds_bytes"]}
@@ -307,8 +307,3 @@ class _Picture:
                 room = x < WIDTH - 220
                 drawing.text(x + (14 if room else -14), y + 4, format.kernel(kernel["kernel_name"], 26),
                              "ink small halo", "start" if room else "end")
-
-
-def _decades(values: list[float]) -> tuple[float, float]:
-    """The powers of ten around the values, leaving some room."""
-    return (10.0 ** math.floor(math.log10(min(values) * 0.8)), 10.0 ** math.ceil(math.log10(max(values) * 1.25)))
