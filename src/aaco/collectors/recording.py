@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from aaco.core import files
 from aaco.core.errors import BadCapture
 
 _HEADER = struct.Struct("<8sII")
@@ -61,6 +62,15 @@ class RecordFormat:
 
     def _records(self, content: bytes, begin: int) -> Any:
         return np.frombuffer(content, self.record, (len(content) - begin) // self.record.itemsize, begin)
+
+
+def begin(raw: Path, head: bytes) -> IO[bytes]:
+    """Create a raw file with its first bytes and return it, unbuffered. Raise StorageError."""
+    with files.storage(raw):
+        raw.parent.mkdir(parents=True, exist_ok=True)
+        file = raw.open("wb", buffering=0)
+        append(file, head)
+    return file
 
 
 def append(file: IO[bytes], content: bytes | memoryview) -> None:

@@ -23,8 +23,7 @@ from aaco.collectors import recording
 from aaco.collectors.host import bpf, perf_event
 from aaco.collectors.host.bpf_ring import HEADER_BYTES, PERIOD_S, BpfRing, Pump
 from aaco.collectors.host.tracepoints import COMMON_BYTES, GPU_FIX, Field, TracepointFormat, gpu_events, parse_format
-from aaco.collectors.recording import append
-from aaco.core import files
+from aaco.collectors.recording import begin
 from aaco.core.arrays import Structs
 from aaco.core.errors import BadCapture, Missing
 from aaco.core.host import Host
@@ -72,7 +71,7 @@ class GpuTracer:
         with ExitStack() as opened:
             self._feature = opened.enter_context(bpf.Feature(FEATURE, b"", {"ring": self._ring_bytes}))
             self._ring = opened.enter_context(BpfRing(self._feature, self._ring_bytes, RECORD))
-            self._pump = Pump([self._ring], self._begin(opened, events), PERIOD_S, bytes)
+            self._pump = Pump([self._ring], opened.enter_context(self._begin(events)), PERIOD_S, bytes)
             for place, event in enumerate(events):
                 handle = _open_event(event)
                 opened.callback(os.close, handle)
@@ -103,13 +102,9 @@ class GpuTracer:
         """
         return dict(self._overhead)
 
-    def _begin(self, opened: ExitStack, events: Sequence[TracepointFormat]) -> IO[bytes]:
+    def _begin(self, events: Sequence[TracepointFormat]) -> IO[bytes]:
         described = json.dumps([{"group": event.group, "format": event.text} for event in events]).encode()
-        with files.storage(self.raw):
-            self.raw.parent.mkdir(parents=True, exist_ok=True)
-            file = opened.enter_context(self.raw.open("wb", buffering=0))
-            append(file, _FORMAT.described(described))
-        return file
+        return begin(self.raw, _FORMAT.described(described))
 
 
 def why_not(host: Host) -> str | None:

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,7 @@ import pyarrow.compute as pc
 
 from aaco.collectors.host import bpf
 from aaco.collectors.host.bpf_ring import HEADER_BYTES, PERIOD_S, RECORD, BpfRing, Pump
-from aaco.collectors.recording import RecordFormat, append
-from aaco.core import files
+from aaco.collectors.recording import RecordFormat, begin
 from aaco.core.arrays import Structs
 from aaco.core.errors import BadCapture
 from aaco.core.host import Host
@@ -89,7 +88,8 @@ class SchedulerTracer:
         with ExitStack() as opened:
             self._features = list(self._load(opened))
             self._rings = [opened.enter_context(BpfRing(feature, self._ring_bytes)) for feature in self._features]
-            self._pump = Pump(self._rings, self._begin(opened), self.period_s, lambda: _pack_totals(self._totals()))
+            file = opened.enter_context(begin(self.raw, _FORMAT.header))
+            self._pump = Pump(self._rings, file, self.period_s, lambda: _pack_totals(self._totals()))
             if self._weigh:
                 opened.callback(os.close, bpf.statistics())
             for feature in self._features:
@@ -141,13 +141,6 @@ class SchedulerTracer:
             bpf.Feature(FEATURE, SETTINGS.pack(self.pid, self._events, refused is not None), entries))
         if refused is None:
             yield opened.enter_context(bpf.Feature(FAULTS, SETTINGS.pack(self.pid, self._events, 0), entries))
-
-    def _begin(self, opened: ExitStack) -> IO[bytes]:
-        with files.storage(self.raw):
-            self.raw.parent.mkdir(parents=True, exist_ok=True)
-            file = opened.enter_context(self.raw.open("wb", buffering=0))
-            append(file, _FORMAT.header)
-        return file
 
     def _totals(self) -> SchedulerTotals:
         per_cpu = [words for feature in self._features for words in feature.per_cpu("accounts")]

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.collectors.host.kernel_device import ABI_VERSION, DEVICE, LABEL_BYTES, KernelModuleConnection, Stats
-from aaco.collectors.recording import RecordFormat, append
+from aaco.collectors.recording import RecordFormat, append, begin
 from aaco.core import files
 from aaco.core.errors import BadCapture, Missing, StorageError
 from aaco.core.tables import SYSTEM_EVENTS
@@ -50,10 +50,7 @@ class KernelModuleSampler:
         try:
             with _module_refusal(self.pid):
                 self._connection.start(self.pid, max(1, round(1000 * self.period_s)))
-            with files.storage(self.raw):
-                self.raw.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self.raw.open("wb", buffering=0)
-                append(self._file, _FORMAT.header)
+            self._file = begin(self.raw, _FORMAT.header)
         except (Missing, StorageError):
             self._connection.close()
             raise

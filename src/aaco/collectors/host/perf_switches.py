@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from aaco.collectors.host.perf_event import COUNTERS, FIX, NOT_OF_THE_KERNEL, open_event
 from aaco.collectors.host.perf_ring import COUNTED, IN, INVOLUNTARY, KINDS, LOST, RECORD, RING_BYTES, WATCHED, PerfRing
-from aaco.collectors.recording import RecordFormat, append
+from aaco.collectors.recording import RecordFormat, append, begin
 from aaco.core import files
 from aaco.core.arrays import Ints, Structs
 from aaco.core.errors import BadCapture, Missing, StorageError
@@ -70,10 +70,7 @@ class PerfSwitchSampler:
                 raise Missing(f"perf_event_open: {error.strerror}", fix) from error
             opened.callback(os.close, self._stopping)
             opened.callback(os.close, self._stop)
-            with files.storage(self.raw):
-                self.raw.parent.mkdir(parents=True, exist_ok=True)
-                self._file = opened.enter_context(self.raw.open("wb", buffering=0))
-                append(self._file, _FORMAT.header)
+            self._file = opened.enter_context(begin(self.raw, _FORMAT.header))
             self._thread.start()
             opened.callback(self._end)
             self._opened = opened.pop_all()

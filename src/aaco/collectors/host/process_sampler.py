@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.collectors.host.procfs import Process, ProcessSnapshot, look, own_group, throttle_files
-from aaco.collectors.recording import RecordFormat, append
+from aaco.collectors.recording import RecordFormat, append, begin
 from aaco.core import files
 from aaco.core.errors import BadCapture, StorageError
 from aaco.core.host import Host
@@ -73,10 +73,8 @@ class ProcessSampler:
 
     def start(self) -> None:
         """Write the header and the first sample, and continue in the background. Raise StorageError."""
+        self._file = begin(self.raw, _FORMAT.header)
         with files.storage(self.raw):
-            self.raw.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.raw.open("wb", buffering=0)
-            append(self._file, _FORMAT.header)
             self._began = self._ended = time.monotonic()
             self._sample()
         self._thread.start()
