@@ -31,14 +31,13 @@ class Work:
     """Of each kernel (rows in the order given) every quantity, NaN where it is not known, and why.
 
     absent: quantity -> why it is known of no kernel. unknown_matrix: kernels that ran matrix instructions none of whose
-    counted types counted any. zero: counters that are zero everywhere and believed.
+    counted types counted any.
     """
 
     quantities: Mapping[str, Reals]
     absent: Mapping[str, str]
     unknown_matrix: NDArray[np.bool_]
     contradictions: tuple[Contradicted, ...] = ()
-    zero: tuple[str, ...] = ()
 
 
 @dataclass
@@ -130,8 +129,7 @@ def work(counted: Counted) -> Work:
             values = sum(weight * _column(counted, name) for name, weight in formula.weights.items())
             quantities[formula.quantity] = np.where(np.asarray(values) < 0, np.nan, values)
             absent.pop(formula.quantity, None)
-    zero = tuple(sorted(name for name in counted.wanted.counters - dead if _is_zero(counted.column(name))))
-    return Work(quantities, absent, _unknown_matrix(counted, quantities), tuple(_contradictions(counted)), zero)
+    return Work(quantities, absent, _unknown_matrix(counted, quantities), tuple(_contradictions(counted)))
 
 
 def _column(counted: Counted, name: str) -> Reals:
