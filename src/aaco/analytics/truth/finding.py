@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Ints
-from aaco.tracelake.document_schemas.answers import CheckedFinding
+from aaco.tracelake.document_schemas.trace_check import CheckedFinding
 
 Weight = Literal["lost", "wrong", "doubt", "note"]
 RARE = 0.005  # of what was looked at; below this a contradiction is a doubt, not a defect of the whole trace

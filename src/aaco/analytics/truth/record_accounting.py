@@ -10,8 +10,7 @@ from typing import Any
 from aaco.analytics.truth.finding import Finding, Slice, weigh
 from aaco.core.untimed import NOT_READ, UNTIMED
 from aaco.core.words import plural
-from aaco.tracelake.document_schemas.answers import CheckedAccount
-from aaco.tracelake.document_schemas.evidence import CapturePart
+from aaco.tracelake.document_schemas.trace_check import CapturePart, CheckedAccount
 from aaco.tracelake.ingest.impossible import IMPOSSIBLE
 
 # Of executions every format counts kernels; one that is in a file twice is `again` there.

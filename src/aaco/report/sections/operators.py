@@ -10,7 +10,6 @@ from aaco.analytics.explanation import Explanation
 from aaco.report import format
 from aaco.report.names import shorten
 from aaco.report.rows import Row, readings
-from aaco.report.sections.findings.kernel_classes import words
 
 WIDTH = 80
 NAME = 38
@@ -44,7 +43,7 @@ def lines(groups: list[OperatorGroup], by: str, top: int) -> Iterator[str]:
 
 def _below(group: OperatorGroup, by: str) -> Iterator[str]:
     """What limits its kernels, the shapes of a call, and why its work is not known."""
-    limit = f"limit: {words(group.limit)}" if group.limit else ""
+    limit = f"limit: {format.kernel_limit(group.limit)}" if group.limit else ""
     shapes = _shapes(group.names[1]) if by == "call" else ""
     if limit or shapes:
         yield f"  {format.cut('; '.join(filter(None, (limit, shapes))), WIDTH - 2)}"
@@ -56,7 +55,7 @@ def _below(group: OperatorGroup, by: str) -> Iterator[str]:
 
 
 def _said(group: OperatorGroup) -> str:
-    limit = f"; limit: {words(group.limit)}" if group.limit else ""
+    limit = f"; limit: {format.kernel_limit(group.limit)}" if group.limit else ""
     if group.flops_per_s is None or group.bytes_per_s is None:
         return f"{format.percent(group.share)}{limit}; work not known: {group.why}"
     part = "" if group.known_ns == group.device_ns else (
