@@ -15,6 +15,7 @@ from aaco.core.arrays import Ints
 from aaco.tracelake.document_schemas.trace_check import CheckedFinding
 
 Weight = Literal["lost", "wrong", "doubt", "note"]
+NO_ROWS, IMPOSSIBLE_DURATION = "no_rows", "impossible_duration"  # checks that are asked for by name
 RARE = 0.005  # of what was looked at; below this a contradiction is a doubt, not a defect of the whole trace
 
 
