@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from aaco.analytics.costs.operator_work import OperatorGroup, summed
-from aaco.analytics.explanation import Explanation
 from aaco.report import format
 from aaco.report.names import shorten
 from aaco.report.rows import Row, readings
+
+if TYPE_CHECKING:  # it imports most of analytics, which `aaco ops` does without
+    from aaco.analytics.explanation import Explanation
 
 WIDTH = 80
 NAME = 38
