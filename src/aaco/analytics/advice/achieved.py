@@ -116,8 +116,12 @@ def _calls_left(work: StepWork, left: Reals, more: float) -> float:
     """Return the share of the host's calls that is left, by their traced time; new calls are as long as others."""
     if not work.calls:
         return 1.0
-    calls_ns = work.calls_ns
-    stays = 1.0 if (left == 1.0).all() else float((calls_ns * left).sum() / calls_ns.sum())
+    stays = 1.0
+    if not (left == 1.0).all():
+        calls_ns = work.calls_ns
+        whole_ns = calls_ns.sum()
+        calls_ns *= left
+        stays = float(calls_ns.sum() / whole_ns)
     return stays + more * work.steps / work.calls
 
 
@@ -138,7 +142,9 @@ def of_calls(work: StepWork, left: Reals) -> Reals:
         return left
     most = np.zeros(len(work.operators) + 1)
     np.maximum.at(most, work.operator, left)
-    return np.where(work.operator >= 0, most[work.operator], left)
+    whole, alone = most[work.operator], work.operator < 0
+    whole[alone] = left[alone]
+    return whole
 
 
 def host_computes_ns(work: StepWork, step: StepTime) -> float:
