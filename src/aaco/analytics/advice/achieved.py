@@ -15,11 +15,10 @@ import numpy as np
 from aaco.analytics.advice.action import HOST_BOUND
 from aaco.analytics.advice.floor import LeastTimes, StepTime, device_chain_ns
 from aaco.analytics.advice.least import PRODUCTS
-from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import FIXED_NS, room_for_blocks
 from aaco.analytics.advice.work import HOST_COPIES, OPTIMIZER, StepWork, WorkName
 from aaco.core.arrays import Reals
-from aaco.core.readings import Absent
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     Raise Absent where a mechanism has nothing to do, or its outcome cannot be known. A larger batch gains nothing with
     samples of 1: who advises it says how much larger. times: of this work, where they are at hand.
     """
-    responses = [_response(times or LeastTimes(work), mechanism) for mechanism in mechanisms]
+    responses = [(times or LeastTimes(work)).response(mechanism) for mechanism in mechanisms]
     device = reduce(np.minimum, (response.device_ns for response in responses))
     if samples != 1.0:
         device = _per_sample(work, device, samples)
@@ -176,11 +175,3 @@ def room_for_more(work: StepWork) -> Reals:
     1 of other kernels.
     """
     return np.where(work.of_families(*PRODUCTS), room_for_blocks(work), 1.0)
-
-
-def _response(times: LeastTimes, mechanism: Mechanism) -> Response:
-    """Return what a mechanism does. Raise Absent where its floor is: there it has nothing to do, or is not known."""
-    least = times.of(mechanism)
-    if mechanism.respond is None:
-        raise Absent("the device's work does not show how such a change usually leaves a step")
-    return mechanism.respond(times.work, least)

@@ -34,7 +34,7 @@ from functools import reduce
 import numpy as np
 
 from aaco.analytics.advice.least import product_names
-from aaco.analytics.advice.mechanism import Mechanism, NothingToChange
+from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
 from aaco.analytics.advice.responses import CONVERSIONS
 from aaco.analytics.advice.work import CALL_NS, COPY, ENTRY_NS, LAUNCH_NS, StepWork, entries
 from aaco.core import distinct
@@ -116,22 +116,32 @@ def device_chain_ns(work: StepWork, least_ns: Reals | None = None, lane: Ints | 
 
 
 class LeastTimes:
-    """The least times of one work's rows by mechanism; the last ones are remembered, for the next question is often of
-    the same mechanism, and all of them at once would take much memory.
+    """The least times of one work's rows by mechanism, and what the mechanism does. The last ones are remembered, for
+    the next question is often of the same mechanism, and all of them at once would take much memory.
     """
 
     def __init__(self, work: StepWork) -> None:
         self.work = work
         self._last: tuple[Mechanism, Reals | Absent] | None = None
+        self._response: Response | None = None  # of the last mechanism
 
     def of(self, mechanism: Mechanism) -> Reals:
         """Return a mechanism's least times, at most what each row took. Raise Absent where they cannot be known."""
         if self._last is None or self._last[0] is not mechanism:
-            self._last = None  # before the next are made, so that their memory is reused
+            self._last = self._response = None  # before the next are made, so that their memory is reused
             self._last = mechanism, self._least(mechanism)
         if isinstance(self._last[1], Absent):
             raise self._last[1]
         return self._last[1]
+
+    def response(self, mechanism: Mechanism) -> Response:
+        """Return what a mechanism does. Raise Absent where its floor is: it has nothing to do, or is not known."""
+        least = self.of(mechanism)
+        if mechanism.respond is None:
+            raise Absent("the device's work does not show how such a change usually leaves a step")
+        if self._response is None:
+            self._response = mechanism.respond(self.work, least)
+        return self._response
 
     def _least(self, mechanism: Mechanism) -> Reals | Absent:
         try:
