@@ -1,6 +1,6 @@
 """The whole on one screen: `observe` records a plan, `explain` turns the record into answers, `run` does both.
 
-What runs a model or reads captures is imported where it is called: code that only reads a session does without."""
+What runs a model is imported where it is called: code that only reads a session does without ONNX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from aaco.core.plan import Plan
 from aaco.core.readings import Reading
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
+from aaco.profiler.io import jsonstream
 from aaco.steps import explain as step
+from aaco.steps import import_captures as importing
+from aaco.steps import references, serving_inputs
 from aaco.steps.seal import outcome, seal
 from aaco.steps.serving_inputs import NO_INPUTS, ServingInputs
 
@@ -61,6 +64,7 @@ def run(plan: Plan, settings: Settings | None = None, show: Show = SILENT, sessi
     session = begun.session
     with outcome(session):
         record.record(begun, prepared, settings, show)
+        show.step("explaining")
         return Run(session, seal(session, settings, "complete", show))
 
 
@@ -74,10 +78,6 @@ def import_captures(paths: Sequence[Path], settings: Settings | None = None, nam
     malformed events of JSON, in place of refusing the file. serving: reference traces and the model of an engine.
     An import that any exception stops leaves no session at all; one that is killed leaves an incomplete one.
     """
-    from aaco.profiler.io import jsonstream
-    from aaco.steps import import_captures as importing
-    from aaco.steps import references, serving_inputs
-
     settings = settings or resolve()
     step_latency, model = importing.given_latency(latency, steps), serving_inputs.read_model(serving)
     with jsonstream.skipping_bad(skip_bad):
@@ -87,13 +87,13 @@ def import_captures(paths: Sequence[Path], settings: Settings | None = None, nam
             serving_inputs.keep_model(session, model)
             importing.fill(session, reading, show, keep)
             importing.keep_request(session, skip_bad, device, step_latency)
+            show.step("explaining")
             return Run(session, seal(session, settings, "complete", show))
 
 
 def analyze(session: Session, settings: Settings, show: Show = SILENT) -> Explanation:
     """Recompute everything from the raw evidence, or from the captures of an import, and seal it. Raise AacoError."""
-    from aaco.steps import import_captures as importing
-
     if session.record.is_import:
         importing.again(session, show)
+    show.step("explaining")
     return seal(session, settings, show=show)

@@ -2972,7 +2972,7 @@ MUTATIONS = [
      "[profiler/executions.json]"),
     ("core/documents.py", "        if file in DECLARED:\n", "        if False:\n",
      "tests/contract/test_bundle_documents.py::test_a_second_declaration_of_a_file_is_refused"),
-    ("tracelake/document_schemas/answers.py", "if info.context == STORED and", "if not info and",
+    ("core/documents.py", "if info.context == STORED and", "if not info and",
      "tests/unit/test_documents.py::test_an_empty_examination_is_damage_and_not_one_that_found_nothing"),
     ("core/advice.py", "    if done := next(", "    if done := False and next(",
      "tests/unit/test_workload_facts.py::test_advice_is_offered_unless_a_fact_speaks_against_it"),

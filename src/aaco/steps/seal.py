@@ -1,7 +1,4 @@
-"""The end of a session: its answers and report are written, its manifest closes it, its status says how it ended.
-
-What writes the report is imported where it is called: this module is imported by code that only reads a session.
-"""
+"""The end of a session: its answers and report are written, its manifest closes it, its status says how it ended."""
 
 from __future__ import annotations
 
@@ -17,6 +14,8 @@ from aaco.core.config import Settings
 from aaco.core.errors import AacoError
 from aaco.core.session import Session, Status
 from aaco.core.show import SILENT, Show
+from aaco.optimize import outcomes
+from aaco.report.renderers import bundle
 from aaco.steps import endpoint_tables, explain, make_findings, session_tables
 from aaco.steps.analyzed import Analyzed
 from aaco.tracelake import documents, layout, manifest
@@ -27,9 +26,6 @@ def seal(session: Session, settings: Settings, status: Status | None = None, sho
 
     status: what the answers call the session; a run seals before it is marked, so that a kill in here leaves the mark.
     """
-    from aaco.report.renderers import bundle
-
-    show.step("explaining")
     analyzed = session_tables.of_import(session) if session.record.is_import else _analyzed_run(session)
     written = make_findings.make(session, settings.config.analysis, _evidence(session, analyzed), show)
     analyzed = session_tables.with_tables(session, analyzed, written)
@@ -56,8 +52,6 @@ def _analyzed_run(session: Session) -> Analyzed:
 
 def _note_machine_gains(session: Session, settings: Settings, show: Show) -> None:
     """Keep what advice gained where it was tried on the session's machine, once it was tried on enough models."""
-    from aaco.optimize import outcomes
-
     gains: dict[str, MachineGain] = {}
     try:
         if session.record.machine_id:

@@ -98,6 +98,7 @@ def ask_decoder(request: DecodeRequest, settings: Settings, tag: str = "", show:
                 ran = measured.run([MeasuredProcess("aaco.llm.decode_worker", asdict(job), Path(job.outcome),
                                                     scratch / "stderr")])[0]
             session.write_json(layout.LOAD, encode(replace(load, process=replace(process, engine=ran["engine"]))))
+            show.step("explaining")
             return Run(session, seal(session, settings, "complete", show))
 
 

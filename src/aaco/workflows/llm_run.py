@@ -151,6 +151,7 @@ def ask_endpoint(request: LoadRequest, settings: Settings, tag: str = "", show: 
             _count_own(session, request.tokenizer, own_count)
         if request.server_traces:
             server_trace.join(session, request.server_traces, written, settings, tag, show, why_not)
+        show.step("explaining")
         return Run(session, seal(session, settings, "complete", show))
 
 
@@ -331,6 +332,7 @@ def compare_endpoints(request: LoadRequest, against: str, settings: Settings, to
             [session.folder / layout.READS for session in (first, second)], key, show.progress)
         for session, to, server in zip((first, second), targets, servers, strict=True):
             _count_after(session, to, server, key)
+        show.step("explaining")
         baseline = Run(first, seal(first, settings, "complete", show))
         endpoint_tables.make(second)
         verdict = None

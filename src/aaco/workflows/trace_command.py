@@ -84,6 +84,7 @@ def _read(session: Session, made: Sequence[tuple[ProfilerShare, ProfilerPass]], 
         captures = _captures(made, folder, notes)
         session.amend(plan=plan | {"imports": [str(capture.path) for capture in captures.captures]})
         import_captures.fill(session, CaptureReading(captures, show), show)
+        show.step("explaining")
         return Run(session, seal(session, settings, "failed" if failure else "complete", show))
     except AacoError as error:
         raise failure or error from error

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import ConfigDict, Field
 
-from aaco.core.documents import STORED, Count, Document, Part, Real, Whole, document
+from aaco.core.documents import Count, Document, FindingDocument, Part, Real, Whole, document
 from aaco.tracelake import layout
 from aaco.tracelake.document_schemas.trace_check import CapturePart, Trusted
 
@@ -130,19 +130,6 @@ class Rooflines(Document):
     not_placed: dict[str, CapturePart]
     symbols: list[PlacedSymbol]
     operators: list[PlacedOperator] = Field(default=[])
-
-
-class FindingDocument(Document):
-    """What a finding says. Of one that analytics declares as a dataclass, the rest is asked for where it is decoded.
-
-    Every one was written with its version: `{}` is what damage leaves, not a finding that found nothing.
-    """
-
-    @model_validator(mode="after")
-    def _was_written(self, info: ValidationInfo) -> FindingDocument:
-        if info.context == STORED and "schema_version" not in self.model_fields_set:
-            raise ValueError("it has no schema_version")
-        return self
 
 
 class Fusible(Part):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from aaco.core.documents import DECLARED, Part
+from aaco.core.documents import DECLARED, FindingDocument, Part
 from aaco.tracelake import document_schemas
 
 MODULES = ("trace_check", "evidence", "answers", "regressions")  # what most commands read first
@@ -21,8 +21,4 @@ def form_of(file: str) -> type[Part]:
         if file in DECLARED:
             break
     declaration = DECLARED.get(file)
-    if declaration and issubclass(declaration.type, Part):
-        return declaration.type
-    from aaco.tracelake.document_schemas.answers import FindingDocument
-
-    return FindingDocument
+    return declaration.type if declaration and issubclass(declaration.type, Part) else FindingDocument
