@@ -43,7 +43,7 @@ from aaco.core.documents import encode
 from aaco.profiler.capture import CaptureFacts, members
 from aaco.profiler.formats import registry
 from aaco.steps.findings import truth as findings
-from aaco.tracelake.document_schemas.answers import TraceCheck
+from aaco.tracelake.document_schemas.trace_check import TraceCheck
 from aaco.tracelake.ingest.calltree import NONE, Calls, Forest
 from benchmarks.intervals import exact_share
 

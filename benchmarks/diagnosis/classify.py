@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from aaco.analytics.bottleneck import calibration
-from aaco.analytics.bottleneck.calibration import Thresholds
-from aaco.analytics.bottleneck.confidence import ReliabilityBin, margin, probability
+from aaco.analytics.bottleneck.calibration import ReliabilityBin, Thresholds
+from aaco.analytics.bottleneck.confidence import margin, probability
 from aaco.analytics.diagnosis import UNKNOWN, diagnose
 from benchmarks.claims import Claim
 from benchmarks.diagnosis.recordings import OTHER_KERNELS, Recording, recordings

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from aaco import pipeline
 from aaco.core import documents
 from aaco.core.config import resolve
-from aaco.core.documents import Declaration
+from aaco.core.documents import Declaration, FindingDocument
 from aaco.core.session import Session, find
 from aaco.optimize import outcomes
 from aaco.report.docs import schemas
@@ -24,7 +24,6 @@ from aaco.report.sections import finding_views
 from aaco.steps import make_findings
 from aaco.steps.serving_inputs import ServingInputs
 from aaco.tracelake import layout
-from aaco.tracelake.document_schemas.answers import FindingDocument
 from aaco.tracelake.document_schemas.declared import form_of
 from aaco.tracelake.history.history import History, Key, Sample
 from aaco.workflows import compare_traces

@@ -14,6 +14,7 @@ from aaco.analytics.bottleneck.work import TOLD_BY
 from aaco.cli import app
 from aaco.core.config import resolve
 from aaco.core.tables import KERNEL_GROUPS, KERNELS, OP_TO_KERNEL_MAP, OPERATORS
+from aaco.report import format
 from aaco.report.renderers import json_report
 from aaco.report.sections.findings import kernel_classes, roofline
 from aaco.tracelake import layout, store
@@ -90,7 +91,7 @@ def of_report(explanation, limit, classes):
         assert row["limit"] == limit.get(row["kernel_name"], row["limit"])
     rows = kernel_classes.rows(classes)
     for row, one in zip(rows, classes["kernels"], strict=False):
-        assert row.label.lower() == kernel_classes.words(limit[one["kernel_name"]])
+        assert row.label.lower() == format.kernel_limit(limit[one["kernel_name"]])
 
 
 def of_budget(session, groups):

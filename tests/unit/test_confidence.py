@@ -2,8 +2,8 @@
 
 import pytest
 
-from aaco.analytics.bottleneck.calibration import RELIABILITY, Thresholds
-from aaco.analytics.bottleneck.confidence import ReliabilityBin, margin, probability
+from aaco.analytics.bottleneck.calibration import RELIABILITY, ReliabilityBin, Thresholds
+from aaco.analytics.bottleneck.confidence import margin, probability
 from aaco.core.readings import Reading, Verdict
 
 

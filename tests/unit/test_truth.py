@@ -23,7 +23,7 @@ from aaco.core.documents import encode
 from aaco.core.tables import API_CALLS, COPIES, COUNTERS, KERNELS
 from aaco.report.sections import truth as truth_report
 from aaco.tracelake import layout
-from aaco.tracelake.document_schemas.answers import TraceCheck
+from aaco.tracelake.document_schemas.trace_check import TraceCheck
 from benchmarks import losses
 from tests import third_party
 from tests.traces import healthy, tables, without

@@ -43,8 +43,8 @@ def explain(metric: str, session: str | None, named: str | None, config_file: Pa
 
 def _reading(name: str, reference: str | None, config_file: Path | None, sessions_dir: Path | None) -> Reading | None:
     """The value in the session; a definition needs none, so without any session there is simply no value."""
-    from aaco import pipeline
     from aaco.core.session import find
+    from aaco.steps import explain as step
 
     settings = options.settings(config_file, sessions_dir)
     try:
@@ -53,4 +53,4 @@ def _reading(name: str, reference: str | None, config_file: Path | None, session
         if reference:
             raise
         return None
-    return pipeline.explain(session_read, settings).readings[name]
+    return step.explain(session_read, settings.config.analysis).readings[name]

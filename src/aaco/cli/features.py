@@ -24,11 +24,11 @@ def features(sessions: tuple[str, ...], iterations: bool, form: str, settings: o
     A session's features are its metrics. A value that was not measured is empty. JSON adds each feature's unit and the
     digest of its definition, which changes when its meaning does.
     """
-    from aaco import pipeline
     from aaco.core.session import find
+    from aaco.steps import explain as step
 
     form = "json" if as_json else form
-    explanations = [pipeline.explain(find(name, settings.config.storage.sessions_dir), settings)
+    explanations = [step.explain(find(name, settings.config.storage.sessions_dir), settings.config.analysis)
                     for name in sessions or ("latest",)]
     if iterations:
         rows = [{"session_id": explanation.session_id} | row for explanation in explanations

@@ -8,7 +8,7 @@ import click
 
 from aaco.cli import distrust, manual, options, say
 from aaco.core.errors import UsageError
-from aaco.report.format import cut, duration, pad, percent, wrap
+from aaco.report.format import cut, duration, kernel_limit, pad, percent, wrap
 from aaco.report.names import shorten
 
 if TYPE_CHECKING:
@@ -125,7 +125,6 @@ def _place_lines(rows: list[dict[str, Any]], by: str, columns: int) -> list[str]
 
 def _lines(rows: list[dict[str, Any]], columns: int) -> list[str]:
     """A table; without family, median and, for the limit, p99 where `columns` are too few for them."""
-    from aaco.report.sections.findings.kernel_classes import words
 
     wide, limited = columns >= WIDE, any(row["limit"] for row in rows)
     name = NAME if wide else max(20, columns - (NARROW if limited else UNLIMITED))
@@ -140,7 +139,7 @@ def _lines(rows: list[dict[str, Any]], columns: int) -> list[str]:
         lines.append(pad(names[row["kernel_name"] or "unnamed"], name)
                      + (pad(cut(row["family"] or "", FAMILY - 1), FAMILY) if wide else "")
                      + _cell(None if share is None else percent(share / 100), 8) + shown[0]
-                     + f"{row['calls']:>10,}" + "".join(shown[1:]) + f"  {words(row['limit'])}".rstrip())
+                     + f"{row['calls']:>10,}" + "".join(shown[1:]) + f"  {kernel_limit(row['limit'])}".rstrip())
         lines += _skew_lines(row, columns)
     return lines
 

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 def report(session: options.Session, form: Form, output: Path | None, settings: options.Settings,
            as_json: bool) -> None:
     """Show SESSION (a path, an id, the beginning of one, or `latest`)."""
-    from aaco import pipeline
     from aaco.core.errors import UsageError
     from aaco.core.files import write_atomically
     from aaco.report.renderers import output_formats
+    from aaco.steps import explain as step
 
     form, page = "json" if as_json else form, form in ("html", "pdf") and not as_json
     if page and output == Path("-") and sys.stdout.isatty():
         raise UsageError(f"{form} is not for a terminal", f"--output report.{form}")
-    explanation = pipeline.explain(session, settings)
+    explanation = step.explain(session, settings.config.analysis)
     if page and output is None and sys.stdout.isatty():
         output = Path(session.id + output_formats.SUFFIXES[form])
     if form != "pdf" and output in (None, Path("-")):

@@ -12,10 +12,10 @@ from aaco.cli.report import print_report
 @options.as_json
 def summary(session: options.Session, settings: options.Settings, as_json: bool) -> None:
     """Print the first screen of SESSION (by default the latest): what limits it, where the time went, what to try."""
-    from aaco import pipeline
     from aaco.report.sections import health
+    from aaco.steps import explain as step
 
-    explanation = pipeline.explain(session, settings)
+    explanation = step.explain(session, settings.config.analysis)
     if as_json:
         say.document(health.summary_document(explanation))
     else:
@@ -31,11 +31,11 @@ def chi(session: options.Session, settings: options.Settings, as_json: bool) -> 
 
     Under 60 % of the weight there is no index. The trend is over up to ten sessions of its model and backend.
     """
-    from aaco import pipeline
     from aaco.report.sections import health
+    from aaco.steps import explain as step
     from aaco.workflows import judge
 
-    index = health.Health(pipeline.explain(session, settings), judge.health_before(session, settings))
+    index = health.Health(step.explain(session, settings.config.analysis), judge.health_before(session, settings))
     if as_json:
         say.document(index.document())
     else:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from aaco.core import files
 from aaco.core.errors import BadBundle, UsageError, first_problem
@@ -45,6 +45,19 @@ class Document(Part):
     """A whole document. Fields are added, never renamed; `schema_version` rises when a meaning changes."""
 
     schema_version: int = 1
+
+
+class FindingDocument(Document):
+    """What a finding says. Of one that analytics declares as a dataclass, the rest is asked for where it is decoded.
+
+    Every one was written with its version: `{}` is what damage leaves, not a finding that found nothing.
+    """
+
+    @model_validator(mode="after")
+    def _was_written(self, info: ValidationInfo) -> FindingDocument:
+        if info.context == STORED and "schema_version" not in self.model_fields_set:
+            raise ValueError("it has no schema_version")
+        return self
 
 
 class FrozenModel(BaseModel):

@@ -21,6 +21,7 @@ _SUFFIX = {"pct": " %", "ratio": "", "1": "", "1/s": " /s", "probability": ""}
 _SIGN = {">=": "≥", "<=": "≤"}
 BETTER = {"lower": "lower is better", "higher": "higher is better", "none": "neither direction is better"}
 OUTCOME = {True: "for", False: "against", None: "unknown"}
+_LIMITS = {"lds": "local memory"}  # the names of the other limits of kernels are words
 
 
 def reading(measured: Reading) -> str:
@@ -145,6 +146,11 @@ def threshold(item: Evidence) -> str:
 def limit(item: Evidence) -> str:
     """Return the threshold without its sign of comparison, which ASCII writes longer: "60 %"."""
     return f"{item.threshold:g}{scaling(0, item.reading.unit)[1]}"
+
+
+def kernel_limit(label: str | None) -> str:
+    """Return what limits a kernel, as every screen writes it; empty where that was not decided."""
+    return _LIMITS.get(label or "", (label or "").replace("_", " ").lower())
 
 
 def bands(metric: Metric) -> str:

@@ -28,6 +28,8 @@ from aaco.tracelake.ingest.lake import REFERENCES, ROW_KEYS, spec_of
 Key = tuple[int, int]  # process (ABSENT: not stated), and which of those with the same dispatch numbers
 OF_COUNTED = "kernel: of executions for counters, which are not the program's own"
 RAN_ALONE = "kernel: times of kernels that ran alone for counters, where others of their name did not"
+NO_TRACE = ("no tracer is installed: this is a session of counters only, and durations are those of kernels run alone "
+            "under ncu; with nsys on the PATH times are of a run of their own")
 LOST = 0.1  # of the kernels of a name: up to so many without counters ran alone too, and their counters are lost
 COLUMNS = ("kernel_id", "process_id", "device_id", "dispatch_id", "dur_ns", "kernel_name")
 

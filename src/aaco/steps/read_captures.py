@@ -20,8 +20,7 @@ from aaco.profiler.capture import TIMED, CaptureFacts, in_larger_pieces, kernel_
 from aaco.profiler.formats.nvidia import ncu
 from aaco.profiler.io import emitted_ranges
 from aaco.report.format import clean
-from aaco.steps.counted_executions import RAN_ALONE
-from aaco.steps.device.choose_profiler import NO_TRACE
+from aaco.steps.counted_executions import NO_TRACE, RAN_ALONE
 from aaco.steps.device.join_counters import CounterJoin, TracedKernels
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection
 from aaco.steps.named_device import board_named, with_board

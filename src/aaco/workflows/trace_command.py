@@ -22,9 +22,10 @@ from aaco.profiler.launchers import Launcher, ProfilerPass, Wanted, ncu
 from aaco.report import format
 from aaco.runner import command as program
 from aaco.steps import find_captures, import_captures
+from aaco.steps.counted_executions import NO_TRACE
 from aaco.steps.device import choose_profiler, redact_captures
 from aaco.steps.device import telemetry as watching
-from aaco.steps.device.choose_profiler import NO_TRACE, ProfilerShare
+from aaco.steps.device.choose_profiler import ProfilerShare
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection, SkippedFile
 from aaco.steps.read_captures import CaptureReading
 from aaco.steps.seal import outcome, seal

@@ -15,11 +15,10 @@ import numpy as np
 from aaco.analytics.advice.action import HOST_BOUND
 from aaco.analytics.advice.floor import LeastTimes, StepTime, device_chain_ns
 from aaco.analytics.advice.least import PRODUCTS
-from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import FIXED_NS, room_for_blocks
 from aaco.analytics.advice.work import HOST_COPIES, OPTIMIZER, StepWork, WorkName
 from aaco.core.arrays import Reals
-from aaco.core.readings import Absent
 
 WAITS_FOR_LOADERS = 0.1  # of the time: batches that are there take less
 
@@ -63,7 +62,7 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     Raise Absent where a mechanism has nothing to do, or its outcome cannot be known. A larger batch gains nothing with
     samples of 1: who advises it says how much larger. times: of this work, where they are at hand.
     """
-    responses = [_response(times or LeastTimes(work), mechanism) for mechanism in mechanisms]
+    responses = [(times or LeastTimes(work)).response(mechanism) for mechanism in mechanisms]
     device = reduce(np.minimum, (response.device_ns for response in responses))
     if samples != 1.0:
         device = _per_sample(work, device, samples)
@@ -131,8 +130,12 @@ def _calls_left(work: StepWork, left: Reals, more: float) -> float:
     """Return the share of the host's calls that is left, by their traced time; new calls are as long as others."""
     if not work.calls:
         return 1.0
-    calls_ns = work.calls_ns
-    stays = 1.0 if (left == 1.0).all() else float((calls_ns * left).sum() / calls_ns.sum())
+    stays = 1.0
+    if not (left == 1.0).all():
+        calls_ns = work.calls_ns
+        whole_ns = calls_ns.sum()
+        calls_ns *= left
+        stays = float(calls_ns.sum() / whole_ns)
     return stays + more * work.steps / work.calls
 
 
@@ -153,7 +156,9 @@ def of_calls(work: StepWork, left: Reals) -> Reals:
         return left
     most = np.zeros(len(work.operators) + 1)
     np.maximum.at(most, work.operator, left)
-    return np.where(work.operator >= 0, most[work.operator], left)
+    whole, alone = most[work.operator], work.operator < 0
+    whole[alone] = left[alone]
+    return whole
 
 
 def host_computes_ns(work: StepWork, step: StepTime) -> float:
@@ -185,11 +190,3 @@ def room_for_more(work: StepWork) -> Reals:
     1 of other kernels.
     """
     return np.where(work.of_families(*PRODUCTS), room_for_blocks(work), 1.0)
-
-
-def _response(times: LeastTimes, mechanism: Mechanism) -> Response:
-    """Return what a mechanism does. Raise Absent where its floor is: there it has nothing to do, or is not known."""
-    least = times.of(mechanism)
-    if mechanism.respond is None:
-        raise Absent("the device's work does not show how such a change usually leaves a step")
-    return mechanism.respond(times.work, least)

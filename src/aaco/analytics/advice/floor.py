@@ -34,7 +34,7 @@ from functools import reduce
 import numpy as np
 
 from aaco.analytics.advice.least import product_names
-from aaco.analytics.advice.mechanism import Mechanism, NothingToChange
+from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
 from aaco.analytics.advice.responses import CONVERSIONS
 from aaco.analytics.advice.work import CALL_NS, COPY, ENTRY_NS, LAUNCH_NS, StepWork, entries
 from aaco.core import distinct
@@ -116,21 +116,32 @@ def device_chain_ns(work: StepWork, least_ns: Reals | None = None, lane: Ints | 
 
 
 class LeastTimes:
-    """The least times of one work's rows by mechanism; the last ones are remembered, for the next question is often of
-    the same mechanism, and all of them at once would take much memory.
+    """The least times of one work's rows by mechanism, and what the mechanism does. The last ones are remembered, for
+    the next question is often of the same mechanism, and all of them at once would take much memory.
     """
 
     def __init__(self, work: StepWork) -> None:
         self.work = work
         self._last: tuple[Mechanism, Reals | Absent] | None = None
+        self._response: Response | None = None  # of the last mechanism
 
     def of(self, mechanism: Mechanism) -> Reals:
         """Return a mechanism's least times, at most what each row took. Raise Absent where they cannot be known."""
         if self._last is None or self._last[0] is not mechanism:
+            self._last = self._response = None  # before the next are made, so that their memory is reused
             self._last = mechanism, self._least(mechanism)
         if isinstance(self._last[1], Absent):
             raise self._last[1]
         return self._last[1]
+
+    def response(self, mechanism: Mechanism) -> Response:
+        """Return what a mechanism does. Raise Absent where its floor is: it has nothing to do, or is not known."""
+        least = self.of(mechanism)
+        if mechanism.respond is None:
+            raise Absent("the device's work does not show how such a change usually leaves a step")
+        if self._response is None:
+            self._response = mechanism.respond(self.work, least)
+        return self._response
 
     def _least(self, mechanism: Mechanism) -> Reals | Absent:
         try:
@@ -156,7 +167,7 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
         gone = (least == 0) & (work.sure_ns > 0)
         late = host_stays and not gone.any()
         soonest = least if late else np.minimum(least, work.one_behind_another_ns)
-        apart = [mechanism.beside(work).astype(np.int64) for mechanism in mechanisms if mechanism.beside]
+        apart = [mechanism.beside(work) for mechanism in mechanisms if mechanism.beside]
         lanes = reduce(lambda lane, beside: 2 * lane + beside, apart, work.lane)
         chain_ns = device_chain_ns(work, soonest, lanes)
         chain_ns = max(chain_ns, _one_kernel_ns(work, mechanisms) / samples)
@@ -212,13 +223,18 @@ def _as_many(work: StepWork, least: Reals, samples: float) -> Reals:
 
 def _one_kernel_ns(work: StepWork, mechanisms: Sequence[Mechanism]) -> float:
     """Return the device's shortest kernel: a step that computes on a device keeps one of its own, if no more."""
-    kernels = ~work.of_families(COPY)
-    if all(mechanism.name == WHAT_IF for mechanism in mechanisms) or not kernels.any():
+    if all(mechanism.name == WHAT_IF for mechanism in mechanisms):
         return 0.0
-    return float(min(work.limits.shortest_ns or 0.0, work.sure_ns[kernels].min()))
+    return min(work.limits.shortest_ns or 0.0, work.once(_shortest_kernel_ns))
 
 
-def _most_ns(work: StepWork, least: Reals, apart: Sequence[Ints], mechanisms: Sequence[Mechanism], samples: float
+def _shortest_kernel_ns(work: StepWork) -> float:
+    """Return the time of the shortest kernel, ns; 0 without any."""
+    kernels = ~work.of_families(COPY)
+    return float(work.sure_ns[kernels].min()) if kernels.any() else 0.0
+
+
+def _most_ns(work: StepWork, least: Reals, apart: Sequence[Flags], mechanisms: Sequence[Mechanism], samples: float
              ) -> float | None:
     """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least of
     all samples; the host's calls for rows that go, and those that launched nothing; and launches of products in several

@@ -160,7 +160,8 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
         except Absent as reason:
             why[name] = why_no_record if record is None else str(reason)
     best = _best(step, floors, likely, usual, facts)
-    together = (floor(work, [MECHANISMS[name] for name in best[:count]]) for count in TOGETHER if count <= len(best))
+    together = (floor(work, [MECHANISMS[name] for name in best[:count]], times)
+                for count in TOGETHER if count <= len(best))
     return Floors(step.ns, step.unprofiled, work.steps, chain_ns, tuple(floors.values()), "", likely, why,
                   tuple(together), saved_ns, float(work.ns.sum()) / work.steps, step.fastest_ns, usual,
                   host_computes_ns(work, step))

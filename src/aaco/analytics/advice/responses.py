@@ -64,18 +64,18 @@ def in_one_pass(work: StepWork, fusible: Flags, gone: Flags | None = None) -> Re
     All softmax and norms that are one kernel each are left: each needs a pass of its own over its rows. Batch norm by
     stored means does not.
     """
+    rows, run = fusible_runs(work, fusible)
     device, left = own_time(work).copy(), np.ones(len(fusible))
     if gone is not None:
         device[fusible & gone] = 0.0
-    rows, run = fusible_runs(work, fusible)
     if not len(rows):
         return Response(device, left)
     pointwise = work.named(lambda name: any(part in name.name for part in POINTWISE_NORMS))
     whole = (work.of_families(*WHOLE) & ~pointwise)[rows]
     kept = whole.copy()
     took = device[rows]
-    longest = np.flatnonzero(took == np.maximum.reduceat(took, np.flatnonzero(np.diff(run, prepend=-1)))[run])
-    first = longest[np.diff(run[longest], prepend=-1) != 0]  # of equals the first
+    longest = np.flatnonzero(took == np.maximum.reduceat(took, np.flatnonzero(_changes(run)))[run])
+    first = longest[_changes(run[longest])]  # of equals the first
     kept[first] |= np.bincount(run, whole) == 0
     device[rows[~kept]] = left[rows[~kept]] = 0.0
     return Response(device, left)
@@ -84,9 +84,16 @@ def in_one_pass(work: StepWork, fusible: Flags, gone: Flags | None = None) -> Re
 def fusible_runs(work: StepWork, fusible: Flags) -> tuple[Ints, Ints]:
     """Return the fusible rows, and of each the number of its run: rows that follow each other in a lane."""
     order = work.lane_order
-    flags, lanes = fusible[order], work.lane[order]
-    starts = flags & np.r_[True, ~flags[:-1] | (lanes[1:] != lanes[:-1])] if len(order) else flags
-    return order[flags], (np.cumsum(starts) - 1)[flags]
+    flags = fusible[order]
+    starts = flags & (_changes(flags) | _changes(work.lane[order]))
+    return order[flags], np.cumsum(starts[flags]) - 1
+
+
+def _changes(column: Ints | Flags) -> Flags:
+    """Return which rows differ from the row before, the first one among them."""
+    changes = np.ones(len(column), bool)
+    np.not_equal(column[1:], column[:-1], out=changes[1:])
+    return changes
 
 
 def room_for_blocks(work: StepWork) -> Reals:

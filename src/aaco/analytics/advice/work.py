@@ -258,8 +258,8 @@ class StepWork:
 
         Calls of unknown length, such as copies that no operator is known of, count as launches.
         """
-        took = np.array([*(operator.host_ns or LAUNCH_NS for operator in self.operators), LAUNCH_NS])[self.operator]
-        return took * self.call_shares
+        return np.array([*((operator.host_ns or LAUNCH_NS) * (1 / max(1.0, operator.kernels))
+                           for operator in self.operators), LAUNCH_NS])[self.operator]
 
     @cached_property
     def traced_calls_ns(self) -> float:
@@ -366,8 +366,10 @@ def advance_ns(lane: Ints, start: Ints, end: Ints) -> Ints:
     numbers = distinct.numbers(lane).tolist()
     for number in numbers:
         rows = slice(None) if len(numbers) == 1 else np.flatnonzero(lane == number)
-        until = np.maximum.accumulate(np.r_[0, end[rows]])[:-1]
-        added[rows] = np.maximum(0, end[rows] - np.maximum(start[rows], until))
+        from_then = np.maximum.accumulate(np.r_[0, end[rows]])[:-1]
+        np.maximum(from_then, start[rows], out=from_then)
+        np.subtract(end[rows], from_then, out=from_then)
+        added[rows] = np.maximum(0, from_then, out=from_then)
     return added
 
 
@@ -444,14 +446,18 @@ class _KeptRows:
         self.count = until
 
     def in_order(self, window: tuple[int, int]) -> tuple[Ints, Ints, Ints]:
-        """Return when the rows begin and end, cut at the window's edges, from its start; and their other columns."""
-        start, end = self._times[:, :self.count]
-        order = np.argsort(start, kind="stable") if (start[1:] < start[:-1]).any() else None
-        begin, until = (np.clip(column if order is None else column[order], *window) - window[0]
-                        for column in (start, end))
-        for column in self._columns[:, :self.count] if order is not None else ():
-            column[:] = column[order]
-        return begin, until, self._columns[:, :self.count]
+        """Return when the rows begin and end, cut at the window's edges, from its start; and their other columns.
+
+        All in place of what was kept: no rows can be added then.
+        """
+        times, columns = self._times[:, :self.count], self._columns[:, :self.count]
+        if (times[0, 1:] < times[0, :-1]).any():
+            order = np.argsort(times[0], kind="stable")
+            for column in (*times, *columns):
+                column[:] = column[order]
+        np.clip(times, *window, out=times)
+        times -= window[0]
+        return times[0], times[1], columns
 
 
 def _timed(rows: pa.RecordBatch | pa.Table, lanes: TupleIds) -> tuple[Ints, Ints, Ints]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aaco.analytics.bottleneck.confidence import ReliabilityBin
 from aaco.core.readings import Verdict
 
 
@@ -29,6 +28,20 @@ class Thresholds:
     host_pct: float = 30.0
     transfer_pct: float = 40.0
     launch_stretch: float = 6.5
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """Verdicts with a margin from `margin` up to the next bin: how many, and how many of them were right."""
+
+    margin: float
+    judged: int
+    right: int
+
+    @property
+    def probability(self) -> float:
+        """The probability that a verdict of this bin is right."""
+        return (self.right + 1) / (self.judged + 2)
 
 
 FITTED = Thresholds()

@@ -8,24 +8,9 @@ recordings never give certainty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aaco.analytics.bottleneck.budget import PROFILED, UNPROFILED
+from aaco.analytics.bottleneck.calibration import ReliabilityBin
 from aaco.core.readings import Reading, Verdict
-
-
-@dataclass(frozen=True)
-class ReliabilityBin:
-    """Verdicts with a margin from `margin` up to the next bin: how many, and how many of them were right."""
-
-    margin: float
-    judged: int
-    right: int
-
-    @property
-    def probability(self) -> float:
-        """The probability that a verdict of this bin is right."""
-        return (self.right + 1) / (self.judged + 2)
 
 
 def margin(verdict: Verdict) -> float | None:

@@ -190,6 +190,7 @@ def covered_until(times: Ints, start: Ints, length: Ints) -> Ints:
     """Return how much of the pieces is before each time."""
     whole = np.r_[0, np.cumsum(length)]
     began = np.searchsorted(start, times, side="right")
-    last = np.maximum(began - 1, 0)
-    beyond = np.maximum(0, start[last] + length[last] - times)
-    return np.asarray(whole[began] - np.where(began > 0, beyond, 0), np.int64)
+    covered = np.asarray(whole[began], np.int64)
+    later = np.flatnonzero(began)  # the others are before all pieces
+    covered[later] -= np.maximum(0, (start + length)[began[later] - 1] - times[later])
+    return covered

@@ -21,7 +21,7 @@ from aaco.analytics.truth.queues import QueueCheck, StreamCheck
 from aaco.analytics.truth.record_accounting import Account, AccountCheck
 from aaco.analytics.truth.sequences import SequenceCheck
 from aaco.analytics.truth.steps import StepCheck
-from aaco.tracelake.document_schemas.answers import CheckedCapture
+from aaco.tracelake.document_schemas.trace_check import CheckedCapture
 
 ORDER = ("lost", "wrong", "doubt", "note")
 # The columns that the checks read, so that nothing else need be loaded.

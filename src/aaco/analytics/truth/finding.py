@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Ints
-from aaco.tracelake.document_schemas.answers import CheckedFinding
+from aaco.tracelake.document_schemas.trace_check import CheckedFinding
 
 Weight = Literal["lost", "wrong", "doubt", "note"]
+NO_ROWS, IMPOSSIBLE_DURATION = "no_rows", "impossible_duration"  # checks that are asked for by name
 RARE = 0.005  # of what was looked at; below this a contradiction is a doubt, not a defect of the whole trace
 
 

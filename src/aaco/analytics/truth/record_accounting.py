@@ -7,17 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aaco.analytics.truth.finding import Finding, Slice, weigh
+from aaco.analytics.truth.finding import IMPOSSIBLE_DURATION, NO_ROWS, Finding, Slice, weigh
 from aaco.core.untimed import NOT_READ, UNTIMED
 from aaco.core.words import plural
-from aaco.tracelake.document_schemas.answers import CheckedAccount
-from aaco.tracelake.document_schemas.evidence import CapturePart
+from aaco.tracelake.document_schemas.trace_check import CapturePart, CheckedAccount
 from aaco.tracelake.ingest.impossible import IMPOSSIBLE
 
 # Of executions every format counts kernels; one that is in a file twice is `again` there.
 KERNEL, COPY = "kernel", "copy"
 DEVICE_WORK = (KERNEL, "dispatch", "copy", "fill", "memcpy", "memset")
-NO_ROWS, IMPOSSIBLE_DURATION = "no_rows", "impossible_duration"
 TRUNCATED = re.compile(r"(?:^|: )truncated: ")  # a capture of several files names the one it says something of first
 
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from aaco.analytics.bottleneck import calibration
-from aaco.analytics.truth.finding import RARE
-from aaco.analytics.truth.record_accounting import IMPOSSIBLE_DURATION, NO_ROWS
+from aaco.analytics.truth.finding import IMPOSSIBLE_DURATION, NO_ROWS, RARE
 from aaco.core.readings import Reading
 from aaco.core.words import plural
-from aaco.tracelake.document_schemas.answers import Trusted
+from aaco.tracelake.document_schemas.trace_check import Trusted
 
 NOT_TRUSTED = "NOT TO BE TRUSTED AS IT IS"
 NOTHING = "nothing speaks against it"

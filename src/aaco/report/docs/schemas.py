@@ -16,6 +16,7 @@ from aaco.governance.suite import Suite
 from aaco.replay.documents import CaptureDocument, MeasuredRoles
 from aaco.report.renderers.json_schema import Report
 from aaco.report.sections.what_if import WhatIf
+from aaco.tracelake import document_schemas
 from aaco.tracelake.document_schemas import kernel_search, ledger
 from aaco.tracelake.history.replicates import Baseline
 from aaco.tracelake.share.archive import Contents
@@ -30,7 +31,7 @@ ELSEWHERE: dict[str, type[Any]] = {
 
 def declared() -> Mapping[str, Declaration]:
     """Return the declaration of every JSON document of a bundle, by its file there."""
-    for package in (core, analytics, governance):
+    for package in (core, document_schemas, analytics, governance):
         import_modules(package)
     return DECLARED
 

@@ -33,7 +33,6 @@ from aaco.report.sections import (
     roofline_headroom,
     telemetry,
 )
-from aaco.report.sections.findings.kernel_classes import words
 from aaco.report.sections.first_screen import first_screen
 from aaco.report.sections.outliers import outliers
 from aaco.report.sections.tiles import tiles_alone
@@ -46,7 +45,7 @@ MOST_KERNELS, MOST_NODES, MOST_FACTS = 60, 400, 400
 ECDF_POINTS = 400
 IN_TEMPLATE = {"content": content, "definition": definition, "format": format, "inventory": inventory,
                "kernels": kernels, "places": places, "quality": quality, "reach": roofline_headroom,
-               "no_outlier": outline.NO_OUTLIER, "limit_words": words, "shorten": shorten,
+               "no_outlier": outline.NO_OUTLIER, "limit_words": format.kernel_limit, "shorten": shorten,
                "flame_graph": flame_graph, "strip": timeline_strip, "sections_of": catalogue.on_page}
 TOO_FEW = {"p99_ns": "fewer than 100 calls do not support a 99th percentile", "std_ns": "one call has no spread"}
 

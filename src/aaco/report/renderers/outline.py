@@ -17,7 +17,6 @@ from aaco.report.sections import (
     nodes,
     roofline_headroom,
 )
-from aaco.report.sections.findings.kernel_classes import words
 from aaco.report.sections.outliers import outliers
 
 TOP = 10
@@ -140,7 +139,7 @@ def _kernels(explanation: Explanation) -> Iterator[Block]:
     rows = [(Code(row["kernel_name"]), row["family"] or "", f"{row['calls']:,}", format.duration(row["total_ns"]),
              format.percent(row["pct_of_kernel_time"] / 100), format.duration(row["mean_ns"]),
              format.percent(near.share) if (near := reached.get(row["kernel_name"])) else format.NA,
-             *([words(row["limit"])] if limited else []),
+             *([format.kernel_limit(row["limit"])] if limited else []),
              format.bar(row["pct_of_kernel_time"] / 100, 10)) for row in groups[:TOP]]
     more = [f"{format.plural(len(groups) - TOP, 'more kernel')} not shown."] if len(groups) > TOP else []
     more += [f"{note}." for note in kernels.skew_notes(explanation)]

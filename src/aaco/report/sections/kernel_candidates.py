@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from aaco.analytics.kernels.candidates import KernelCandidate
 from aaco.report import format
 from aaco.report.names import shorten
-from aaco.report.sections.findings.kernel_classes import words
 
 FIGURES = 39  # columns of the shares, the priority and the ceiling
 LEAST_NAME, MOST_NAME = 20, 70
@@ -32,7 +31,7 @@ def _figures(kernel: KernelCandidate, name: str, width: int) -> str:
     score = "" if kernel.priority is None else f"{kernel.priority:.2f}"
     ceiling = "" if kernel.speedup_at_most is None else f"{kernel.speedup_at_most:.2f}x"
     return (f"{format.pad(name, width)}{format.percent(kernel.path_share):>11}{headroom:>10}{score:>9}{ceiling:>9}"
-            f"  {words(kernel.label)}").rstrip()
+            f"  {format.kernel_limit(kernel.label)}").rstrip()
 
 
 def _refusals(kernel: KernelCandidate, columns: int) -> list[str]:

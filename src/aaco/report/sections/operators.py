@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from aaco.analytics.costs.operator_work import OperatorGroup, summed
-from aaco.analytics.explanation import Explanation
 from aaco.report import format
 from aaco.report.names import shorten
 from aaco.report.rows import Row, readings
-from aaco.report.sections.findings.kernel_classes import words
+
+if TYPE_CHECKING:  # it imports most of analytics, which `aaco ops` does without
+    from aaco.analytics.explanation import Explanation
 
 WIDTH = 80
 NAME = 38
@@ -44,7 +46,7 @@ def lines(groups: list[OperatorGroup], by: str, top: int) -> Iterator[str]:
 
 def _below(group: OperatorGroup, by: str) -> Iterator[str]:
     """What limits its kernels, the shapes of a call, and why its work is not known."""
-    limit = f"limit: {words(group.limit)}" if group.limit else ""
+    limit = f"limit: {format.kernel_limit(group.limit)}" if group.limit else ""
     shapes = _shapes(group.names[1]) if by == "call" else ""
     if limit or shapes:
         yield f"  {format.cut('; '.join(filter(None, (limit, shapes))), WIDTH - 2)}"
@@ -56,7 +58,7 @@ def _below(group: OperatorGroup, by: str) -> Iterator[str]:
 
 
 def _said(group: OperatorGroup) -> str:
-    limit = f"; limit: {words(group.limit)}" if group.limit else ""
+    limit = f"; limit: {format.kernel_limit(group.limit)}" if group.limit else ""
     if group.flops_per_s is None or group.bytes_per_s is None:
         return f"{format.percent(group.share)}{limit}; work not known: {group.why}"
     part = "" if group.known_ns == group.device_ns else (

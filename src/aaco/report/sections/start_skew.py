@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow.compute as pc
 
-from aaco.analytics.explanation import Explanation
 from aaco.analytics.timeline.windows import START_SKEW
 from aaco.report import format
+
+if TYPE_CHECKING:  # it imports most of analytics, which `aaco kernels` does without
+    from aaco.analytics.explanation import Explanation
 
 
 def note(skew_ns: int | None) -> str:

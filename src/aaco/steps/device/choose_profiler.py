@@ -33,14 +33,13 @@ from aaco.profiler.launchers import (
     rocprofv3,
 )
 from aaco.runner import command as program
+from aaco.steps.counted_executions import NO_TRACE
 
 # In the order in which one is looked for where none is named.
 LAUNCHERS: dict[str, Launcher] = {one.NAME: one for one in (rocprofv3, rocprof, nsys, cupti, ncu, migraphx_driver)}
 PYTHON = re.compile(r"(python|pypy)[\d.]*")
 # What ncu counts where nobody says: what a roofline takes, and how full the multiprocessors were.
 ROOFLINE = (*sorted(formulas.NVIDIA.counters), ncu_csv.OCCUPANCY)
-NO_TRACE = ("no tracer is installed: this is a session of counters only, and durations are those of kernels run alone "
-            "under ncu; with nsys on the PATH times are of a run of their own")
 
 
 @dataclass(frozen=True)

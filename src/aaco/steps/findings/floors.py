@@ -15,6 +15,7 @@ from aaco.steps import track_records
 from aaco.steps.findings import step_work
 from aaco.steps.readings import unprofiled
 from aaco.tracelake import documents, layout
+from aaco.tracelake.memory import give_back
 
 NONE_ON_AMD = "no changes were recorded on devices of AMD yet"
 
@@ -26,6 +27,7 @@ def floors(session: Session, settings: Analysis) -> Results:
         return
     try:
         work, step = step_work.find(session, unprofiled(session))
+        give_back(0)  # what reading it took, before as much is computed of it
         facts = _facts(session)
         record = None if AMD in facts.get("vendor", ()) else track_records.shipped()
         session_floors = of_session.floors_of(work, step, record, NONE_ON_AMD, facts)

@@ -58,7 +58,8 @@ class HostCalls:
         """
         if self.until <= self.begin:
             return 0.0
-        asked = np.sort(self.asked[(self.asked >= self.begin) & (self.asked < self.until)])
+        asked = self.asked[(self.asked >= self.begin) & (self.asked < self.until)]
+        asked.sort()
         parts = np.diff(self._without_waits(np.r_[asked, self.until]))
         if len(parts) % steps:
             return float(parts.sum()) / steps

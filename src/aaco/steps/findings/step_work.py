@@ -34,6 +34,7 @@ from aaco.core.tables import API_CALLS, COPIES, GPU_EVENTS, KERNELS, OPERATORS, 
 from aaco.steps.findings import host_calls
 from aaco.steps.findings.kernel_operators import operators as operator_of_kernel
 from aaco.tracelake import documents, layout, queries, store
+from aaco.tracelake.memory import give_back
 
 LINK = "correlation_id"  # of a kernel, to the call that launched it
 CLOCK_COLUMNS = ("t_ns", "sclk_mhz", "sclk_max_mhz", "capture", "device_id")
@@ -132,6 +133,7 @@ def _with_host(work: StepWork, session: Session, rank: RankTime, window: Capture
     """
     if not store.holds(session, API_CALLS):
         return work
+    give_back(0)  # what reading the kernels took, before the calls are read
     first, last = (links[0], links[-1]) if links else (None, None)
     calls = host_calls.read(session, rank.capture, first, last)
     return replace(work, syncs=calls.waits_between(window.t_start_ns, window.t_end_ns),

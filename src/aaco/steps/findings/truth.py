@@ -18,7 +18,7 @@ from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import COPIES, COUNTERS, KERNELS, TableSpec
 from aaco.tracelake import documents, layout, queries
-from aaco.tracelake.document_schemas.answers import TraceCheck
+from aaco.tracelake.document_schemas.trace_check import TraceCheck
 
 _CAPTURE = "capture"
 

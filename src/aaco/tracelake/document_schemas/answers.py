@@ -4,55 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import ConfigDict, Field
 
-from aaco.core.documents import STORED, Count, Document, Part, Real, Whole, document
+from aaco.core.documents import Count, Document, FindingDocument, Part, Real, Whole, document
 from aaco.tracelake import layout
-from aaco.tracelake.document_schemas.evidence import CapturePart
-
-
-class CheckedAccount(Part):
-    """Where the kernels of a capture went."""
-
-    in_file: CapturePart | None
-    used: CapturePart
-    linked: CapturePart | None
-    unlinked: CapturePart
-    dropped: CapturePart | None
-    left_out: dict[str, CapturePart]
-
-
-class CheckedFinding(Part):
-    """Evidence that a capture is false: `count` of `of` records, and their time, if any."""
-
-    check: str | None = None
-    weight: Literal["lost", "wrong", "doubt", "note"]
-    count: Whole | None = None
-    of: Count | None = None
-    text: str
-    advice: str | None
-    ns: Whole | None = None
-    alarms: bool
-
-
-class CheckedCapture(Part):
-    """A capture, and the findings of its self-consistency check."""
-
-    capture: Count
-    trusted: bool | None = None
-    account: CheckedAccount
-    findings: list[CheckedFinding]
-    file: str
-    rank: Whole | None
-
-
-@document(layout.TRACE_CHECK)
-class TraceCheck(Document):
-    """trace_check.json."""
-
-    trusted: bool | None = None
-    captures: list[CheckedCapture]
-
+from aaco.tracelake.document_schemas.trace_check import CapturePart, Trusted
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -174,19 +130,6 @@ class Rooflines(Document):
     not_placed: dict[str, CapturePart]
     symbols: list[PlacedSymbol]
     operators: list[PlacedOperator] = Field(default=[])
-
-
-class FindingDocument(Document):
-    """What a finding says. Of one that analytics declares as a dataclass, the rest is asked for where it is decoded.
-
-    Every one was written with its version: `{}` is what damage leaves, not a finding that found nothing.
-    """
-
-    @model_validator(mode="after")
-    def _was_written(self, info: ValidationInfo) -> FindingDocument:
-        if info.context == STORED and "schema_version" not in self.model_fields_set:
-            raise ValueError("it has no schema_version")
-        return self
 
 
 class Fusible(Part):
@@ -367,15 +310,6 @@ class WeighedSignal(Part):
     holds: bool | None = None
     because: str | None = None
     source: str | None = None
-
-
-class Trusted(Part):
-    """What the trace check says of a recording: the line that every screen says first, and what to do."""
-
-    trusted: bool | None
-    line: str | None
-    alarms: list[str]
-    steps: list[str]
 
 
 class JudgedClass(Part):

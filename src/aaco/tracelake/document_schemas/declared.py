@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from aaco.core.documents import DECLARED, Part
-from aaco.tracelake.document_schemas import evidence, regressions
-from aaco.tracelake.document_schemas.answers import FindingDocument
+from importlib import import_module
 
-__all__ = ["evidence", "form_of", "regressions"]  # the forms there are declared where they are imported
+from aaco.core.documents import DECLARED, FindingDocument, Part
+from aaco.tracelake import document_schemas
+
+MODULES = ("trace_check", "evidence", "answers", "regressions")  # what most commands read first
 
 
 def form_of(file: str) -> type[Part]:
     """Return the model that a document of a bundle is checked against when it is read.
 
-    A finding that is declared as a dataclass is checked for its version only: the code that uses it decodes it.
+    No more modules are imported than it takes to find it. A finding that is declared as a dataclass is checked for its
+    version only: the code that uses it decodes it.
     """
+    for module in MODULES:
+        import_module(f"{document_schemas.__name__}.{module}")
+        if file in DECLARED:
+            break
     declaration = DECLARED.get(file)
     return declaration.type if declaration and issubclass(declaration.type, Part) else FindingDocument

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from aaco.core.documents import Count, Document, Part, Real, Whole, document
 from aaco.tracelake import layout
+from aaco.tracelake.document_schemas.trace_check import CapturePart
 
 Facts = dict[str, Any]  # by names that are not ours: options of a runtime, facts of a machine
 
@@ -422,13 +423,6 @@ class DerivedMetrics(Document):
     """derived_metrics.json: readings by the names of their metrics, and the version."""
 
     __pydantic_extra__: dict[str, StoredReading]
-
-
-class CapturePart(Part):
-    """Some records of a capture; below zero where more came out than went in."""
-
-    count: Whole
-    ns: Whole
 
 
 class CaptureTable(Part):

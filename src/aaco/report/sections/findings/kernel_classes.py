@@ -13,12 +13,6 @@ from aaco.report.sections import start_skew
 
 SHOWN = 8
 NAME = 44
-LABELS = {"lds": "Local memory"}  # the names of the other classes are words
-
-
-def words(limit: str | None) -> str:
-    """What limits a kernel, as every screen writes it; empty where that was not decided."""
-    return LABELS.get(limit or "", (limit or "").replace("_", " ").capitalize()).lower()
 
 
 @finding_view("kernel_classes", "the class of each kernel name that took much time, with its evidence", place=3,
@@ -29,7 +23,7 @@ def rows(document: Mapping[str, Any]) -> Iterator[Row]:
     total = document.get("kernel_ns") or sum(one["total_ns"] for one in listed) or 1  # the list may not be of all
     names = shorten((one["kernel_name"] for one in listed[:SHOWN]), NAME)
     for one in listed[:SHOWN]:
-        yield Row(words(one["class"]).capitalize(),
+        yield Row(format.kernel_limit(one["class"]).capitalize(),
                   f"{names[one['kernel_name']]}: {format.percent(one['total_ns'] / total)}; "
                   f"{'; '.join(filter(None, (_because(one), start_skew.note(one.get('skew_ns')))))}")
 

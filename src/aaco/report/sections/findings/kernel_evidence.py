@@ -8,7 +8,6 @@ from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence, LimitedTim
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
-from aaco.report.sections.findings.kernel_classes import words
 
 NAMED = 2  # limits and waits in the headline
 ROOFS = {"memory_bandwidth": "memory", "lds": "local memory"}
@@ -20,7 +19,7 @@ def _rows(evidence: KernelEvidence) -> Iterator[Row]:
     """Yield the headline, then the time of every limit."""
     yield Row("In short", headline(evidence))
     for limited in evidence.limits:
-        yield Row(words(limited.limit).capitalize(), f"{format.plural(limited.kernels, 'kernel name')}, "
+        yield Row(format.kernel_limit(limited.limit).capitalize(), f"{format.plural(limited.kernels, 'kernel name')}, "
                                                      f"{format.duration(limited.ns)}{_reached(limited)}")
 
 
@@ -33,8 +32,8 @@ def headline(evidence: KernelEvidence) -> str:
 def _counted(evidence: KernelEvidence) -> Iterator[str]:
     total = evidence.kernel_ns or 1
     if evidence.limits:
-        limits = ", ".join(f"{words(limited.limit)} {format.percent(limited.ns / total)} of the time{_reached(limited)}"
-                           for limited in evidence.limits[:NAMED])
+        limits = ", ".join(f"{format.kernel_limit(limited.limit)} {format.percent(limited.ns / total)} of the time"
+                           f"{_reached(limited)}" for limited in evidence.limits[:NAMED])
         yield f"{format.plural(evidence.kernels, 'kernel')}: {limits}"
     elif evidence.without_time:
         yield f"{format.plural(evidence.without_time, 'kernel')} counted, without a time"

@@ -11,7 +11,6 @@ from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.names import shorten
 from aaco.report.rows import Row
-from aaco.report.sections.findings.kernel_classes import words
 from aaco.report.svg import Drawing, Scale, decades
 
 FEW = 6  # kernels and reasons that a report lists
@@ -71,7 +70,7 @@ def _operator(one: Shown) -> str:
 
 def _limit(placed: Shown) -> str:
     """What limits it, as on every other screen; nothing in sessions of older versions."""
-    return f"limit: {words(placed['limit'])}, " if placed.get("limit") else ""
+    return f"limit: {format.kernel_limit(placed['limit'])}, " if placed.get("limit") else ""
 
 
 def _device(device: Shown) -> Iterator[Row]:
@@ -160,7 +159,7 @@ def _operators(operators: Sequence[Shown], top: int) -> Iterator[str]:
         name = format.pad(names[call], NAME)
         yield (f"{name}{one['calls']:>7,}{format.duration(one['device_ns']):>10}{_cell(one['intensity'], 9)}"
                f"{_cell(one['flops_per_s'], 9, 1e12)}{_cell(one['bytes_per_s'], 8, 1e12)}  "
-               f"{words(one.get('limit')):<19}{BOUND.get(one['bound'] or '', ''):<13}"
+               f"{format.kernel_limit(one.get('limit')):<19}{BOUND.get(one['bound'] or '', ''):<13}"
                f"{_share(one['roof_share'], 7)}").rstrip()
         if one["why_absent"]:
             yield f"  no place: {one['why_absent']}"
@@ -185,7 +184,7 @@ def _line(kernel: Shown) -> str:
     held = kernel["occupancy_limit_pct"]
     return (f"{kernel['calls']:>7,}{format.device_time(kernel['total_ns']):>10}{_cell(kernel['intensity'], 9)}"
             f"{_cell(kernel['flops_per_s'], 9, 1e12)}{_cell(kernel['dram_bytes_per_s'], 8, 1e12)}  "
-            f"{words(kernel.get('limit')):<19}{BOUND.get(kernel['bound'] or '', ''):<13}"
+            f"{format.kernel_limit(kernel.get('limit')):<19}{BOUND.get(kernel['bound'] or '', ''):<13}"
             f"{_share(kernel['roof_share'], 7)}{_share(kernel['measured_roof_share'], 9)}"
             f"{_share(held / 100 if held else None, 8)}").rstrip()
 

@@ -12,7 +12,6 @@ from aaco.core.documents import decode
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
-from aaco.report.sections.findings.kernel_classes import words
 
 MOST = 8
 LEAST = 0.005  # of the time: smaller parts are not shown
@@ -63,7 +62,7 @@ def budget(group: StepGroup) -> str:
     """Return what the time from step to step is, the largest part first."""
     total = sum(group.budget.values())
     parts = sorted(group.budget.items(), key=lambda part: -part[1])
-    return ", ".join(f"{PARTS.get(part, words(part))} {format.percent(ns / total)}"
+    return ", ".join(f"{PARTS.get(part, format.kernel_limit(part))} {format.percent(ns / total)}"
                      for part, ns in parts if ns >= LEAST * total)
 
 
