@@ -772,6 +772,63 @@ def test_the_idle_time_of_a_step_that_waits_for_the_device_stays():
     assert changed(work, "host_work", step_us=200).device_ns == 95_000  # the host takes longer
 
 
+def test_the_idle_time_of_a_step_stays_where_only_the_device_changes():
+    """The device works 80 of 100 us, and reads a number: 20 us pass before its next work. A larger batch has them once
+    for more samples, and calls that are gone take some along.
+    """
+    called = StepOperator("aten::mm", types=("f32",), flops=1e6, host_ns=10_000)
+    work = step(kernel(80, "gemm", called, FP32, types=("f32",)), copy(0, "d2h", 8, True), syncs=1)
+    left = changed(work, "tf32", step_us=100)
+    assert left.host_ns is not None and left.device_ns == pytest.approx(20_000 + changed(work, "tf32").device_ns)
+    assert device_us(work, "graph", step_us=100) == 80 and device_us(work, "remove_syncs", step_us=100) == 80
+
+
+def test_a_host_that_waits_for_loaders_gets_no_batch_sooner():
+    """A tenth of the time and more. Work that leaves the host leaves its loaders, too; more of them share it."""
+    work = step(copy(10, "h2d", 1000, True), kernel(30), paused=0.5)
+    waiting, ready = replace(work, fetching=0.1), replace(work, fetching=0.09)
+    assert changed(waiting, "graph").loading_ns == 1_000_000 and changed(ready, "graph").loading_ns == 0
+    assert changed(waiting, "host_work").loading_ns == 0
+    assert 0 < changed(waiting, "prefetching").loading_ns < 1_000_000
+
+
+def test_a_cache_of_fixed_size_is_launched_once_with_nothing_read():
+    joins = kernel(8, "copy", StepOperator("aten::cat", "aten::cat"))
+    after = changed(step(kernel(30), joins, copy(9, "d2h", 8, True)), "fixed_cache_graph")
+    assert (after.device_ns, after.replayed, after.replays) == (38_000, True, 0)
+
+
+def test_a_narrower_type_with_a_graph_leaves_the_device_as_the_type_does():
+    work = step(product(100, 1e10, FP32), kernel(20))
+    for both, narrow in (("narrow_graph", "narrower_types"), ("tf32_graph", "tf32")):
+        after = changed(work, both)
+        assert after.replayed and after.calls_left == 0
+        assert after.device_ns == MECHANISMS[narrow].respond(work, MECHANISMS[narrow].least_ns(work)).device_ns.sum()
+
+
+def _narrowed_us(name, *shapes, kernel_name=""):
+    """What autocast leaves of a kernel of 90 us that passes over 90 MB, in a training step."""
+    taken = OperatorArguments([list(shape) for shape in shapes], ["float"] * len(shapes), [""] * len(shapes))
+    called = StepOperator(name, name, "forward", ("f32",), bytes=90e6, arguments=taken)
+    back = kernel(1, operator=StepOperator("aten::relu", phase="backward"))
+    work = step(kernel(90, operator=called, name=kernel_name), back, product(10, 1e9, FP32))
+    return device_us(work, "narrower_types", step_us=101)
+
+
+def test_wide_tensors_keep_what_they_take_part_in_wide_under_autocast():
+    """A product of rows with one number each stays as it is; of tensors of one size it is in 16 bits."""
+    alike, scaled = (_narrowed_us("aten::mul", (9, 9), shape) for shape in ((9, 9), (9, 1)))
+    assert scaled.expected > alike.expected + 10
+    assert _narrowed_us("aten::gelu", (9, 9), (9, 1)).expected < scaled.expected
+
+
+def test_batch_norms_of_narrow_images_in_another_order_take_longer():
+    """A fifth longer than in float32."""
+    stays = _narrowed_us("aten::mul", (9, 9), (9, 1))
+    norm = _narrowed_us("aten::cudnn_batch_norm", (9, 9), kernel_name="bn_fw_tr_1C11_singleread")
+    assert norm.expected == pytest.approx(stays.expected + 0.2 * 90)
+
+
 def test_no_more_is_expected_than_the_calls_that_are_gone_took():
     """Steps became twice as fast as predicted; a fifth of the host's calls leaves four fifths of its path. Where the
     device hides that path nothing says so.

@@ -699,6 +699,59 @@ def test_a_list_in_one_call_leaves_the_host_a_walk_over_it():
     assert changed.calls_left == pytest.approx((1 + 10 / 6 + 1) / 11)
 
 
+LOOKED_UP = "autograd::engine::evaluate_function: EmbeddingBackward0"
+
+
+def _sorted_gradients(shape, name="aten::embedding_dense_backward", us=(100, 300), sorts="DeviceRadixSort"):
+    """Gradients of looked-up rows: a sort and a sum, a fill of zeros, and another operator of the same node."""
+    values = [list(shape)] if "embedding" in name else [[9, 9], [], list(shape)]
+    called = StepOperator(name, LOOKED_UP, "backward", ("f32",), kernels=3,
+                          arguments=OperatorArguments(values, ["float"] * len(values), [""] * len(values)))
+    return [kernel(us[0], "sort", called, name=sorts), kernel(us[1], "embedding", called, name="compute_grad"),
+            kernel(5, "fill", called, name="FillFunctor"),
+            kernel(20, operator=StepOperator("aten::arange", LOOKED_UP, "backward"))]
+
+
+def test_gradients_of_looked_up_rows_are_read_at_least():
+    """20 million numbers are 80 MB, 8 us at 10 TB/s. A fill of zeros stays, and what the same node did for the sort goes.
+    """
+    work = step(product(100, 1e10), *_sorted_gradients((200_000, 100)))
+    assert floor_us(work, "unsorted_gradients") == pytest.approx(100 + 8 + 5)
+    stored = step(*_sorted_gradients((200_000, 100), "aten::_index_put_impl_"))
+    assert floor_us(stored, "unsorted_gradients") == pytest.approx(8 + 5)
+
+
+def test_gradients_that_atomics_add_no_sooner_are_left():
+    """At 1e11 a second 60 million take 600 us. What does not sort adds them up already."""
+    assert "sorted" in why(step(*_sorted_gradients((600_000, 100))), "unsorted_gradients")
+    assert "sorted" in why(step(*_sorted_gradients((2_000, 100), sorts="scatter")), "unsorted_gradients")
+
+
+def test_gradients_that_are_not_sorted_take_fewer_launches():
+    """20 million numbers at 1e11 a second are 200 us, and 3 us of a kernel. Of three kernels two are left."""
+    work = step(product(100, 1e10), *_sorted_gradients((200_000, 100)))
+    after = changed_step(work, StepTime(1e6, True), [MECHANISMS["unsorted_gradients"]])
+    assert after.device_ns == pytest.approx(1000 * (100 + 203 + 5)) and after.only_less
+    assert after.calls_left == pytest.approx((1 + 2 / 3 + 1) / 3, abs=0.2) and after.calls_left < 1
+
+
+def test_a_cache_of_fixed_size_takes_what_concatenates():
+    """And the reads of single numbers; not where more is read in a step."""
+    joins = kernel(8, "copy", StepOperator("aten::cat", "aten::cat"))
+    work = step(kernel(30), joins, copy(2, "d2h", 8))
+    assert floor_us(work, "fixed_cache_graph") == 30
+    assert "concatenated" in why(step(kernel(30), copy(2, "d2h", 8)), "fixed_cache_graph")
+    assert "single numbers" in why(step(kernel(30), joins, *[copy(2, "d2h", 16)] * 2), "fixed_cache_graph")
+    back = kernel(8, "copy", StepOperator("aten::cat", "aten::cat", "backward"))
+    assert "concatenated" in why(step(kernel(30), back), "fixed_cache_graph")
+
+
+def test_a_narrower_type_with_a_graph_has_the_floor_of_the_type():
+    work = step(product(100, 1e10, FP32), kernel(20))
+    for both, narrow in (("narrow_graph", "narrower_types"), ("tf32_graph", "tf32")):
+        assert floor_us(work, both) == floor_us(work, narrow) and floor_us(work, both) != floor_us(work, "graph")
+
+
 def test_a_fused_optimizer_leaves_the_way_there_and_back():
     work = step(product(100, 1e10), kernel(30, operator=StepOperator("aten::mul_", phase="optimizer")))
     assert floor_us(work, "fused_optimizer") == 100

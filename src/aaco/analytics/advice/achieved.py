@@ -79,9 +79,11 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     if replayed:
         idle_ns = 0.0 if handed else computing_ns
     else:
-        stays = host_ns is None or (samples == 1.0 and bool((left == 1.0).all())
-                                    and all(mechanism.host_stays for mechanism in mechanisms))
-        idle_ns = step.ns - busy_ns if stays and not waits_ns else 0.0
+        idle_ns = step.ns - busy_ns
+        device_alone = (samples == 1.0 and busy_ns >= idle_ns and bool((left == 1.0).all())
+                        and all(mechanism.host_stays for mechanism in mechanisms))
+        if waits_ns or not (host_ns is None or device_alone):
+            idle_ns = 0.0
     return ChangedStep(chain_ns * streams + added_ns + idle_ns / samples, host_ns, work.calls / work.steps,
                        _calls_left(work, left, sum(response.more_calls for response in responses)),
                        handed * paused_ns + waits_ns, samples, replayed,

@@ -12,7 +12,6 @@ import math
 import numpy as np
 
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
-from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
 from aaco.analytics.advice.responses import FIXED_NS
 from aaco.analytics.advice.work import BACKWARD, COPY, StepWork
@@ -29,47 +28,53 @@ KERNELS_LEFT = 2.0  # of a call: zeros, and what adds
 
 
 def _elements(work: StepWork) -> dict[int, int]:
-    """Return by operator how many numbers a call adds up, of those that sort before."""
-    elements = {}
+    """Return by operator how many numbers a call adds up, of those that sort before and would add sooner without."""
+    took, elements = work.by_operator(np.where(_fills(work), 0.0, work.sure_ns)), {}
     for number, names in work.names_by_operator.items():
         operator = work.operators[number]
         place, shapes = GRADIENTS_AT.get(operator.name), operator.shapes
         if place is not None and place < len(shapes) and any(SORTS in name.name.lower() for name in names):
-            elements[number] = math.prod(shapes[place] or (0,))
+            count = math.prod(shapes[place] or (0,))
+            if _adding_ns(count) * work.operator_calls[number] < took[number]:
+                elements[number] = count
     return elements
 
 
+def _fills(work: StepWork) -> Flags:
+    return work.of_families("fill", COPY)
+
+
+def _adding_ns(count: int) -> float:
+    return FIXED_NS + 1e9 * count / ADDS_PER_S
+
+
 def _at(work: StepWork, needed_ns: dict[int, float]) -> Reals:
-    """Return the times with each call of these operators in so many ns, at most as now. Fills of zeros stay, and what
-    else the same nodes of autograd do for the sort is gone.
+    """Return the times with each call of these operators in so many ns. Fills of zeros stay, and what else the same
+    nodes of autograd do for the sort is gone.
     """
     nodes = {work.operators[number].outermost for number in needed_ns}
-    mine: Flags = np.isin(work.operator, [*needed_ns])
+    mine = np.isin(work.operator, [*needed_ns]) & ~_fills(work)
     beside = work.operated(lambda operator: operator.outermost in nodes and operator.phase == BACKWARD)
     took, left = work.by_operator(np.where(mine, work.sure_ns, 0.0)), np.zeros(len(work.operators) + 1)
     for number, ns in needed_ns.items():
-        left[number] = min(1.0, ns * work.operator_calls[number] / took[number]) if took[number] else 1.0
-    changed = (mine | beside) & ~work.of_families("fill", COPY)
-    return np.where(changed, work.sure_ns * left[work.operator], work.sure_ns)
+        left[number] = min(1.0, ns * work.operator_calls[number] / took[number])
+    return np.where(mine | beside & ~_fills(work), work.sure_ns * left[work.operator], work.sure_ns)
 
 
 def _least_ns(work: StepWork) -> Reals:
     elements = work.once(_elements)
-    if not (_added(work) < own_time(work)).any():
+    if not elements:
         raise NothingToChange("no gradients of looked-up rows are sorted that could be added sooner")
     return _at(work, {number: work.limits.memory_ns(count * BYTES.get(next(iter(work.operators[number].types), ""), 2))
                       for number, count in elements.items()})
 
 
-def _added(work: StepWork) -> Reals:
-    return _at(work, {number: FIXED_NS + 1e9 * count / ADDS_PER_S for number, count in work.once(_elements).items()})
-
-
 def _unsorted(work: StepWork, least: Reals) -> Response:
     """Return the step with the gradients added by atomics, in one kernel and a fill for each call."""
-    added = _added(work)
+    added = _at(work, {number: _adding_ns(count) for number, count in work.once(_elements).items()})
     kernels = np.array([*(operator.kernels for operator in work.operators), 1.0])[work.operator]
-    return Response(added, np.where(added < work.sure_ns, np.minimum(1.0, KERNELS_LEFT / kernels), 1.0), only_less=True)
+    fewer = np.isin(work.operator, [*work.once(_elements)])
+    return Response(added, np.where(fewer, np.minimum(1.0, KERNELS_LEFT / kernels), 1.0), only_less=True)
 
 
 UNSORTED_GRADIENTS = Mechanism("unsorted_gradients", "Add gradients of looked-up rows without sorting them", "D with "
