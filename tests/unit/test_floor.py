@@ -713,7 +713,7 @@ def _sorted_gradients(shape, name="aten::embedding_dense_backward", us=(100, 300
 
 
 def test_gradients_of_looked_up_rows_are_read_at_least():
-    """20 million numbers are 80 MB, 8 us at 10 TB/s. A fill of zeros stays, and what the same node did for the sort goes.
+    """20 million numbers are 80 MB, 8 us at 10 TB/s. A fill of zeros stays; what the node did for the sort is gone.
     """
     work = step(product(100, 1e10), *_sorted_gradients((200_000, 100)))
     assert floor_us(work, "unsorted_gradients") == pytest.approx(100 + 8 + 5)
