@@ -53,6 +53,15 @@ def test_calls_are_those_of_their_capture_that_launch_copy_or_wait():
     assert len(calls(*rows, captures=(0, 0, 0, 1), capture=None).asked) == 2
 
 
+def test_batches_that_other_processes_make_are_taken_within_the_window():
+    """Not what the host loads itself, nor another capture's."""
+    ready, alone = (f"enumerate(DataLoader)#_{kind}ProcessingDataLoaderIter.__next__" for kind in ("Multi", "Single"))
+    rows = [(0, 30, 0, ready), (50, 40, 0, ready), (0, 80, 0, alone), (60, 9, 0, ready)]
+    found = calls(*rows, captures=(0, 0, 0, 1))
+    assert found.fetching_between(10 * US, 70 * US) == (20 + 20) * US
+    assert calls(*rows, captures=(0, 0, 0, 1), capture=None).fetching_between(0, 100 * US) == (30 + 40 + 9) * US
+
+
 def test_a_step_is_launched_from_the_first_call_of_all_steps_to_the_end_of_the_last():
     assert calls(*launches(0, 10, 20, 30)).launching_ns(2) == (20 + 15) / 2 * US
 

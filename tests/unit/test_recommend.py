@@ -76,6 +76,18 @@ def floors(floor_ns=500_000.0, why_absent=""):
     return Floors(2e6, True, 3, 500_000.0, (MechanismFloor("graph", floor_ns, (), why_absent),))
 
 
+@pytest.mark.parametrize(("graph", "offered"), [(2.8, True), (2.9, False)])
+def test_two_changes_together_are_offered_where_they_gain_more_than_either(graph, offered):
+    """3 x together, 1.2 x in 16 bits; 2.9 x of a graph alone is as good."""
+    def one(name, gain):
+        action = next(action for action in ACTIONS if action.name == name)
+        return recommend.Recommendation(action, 50.0, 1.0, (), expected=Expected(gain, gain, gain, 9, 9, True))
+
+    listed = [one("narrow_graph", 3.0), one("device_graph", graph), one("narrower_types", 1.2)]
+    left = [advice.name for advice in recommend.bounded(tuple(listed), None)[0]]
+    assert ("narrow_graph" in left) is offered and {"device_graph", "narrower_types"} < {*left, "narrow_graph"}
+
+
 @pytest.mark.parametrize(("pauses", "whole", "words"), [
     (None, None, "80 % of the time the device waits for launches"),
     (None, True, "75 % of the time the device waits for the host"),

@@ -67,7 +67,8 @@ class Action:
     where nothing. mechanism: the kind of change whose floor bounds it; empty of actions on runs on CPUs. of_limit: what
     happens in the share where it is not what a step's work shows, and a reading of a limit stands in; empty else.
     ceiling_takes: what its ceiling counts on besides the share and the host's time; empty where nothing. surpasses: the
-    name of an action that leaves the device no less to do, and comes after it where both are worth a try.
+    name of an action that leaves the device no less to do, and comes after it where both are worth a try. combines: the
+    names of actions that it is together; it is offered where it gains more than each of them, by LEAST_GAIN.
     confirm: the metric that shows the effect, going in a direction. or_confirm: others; of all, the one with the
     largest value in this session does, for what is 0 cannot go down.
     """
