@@ -787,7 +787,7 @@ def recommender_training(at: Place) -> list[Side]:
 
     return [
         Side("before", make, truth={"precision": "fp32", "batch": batch, "tables": "16 calls", "gradients": "dense"}),
-        Side("sparse_gradients", partial(make, sparse=True), ("less_work",), {"gradients": "sparse"}),
+        Side("sparse_gradients", partial(make, sparse=True), ("sparse_gradients",), {"gradients": "sparse"}),
         Side("stacked_tables", partial(make, stacked=True), ("loop_to_batched_op",), {"tables": "one call"}),
         Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
              useless=True),
@@ -2261,7 +2261,7 @@ def word_vectors(at: Place) -> list[Side]:
 
     return [
         Side("before", make, truth={"precision": "fp32", "batch": full, "gradients": "dense", "optimizer": "Adam"}),
-        Side("sparse_gradients", partial(make, sparse=True), ("less_work",), {"gradients": "sparse"}),
+        Side("sparse_gradients", partial(make, sparse=True), ("sparse_gradients",), {"gradients": "sparse"}),
         Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "Adam, fused"}),
         Side("larger_batch", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
              same_output=False, note="other batch"),
@@ -10709,7 +10709,8 @@ def bags_with_adam(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "fp32", "batch": people, "gradients": "dense", "tables": columns,
                                     "lists": "pageable", "reads": "each loss"}, tf32=False),
-        Side("sparse_gradients", partial(make, sparse=True), ("less_work",), {"gradients": "sparse"}, tf32=False),
+        Side("sparse_gradients", partial(make, sparse=True), ("sparse_gradients",), {"gradients": "sparse"},
+             tf32=False),
         Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
         Side("lists_pinned", partial(make, pinned=True), ("pinned_copies",), {"lists": "pinned"}, useless=True,
              gpu_only=True, tf32=False),

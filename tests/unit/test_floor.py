@@ -554,6 +554,14 @@ def test_a_whole_model_called_three_times_and_more_is_a_loop():
     assert _parts(*_model(), _called("aten::mm", (8, 5), (5, 32)), count=5) == {1}
 
 
+def test_calls_of_several_steps_are_no_loop_of_one():
+    """Three fills in each of three steps follow each other; a whole model that is called three times is a loop."""
+    fills = [kernel(9, "fill", StepOperator("aten::fill_")) for _ in range(9)]
+    assert "called 8 times" in why(step(*fills, steps=3), "loop_to_batched_op")
+    model = step(*_turns(3, *_model()))
+    assert floor(model, [MECHANISMS["loop_to_batched_op"]]).floor_ns is not None
+
+
 def test_what_a_model_needs_after_its_last_product_keeps_no_pass_apart():
     """Noise of the size of a result; not where it may be what a product takes, a weight, or part of a list. In a small
     loop what follows may be all that matters.
@@ -733,6 +741,38 @@ def test_gradients_that_are_not_sorted_take_fewer_launches():
     after = changed_step(work, StepTime(1e6, True), [MECHANISMS["unsorted_gradients"]])
     assert after.device_ns == pytest.approx(1000 * (100 + 203 + 5)) and after.only_less
     assert after.calls_left == pytest.approx((1 + 2 / 3 + 1) / 3, abs=0.2) and after.calls_left < 1
+
+
+def _dense_gradients(rows, looked_up, update="aten::_foreach_add_"):
+    """A table's gradient, its zeros, and an update of it beside one of as many other numbers. In bags or one by one."""
+    def operator(name, shapes, values, phase):
+        taken = OperatorArguments(shapes, ["float"] * len(shapes), values)
+        return StepOperator(name, name, phase, ("f32",), arguments=taken)
+    listed = OperatorArguments([[[rows, 8], [8, rows]], []], ["TensorList", "Scalar"], ["", "1"])
+    return [kernel(40, "embedding", operator("aten::embedding_dense_backward", [[looked_up, 8], [looked_up], [], []],
+                                             ["", "", str(rows), "-1"], "backward")),
+            kernel(30, "fill", operator("aten::fill_", [[rows, 8], []], ["", "0"], "backward")),
+            kernel(20, operator=StepOperator(update, update, "optimizer", arguments=listed))]
+
+
+def test_nothing_of_the_gradients_of_a_large_table_is_sure_to_stay():
+    """The other half of the update does. A table of which a quarter and more is looked up keeps its gradient."""
+    work = step(product(100, 1e10), *_dense_gradients(1000, 250))
+    assert floor_us(work, "sparse_gradients") == pytest.approx(100 + 10)
+    assert "few rows" in why(step(product(100, 1e10), *_dense_gradients(1000, 251)), "sparse_gradients")
+    bags = [[90, 8], [250], [250], [90], [0], []]
+    bag = OperatorArguments(bags, ["float"] * 6, ["", "", "", "", "", "1000"])
+    summed = kernel(50, operator=StepOperator("aten::_embedding_bag_dense_backward", "", "backward", arguments=bag))
+    assert floor_us(step(product(100, 1e10), summed), "sparse_gradients") == 100
+
+
+@pytest.mark.parametrize(("update", "device_us", "left"), [
+    ("aten::_foreach_add_", 100 + 12.5, (3 + 1) / 4), ("aten::_foreach_sqrt", 100 + 40 + 12.5, (4 + 5) / 4)])
+def test_a_sparse_update_is_of_the_rows_that_are_looked_up(update, device_us, left):
+    """A quarter of half of 20 us. SGD adds gradients as they come, Adam sums them up first."""
+    work = step(product(100, 1e10), *_dense_gradients(1000, 250, update))
+    after = changed_step(work, StepTime(1e6, True), [MECHANISMS["sparse_gradients"]])
+    assert after.device_ns == pytest.approx(1000 * device_us) and after.calls_left == pytest.approx(left)
 
 
 def test_a_cache_of_fixed_size_takes_what_concatenates():

@@ -170,7 +170,6 @@ def call(group: click.Group, program: str) -> None:
     """Run a program, turning every expected failure into one message on stderr and the documented exit code."""
     gc.set_threshold(BETWEEN_COLLECTIONS)
     code = outcome(group, program)
-    gc.freeze()  # what is left goes with the process; to look through it for garbage first takes 20 to 40 ms
     if program == "aaco" and sys.argv[1:2] in ENDED_AT_ONCE:
         _end_at_once(code)
     sys.exit(code)

@@ -64,7 +64,7 @@ def _calls_of_name(work: StepWork) -> Reals:
 
 
 def _least_ns(work: StepWork) -> Reals:
-    looped = (_calls_of_name(work) >= LOOP) | (work.once(_loops).turns > 1)
+    looped = (_calls_of_name(work) >= LOOP) | (work.once(parts_in_turn) > 1)
     if not looped.any():
         raise Absent(f"no operator is called {LOOP} times in a step, and no model again and again")
     recurrent = looped & (work.of_families("recurrent") | work.operated(lambda operator: "_cell" in operator.outermost))
@@ -119,7 +119,7 @@ def _loops(work: StepWork) -> Loops:
     row, products with weights of one shape take LOOP different numbers of rows in a step, or the results of turns are
     stacked.
     """
-    ahead = np.maximum.reduce([_rows_of_calls(work), stacked_turns(work), rows_in_turn(work), parts_in_turn(work)])
+    ahead = np.maximum.reduce([_rows_of_calls(work), stacked_turns(work), rows_in_turn(work), work.once(parts_in_turn)])
     ahead[work.once(listed_updates) > 0] = 1.0
     return Loops(np.maximum(ahead, _turns_back(work, ahead)), _most_groups(work))
 
