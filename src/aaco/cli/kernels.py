@@ -125,7 +125,6 @@ def _place_lines(rows: list[dict[str, Any]], by: str, columns: int) -> list[str]
 
 def _lines(rows: list[dict[str, Any]], columns: int) -> list[str]:
     """A table; without family, median and, for the limit, p99 where `columns` are too few for them."""
-
     wide, limited = columns >= WIDE, any(row["limit"] for row in rows)
     name = NAME if wide else max(20, columns - (NARROW if limited else UNLIMITED))
     times = [time for time in TIMES if wide or not (time == "p50_ns" or (limited and time == "p99_ns"))]

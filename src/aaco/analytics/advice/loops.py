@@ -245,7 +245,7 @@ def _distances(codes: Ints) -> list[int]:
     order = np.argsort(codes, kind="stable")
     apart = np.diff(order)[np.diff(codes[order]) == 0]
     lengths, count = np.unique(apart[(apart > 1) & (apart <= LONGEST_ROW)], return_counts=True)
-    often = np.flatnonzero(count >= np.where(lengths > LONGEST_TURN, MODEL_TURNS, TURNS) - 2)
+    often = np.flatnonzero(count >= np.array([*map(_least_turns, lengths.tolist())], int) - 2)
     return sorted(lengths[often[np.argsort(-count[often], kind="stable")[:MOST_DISTANCES]]].tolist())
 
 

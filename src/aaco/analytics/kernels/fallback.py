@@ -10,9 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.core.readings import Absent
-
-# Providers that compute on the CPUs. Of all others a node is a device's.
-OF_CPUS = ("CPUExecutionProvider", "OpenVINOExecutionProvider", "DnnlExecutionProvider", "XnnpackExecutionProvider")
+from aaco.core.tables import CPU_PROVIDERS
 
 
 def fallen_back(kernels: pa.Table) -> pa.Table:
@@ -21,7 +19,7 @@ def fallen_back(kernels: pa.Table) -> pa.Table:
     Raise Absent if no provider of a device ran any node.
     """
     provider = kernels["provider"].cast(pa.string())
-    on_cpu = pc.is_in(provider, pa.array(OF_CPUS))
+    on_cpu = pc.is_in(provider, pa.array(sorted(CPU_PROVIDERS)))
     if not pc.any(pc.and_(pc.is_valid(provider), pc.invert(on_cpu))).as_py():
         raise Absent("no provider of a device ran a node")
     return kernels.filter(on_cpu)

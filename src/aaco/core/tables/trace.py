@@ -5,6 +5,10 @@ from __future__ import annotations
 from aaco.core.tables.spec import CAPTURE, FLAG, INT, NAME, REAL, TEXT, TEXTS, WHEN, WHERE, TableSpec
 
 LAUNCH = {"launch_id": (INT, "call_id of the call that launched it; null if it is not known, and in older sessions")}
+# Execution providers of ONNX Runtime that compute on the CPUs. Any other may return when a node is only queued: CUDA's
+# spans are launches, between a sixth and six times of the GPU's time.
+CPU_PROVIDERS = frozenset((
+    "CPUExecutionProvider", "OpenVINOExecutionProvider", "DnnlExecutionProvider", "XnnpackExecutionProvider"))
 KERNELS = TableSpec("kernels", "profiler/rocprof_kernels.parquet",
                     "One row per kernel execution: a GPU dispatch, or on the CPU one executed graph node.", {
     "kernel_id": (INT, "row key in start order"),

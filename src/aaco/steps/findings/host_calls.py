@@ -88,10 +88,10 @@ def read(session: Session, capture: int | None, first: int | None, last: int | N
     for batch in queries.batches(session, API_CALLS, COLUMNS):
         name = integers(batch["name"].indices)
         start, end, link, where = (integers(batch[column]) for column in COLUMNS[1:])
-        taken = fetching[name] & ((where == capture) | (capture is None))
+        of_capture = (where == capture) | (capture is None)
+        taken = fetching[name] & of_capture
         fetches += zip(start[taken].tolist(), end[taken].tolist(), strict=True)
-        rows = np.flatnonzero((kinds[name] != CallKind.OTHER) & (start != NONE) & (end >= start)
-                              & ((where == capture) | (capture is None)))
+        rows = np.flatnonzero((kinds[name] != CallKind.OTHER) & (start != NONE) & (end >= start) & of_capture)
         name, start, end, link = name[rows], start[rows], end[rows], link[rows]
         begins += start[link == first].tolist() if first is not None else []
         ends += end[link == last].tolist() if last is not None else []

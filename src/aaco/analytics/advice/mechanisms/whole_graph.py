@@ -6,6 +6,7 @@ as a loss, can be read later; where more is read, the host works on results, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -26,11 +27,16 @@ LEAST_WAITS = 2  # in a step: a graph can end where the host waits once
 PARTS = (GRAPH.name, REMOVE_SYNCS.name, INPUTS_ON_DEVICE.name)
 
 
-def _waits(work: StepWork) -> float:
-    """Return how often the host waits for the device in a step, each read at least once."""
+def refuse_results(work: StepWork) -> None:
+    """Raise Absent where the host reads more than single numbers within a step."""
     if np.count_nonzero(work.result_reads) > work.steps:
         raise Absent("the host reads more than single numbers within a step, and may need them for what it launches "
                      "next")
+
+
+def _waits(work: StepWork) -> float:
+    """Return how often the host waits for the device in a step, each read at least once."""
+    refuse_results(work)
     return max(work.syncs or 0, int(np.count_nonzero(work.copies("d2h")))) / work.steps
 
 
@@ -40,29 +46,32 @@ def _least_ns(work: StepWork) -> Reals:
     return np.where(work.copies(*HOST_COPIES) & ~work.result_reads, 0.0, own_time(work))
 
 
-def _replayed(work: StepWork, least: Reals) -> Response:
-    return replace(replayed(work, least), device_ns=least, waits_ns=device_chain_ns(work))
+def without_waits(work: StepWork, device_ns: Reals) -> Response:
+    """Return the step launched once, with these times of its rows, and no wait of the host in it."""
+    return replace(replayed(work, device_ns), device_ns=device_ns, waits_ns=device_chain_ns(work))
 
 
-def _waiting(values: Values) -> float:
-    """Return the time that the device waits for the host; only a step without a profiler shows it. KeyError where no
-    such graph is possible.
+def waiting_for(mechanism: str) -> Callable[[Values], float]:
+    """Return a share: the time that the device waits for the host; only a step without a profiler shows it. It raises
+    KeyError where no such graph is possible.
     """
-    if ACTS_ON + "whole_graph" not in values:
-        raise KeyError("whole_graph")
-    return min(values[ACTS_ON + GRAPH.name], _at_most(values))
+    def waiting(values: Values) -> float:
+        if ACTS_ON + mechanism not in values:
+            raise KeyError(mechanism)
+        return min(values[ACTS_ON + GRAPH.name], at_most(values))
+    return waiting
 
 
-def _at_most(values: Values) -> float:
+def at_most(values: Values) -> float:
     """Return the time of launches and waits, where the host's own work takes longer than its launches."""
     launches = of_launches(values)
     return min(100.0, launches + values.get("sync_limited_pct", 0.0))
 
 
 WHOLE_GRAPH = Mechanism("whole_graph", "One graph of the whole step, without waits in it",
-                        "D without copies between host and device", _least_ns, respond=_replayed, parts=PARTS)
+                        "D without copies between host and device", _least_ns, respond=without_waits, parts=PARTS)
 ACTIONS = (Action(
-    "whole_graph", "One graph of the whole step, without waits in it", _waiting,
+    "whole_graph", "One graph of the whole step, without waits in it", waiting_for("whole_graph"),
     "the device waits for launches and for reads between them", "medium", (
         Step("torch.cuda.CUDAGraph of the step: inputs copied to fixed tensors, no .item() in it, conditions by "
              "torch.where, results read at its end", (PYTORCH, OWN_CODE)),
@@ -70,5 +79,5 @@ ACTIONS = (Action(
     "launch_tax_pct", applies_if=(NVIDIA, PYTORCH, fact_is("host_waits", "waits"),
                                   fact_is("graph_capture", "possible", "too_short", "nowhere")),
     already_done_if=(fact_is("device_graph", "replayed", "captured"),),
-    memory="a graph keeps its own buffers, for each shape", mechanism="whole_graph", at_most=_at_most,
+    memory="a graph keeps its own buffers, for each shape", mechanism="whole_graph", at_most=at_most,
     or_confirm=("sync_limited_pct",)),)

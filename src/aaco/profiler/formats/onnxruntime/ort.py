@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.core.errors import BadCapture
-from aaco.core.tables import API_CALLS, KERNELS
+from aaco.core.tables import API_CALLS, CPU_PROVIDERS, KERNELS
 from aaco.profiler.capture import CaptureFacts, Subtotal
 from aaco.profiler.io import jsonstream
 from aaco.profiler.io.columns import constant, encoded, integers
@@ -35,9 +35,6 @@ SUFFIX = "_kernel_time"
 RUN = "model_run"
 # These nodes span the nodes of their bodies: counted as kernels they would count that time twice.
 CONTAINERS = {"If", "Loop", "Scan", "SequenceMap", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"}
-# These run a node on the host, or wait for it there. Any other provider may return when the node is only queued: CUDA's
-# spans are launches, between a sixth and six times of the GPU's time.
-WAITING = {"CPUExecutionProvider", "OpenVINOExecutionProvider", "DnnlExecutionProvider", "XnnpackExecutionProvider"}
 DTYPES = {"float": "float32", "double": "float64", "string": "str"}  # the others have numpy's and ml_dtypes' names
 FIX = "record it again: aaco run --profile, or SessionOptions.enable_profiling in your own program"
 
@@ -238,7 +235,7 @@ def _kind(event: OrtEvent, traces_device: bool) -> str:
         return "kernel" if event.cat == "Kernel" and traces_device else event.cat
     if not event.name.endswith(SUFFIX):
         return event.cat
-    launches = traces_device and event.args.provider not in WAITING
+    launches = traces_device and event.args.provider not in CPU_PROVIDERS
     return "container" if event.args.op_name in CONTAINERS else "launching node" if launches else "kernel"
 
 
@@ -298,7 +295,7 @@ def _kernels(path: Path, events: list[OrtEvent], runs: Runs, origin_ns: int, war
         dtypes=[_input_dtypes(event.args.input_type_shape) for event in events],
         pool_wait_ns=[_pool_wait_ns(event.args.thread_scheduling_stats, int(ns)) for event, ns in
                       zip(events, lasted, strict=True)],
-        timed=encoded(["execution" if event.args.provider in WAITING else "dispatch" for event in events]),
+        timed=encoded(["execution" if event.args.provider in CPU_PROVIDERS else "dispatch" for event in events]),
         iteration=_iterations(start, _threads(events), runs, warmup), source=constant(FORMAT, len(events)),
         **_place_and_time(events, origin_ns + start, lasted))
 
