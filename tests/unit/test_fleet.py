@@ -224,6 +224,34 @@ def test_two_ingests_at_once_lose_and_double_nothing(folder: Path, compacted: Pa
     assert session_ids(tmp_path) == session_ids(compacted)
 
 
+# Opens a hundred new lakes, each when the other process is about to open it too.
+OPENS_TOGETHER = """
+import sys, time
+from pathlib import Path
+from aaco.fleet.catalog import Catalog
+
+folder, mine, other = Path(sys.argv[1]), *sys.argv[2:]
+for number in range(100):
+    (folder / f"{number}.{mine}").touch()
+    while not (folder / f"{number}.{other}").exists():
+        time.sleep(0)
+    with Catalog.open(folder / f"lake{number}", create=True):
+        pass
+"""
+
+
+def test_two_that_make_one_catalog_at_once_both_open_it(tmp_path: Path) -> None:
+    """SQLite refuses two that turn a new file to a write-ahead log at once: every eighth time without our lock."""
+    processes = [subprocess.Popen([sys.executable, "-c", OPENS_TOGETHER, tmp_path, *sides], stderr=subprocess.PIPE)
+                 for sides in ("ab", "ba")]
+    try:
+        assert processes[0].communicate(timeout=60)[1] == b""
+        assert processes[1].communicate(timeout=60)[1] == b""
+    finally:
+        for process in processes:
+            process.kill()
+
+
 def test_compaction_keeps_every_answer_in_few_files(folder: Path, compacted: Path, tmp_path: Path) -> None:
     ingest(tmp_path, bundles([folder]))
     before = scan.ask(tmp_path, lambda opened: opened.run("residuals"), FleetFilter())

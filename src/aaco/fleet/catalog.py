@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from aaco.core import transactions
+from aaco.core import files, transactions
 from aaco.core.errors import BadBundle, UsageError
 from aaco.fleet.lakes import open_store
 from aaco.fleet.store import CatalogFile, Place
@@ -154,9 +154,9 @@ class Catalog:
 def _connect(file: CatalogFile, create: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(file.path, timeout=PATIENCE_S, isolation_level=None)
     connection.execute("PRAGMA synchronous = FULL")
-    if create:
-        connection.execute("PRAGMA journal_mode = WAL")
-        _make(connection)
+    if create and not _has_tables(connection):
+        with files.locked(file.path.parent):
+            _make(connection)
     application, version = (connection.execute(f"PRAGMA {name}").fetchone()[0]
                             for name in ("application_id", "user_version"))
     if application != APPLICATION or version > FORMAT:
@@ -168,10 +168,18 @@ def _connect(file: CatalogFile, create: bool) -> sqlite3.Connection:
 
 
 def _make(connection: sqlite3.Connection) -> None:
-    """Make the tables where there are none; of two that come at once, one does."""
+    """Make the tables where there are none; of two that come at once, one does.
+
+    The caller holds a lock: SQLite refuses two that turn to a write-ahead log at once, without waiting for either.
+    """
+    connection.execute("PRAGMA journal_mode = WAL")
     with transactions.exclusive(connection):
-        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        if not _has_tables(connection):
             for statement in SCHEMA:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
