@@ -20,6 +20,7 @@ from aaco.analytics.advice.responses import FIXED_NS, room_for_blocks
 from aaco.analytics.advice.work import HOST_COPIES, OPTIMIZER, StepWork, WorkName
 from aaco.core.arrays import Reals
 
+REPLAY_GAP_NS = 250.0  # between two kernels of a graph: in the median of 100 recorded graphs without a wait
 WAITS_FOR_LOADERS = 0.1  # of the time: batches that are there take less
 
 
@@ -64,6 +65,8 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     """
     responses = [(times or LeastTimes(work)).response(mechanism) for mechanism in mechanisms]
     device = reduce(np.minimum, (response.device_ns for response in responses))
+    if replayed := any(response.replayed for response in responses):
+        device = np.where(device > 0, device + REPLAY_GAP_NS, 0.0)
     if samples != 1.0:
         device = _per_sample(work, device, samples)
     left = of_calls(work, reduce(np.minimum, (response.left for response in responses)))
@@ -75,9 +78,9 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     handed = any(response.hands_over for response in responses)
     waits_ns = max(response.waits_ns for response in responses)
     loaders = max(response.loaders for response in responses)
-    host_ns, replayed = _host_ns(work, step, busy_ns, waits_ns), any(response.replayed for response in responses)
+    host_ns = _host_ns(work, step, busy_ns, waits_ns)
     if replayed:
-        idle_ns = 0.0 if handed else computing_ns
+        idle_ns = (0.0 if handed else computing_ns) + (0.0 if waits_ns else _fed_ns(work, device))
     else:
         idle_ns = step.ns - busy_ns
         device_alone = (samples == 1.0 and busy_ns >= idle_ns and bool((left == 1.0).all())
@@ -120,6 +123,12 @@ def _host_ns(work: StepWork, step: StepTime, busy_ns: float, waits_ns: float) ->
         return step.ns
     fed = work.named(WorkName.may_wait_for_the_host)
     return min(step.ns, idle_ns + calls_ns + float(work.ns[fed].sum()) / work.steps)
+
+
+def _fed_ns(work: StepWork, device: Reals) -> float:
+    """Return how long a step's copies take because the host feeds them, beside their bytes: no graph shortens that."""
+    fed = work.named(WorkName.may_wait_for_the_host) & (device > 0)
+    return float((work.ns - work.sure_ns)[fed].sum()) / work.steps
 
 
 def _waits_for_nothing(work: StepWork) -> bool:

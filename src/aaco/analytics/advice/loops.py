@@ -281,12 +281,11 @@ def _may_carry(work: StepWork, turn: slice, given: frozenset[int], to_products: 
     products may, whatever becomes of their results.
     """
     operators, flow = _operators(work, turn), TurnFlow(given)
-    chosen = any(_chooses(operator) for operator in operators) and any(map(_looks_up, operators))
     filled = set(work.copied[turn][work.copies("memset")[turn]].tolist())
     count = _to_last_product(work, turn) if to_products else len(operators)
     known = all(map(flow.follow, operators[:count]))
     flow.end_of_products(operators[:count])
-    return chosen or not known or not all(map(flow.follow, operators[count:])) or flow.may_carry(filled)
+    return not known or not all(map(flow.follow, operators[count:])) or flow.may_carry(filled)
 
 
 def _to_last_product(work: StepWork, turn: slice) -> int:
@@ -299,13 +298,15 @@ class TurnFlow:
     """What the operators of a turn read from outside and what they make. given: bytes that the host sends.
 
     What turns only add to is the same in any order, if nothing else reads it. Rows that are added by number are of
-    another tensor than those that are taken by number from one of its size.
+    another tensor than those that are taken by number from one of its size. What a turn chooses may be what the next
+    one looks up, unless that looks up more than was chosen.
     """
 
     def __init__(self, given: frozenset[int]) -> None:
         """Begin with what the host gives the turn."""
-        self._given, self._made, self._unknown = given, set[Size](), 0
-        self._filled = set[Size]()
+        self._given, self._made, self._filled = given, set[Size](), set[Size]()
+        self._unknown = list[Tensor | None]()  # of each result of unknown size the table that it is looked up in, if any
+        self._most_chosen, self._least_looked_up = 0.0, math.inf  # rows
         self._used: set[Shape] | None = None
         self._outside, self._tables, self._sums, self._row_sums, self._written = (set[Tensor]() for _ in range(5))
 
@@ -328,9 +329,16 @@ class TurnFlow:
             self._filled |= _sizes(first)
         moves = operator.name in MOVES
         results = _sizes(first) if moves else _made(operator)
+        if _chooses(operator):
+            self._most_chosen = max(self._most_chosen, _choices(operator, results))
+        if operator.name == MASKED:
+            self._least_looked_up = 0
+        elif _looks_up(operator) and results:
+            self._look_up(operator, [tensor for tensor in tensors if not tensor[1]])
         if not adds and (not moves or _sizes(tensors) & self._made):  # what is moved from outside stays that
             self._made |= results
-            self._unknown += not results
+            if not results:
+                self._unknown.append(first[0] if _looks_up(operator) and first else None)
         return bool(results) or _looks_up(operator)
 
     def end_of_products(self, before: Iterable[StepOperator]) -> None:
@@ -343,17 +351,28 @@ class TurnFlow:
         """Return whether the next turn may read what the turn made. filled: bytes of fills in the turn."""
         read, sums = self._outside | self._tables, self._sums | self._row_sums
         made = self._made | _sizes(self._sums)
-        return (bool(_sizes(read) & made) or bool(_sizes(self._outside) & _sizes(self._row_sums))
+        looked_up = 0 if any(self._unknown) else self._least_looked_up
+        return (looked_up <= self._most_chosen
+                or bool(_sizes(read) & made) or bool(_sizes(self._outside) & _sizes(self._row_sums))
                 or any(math.prod(shape) * width in filled for shape, _ in sums for width in WIDTHS)
                 or any(_is_row(part, whole) for part, _ in read for whole, _ in self._sums)
                 or any(_is_slice(part, whole) for part, _ in self._written for whole, _ in read))
+
+    def _look_up(self, operator: StepOperator, integers: Sequence[Tensor]) -> None:
+        """Note how much an operator looks up, if nothing in the turn made the numbers of it, the last integers that it
+        takes. Those of a gather may be a few, each again and again.
+        """
+        for size in _sizes(integers[-1:]) - self._made:
+            self._least_looked_up = min(self._least_looked_up, 0 if "gather" in operator.name else size[0])
 
     def _read(self, tensor: Tensor) -> None:
         size = _size(*tensor)
         if size in self._made or any(size[0] * width in self._given for width in WIDTHS):
             return
         if self._unknown:
-            self._unknown -= 1
+            if table := self._unknown.pop(0):
+                rows, part = divmod(size[0], max(1, math.prod(table[0][1:])))
+                self._least_looked_up = min(self._least_looked_up, 0 if part else rows)
             self._made.add(size)
         elif self._used is None or tensor[0] in self._used:
             self._outside.add(tensor)
@@ -367,6 +386,12 @@ def _chooses(operator: StepOperator) -> bool:
     """Return whether an operator makes numbers of what it chose."""
     name = operator.name.rpartition("::")[2]
     return name in CHOOSING or name.startswith(CHOOSING[:-2])
+
+
+def _choices(operator: StepOperator, results: set[Size]) -> float:
+    """Return how much an operator chooses; infinitely much where it is not known along which axis."""
+    known = results and operator.arguments and any(operator.arguments.values or ())
+    return min(results)[0] if known else math.inf
 
 
 def _sizes(tensors: Iterable[Tensor]) -> set[Size]:
@@ -432,6 +457,8 @@ def _made(operator: StepOperator) -> set[Size]:
     floating = any(is_floating for _, is_floating in tensors)
     if operator.name.endswith("_") and tensors:
         return {_size(*tensors[0])}
+    if operator.name in STACKS and (parts := _listed(operator)):
+        return {(sum(size for size, _ in map(lambda part: _size(*part), parts)), True)}
     shape = _result(operator)
     if shape is None:
         return set()

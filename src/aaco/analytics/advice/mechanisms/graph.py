@@ -56,7 +56,7 @@ def _launching_between_waits(values: Values) -> float:
     """
     if ACTS_ON + "graph" not in values and values.get("sync_limited_pct", 0.0) > values["launch_tax_pct"]:
         raise KeyError("sync_limited_pct")
-    if values.get("transfer_limited_pct", 0.0) > values.get("host_limited_pct", 100.0):
+    if ACTS_ON + "graph" not in values and values.get("transfer_limited_pct", 0.0) > values.get("host_limited_pct", 100.0):
         raise KeyError("transfer_limited_pct")
     return min(values.get(ACTS_ON + "graph", values["launch_tax_pct"]), of_launches(values))
 
