@@ -20,7 +20,7 @@ parted before the loop, the turns are independent.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,7 @@ from aaco.core.arrays import Flags, Ints, Reals
 
 TURNS = 8  # fewer are no loop
 LONGEST_TURN = 32  # operators; a longer turn is a model's
+SELDOM = 2  # times in a step that a group has one number of rows
 MODEL_TURNS = 3  # of whole models that are called again and again; fewer may be two models
 STACKS = ("aten::stack", "aten::cat")
 LOOKUPS = ("embedding", "index", "gather")  # what they read next may be what was chosen last
@@ -214,9 +215,26 @@ def repeats(work: StepWork) -> list[Repeat]:
 
     Operators that only move values are left out: what a part is turned or copied for may differ from turn to turn.
     """
+    return _repeats(work, lambda operator: (operator.name, operator.phase, repr(operator.shapes)))
+
+
+def groups_in_turn(work: StepWork) -> Reals:
+    """Return of each row how many turns the loop has that it is in, of loops over groups of as many rows as data decide:
+    the same operators again and again, with products of other sizes in most turns; 1 of all other rows.
+    """
+    turns = np.ones(len(work.ns))
+    calls = work.calls_of(lambda operator: (operator.name, operator.phase, repr(operator.shapes)))
+    seldom = work.of_families(*PRODUCTS) & (work.operator >= 0) & (calls <= SELDOM)
+    for loop in _repeats(work, lambda operator: (operator.name, operator.phase)) if seldom.any() else ():
+        if TURNS <= loop.turns <= np.count_nonzero(seldom[loop.rows]) and loop.calls <= LONGEST_TURN:
+            turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
+    return turns
+
+
+def _repeats(work: StepWork, kind: Callable[[StepOperator], Hashable]) -> list[Repeat]:
+    """Return where operators of the same kinds follow each other often, in a step."""
     numbers: dict[Hashable, int] = {}
-    of_operator = [numbers.setdefault((operator.name, operator.phase, repr(operator.shapes)), len(numbers))
-                   for operator in work.operators]
+    of_operator = [numbers.setdefault(kind(operator), len(numbers)) for operator in work.operators]
     rows = np.flatnonzero(work.operated(lambda operator: operator.name not in MOVES) & (work.operator >= 0))
     if len(rows) < 2 * (TURNS - 1):
         return []

@@ -27,7 +27,15 @@ from aaco.analytics.advice.least import (
     row_gathers,
     tf32_too,
 )
-from aaco.analytics.advice.loops import Repeat, parts_in_turn, repeats, rows_in_turn, stacked_turns
+from aaco.analytics.advice.loops import (
+    SELDOM,
+    Repeat,
+    groups_in_turn,
+    parts_in_turn,
+    repeats,
+    rows_in_turn,
+    stacked_turns,
+)
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.list_updates import listed_updates
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
@@ -40,7 +48,6 @@ from aaco.core.readings import Absent
 
 LOOP = 8  # calls of one operator in a step
 MOST_BACK = 4  # calls of an operator on the way back for each turn
-SELDOM = 2  # times in a step that a group has one number of rows
 STACKING = ("copy", "fill", "transpose")
 WITH_A_VECTOR = ("aten::mv", "aten::addmv", "aten::addmv_")
 PARTS = ("loop_to_batched_op", "remove_syncs")  # with the turns the numbers go that the host reads in each
@@ -94,7 +101,8 @@ def _batched(work: StepWork, least: Reals) -> Response:
     own, loops = own_time(work), work.once(_loops)
     whole_calls = bool((loops.turns > 1).any()) and loops.groups < LOOP
     often = np.where((calls := _calls_of_name(work)) >= LOOP, calls, 1.0)
-    turns = loops.turns if whole_calls else np.maximum(loops.turns, often)
+    groups = work.once(groups_in_turn)
+    turns = loops.turns if whole_calls else np.maximum(loops.turns, groups if (groups > 1).any() else often)
     turns = np.where(read := _read_in_turns(work), np.maximum(turns, np.count_nonzero(read) / work.steps), turns)
     looped = turns > 1
     stacking = _beside(work, looped)
