@@ -10965,6 +10965,711 @@ def counted_names(at: Place) -> list[Side]:
     ]
 
 
+@before("question_answering_finetuning", training=True)
+def answered_questions(at: Place) -> list[Side]:
+    """A BERT-base learns where answers start and end in 12 x 384 words, fp32 with TF32 off; texts come pageable."""
+    full, length, width, words = at.pick(12, 2), at.pick(384, 8), at.pick(768, 32), at.pick(30_522, 50)
+
+    def make(batch: int = full, autocast: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             pinned: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(LastNormBlock(width, at.pick(12, 2)) for _ in range(at.pick(12, 2)))
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width), nn.LayerNorm(width),
+                                  blocks, nn.Linear(width, 2)])
+        model = at.build(build_model)
+        embedding, places, norm, blocks, head = model
+        lengths = torch.linspace(length // 2, length, batch)[:, None]
+        given = [torch.randint(words, (batch, length)), torch.arange(length) < lengths,
+                 torch.randint(length // 2, (batch, 2))]
+        given = [part.pin_memory() for part in given] if pinned else given
+
+        def loss_of() -> torch.Tensor:
+            texts, is_word, ends = (part.to(at.device, non_blocking=pinned) for part in given)
+            with at.autocast(autocast):
+                x = norm(embedding(texts) + places.weight)
+                for block in blocks:
+                    x = block(x, is_word[:, None, None])
+                scores = head(x).float()
+            return F.cross_entropy(scores.masked_fill(~is_word[..., None], -1e4), ends)
+        return loss_read(trained(model, adam(model, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "texts": "pageable", "reads": "each loss"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("pinned_texts", partial(make, pinned=True), ("pinned_copies",), {"texts": "pinned"}, useless=True,
+             gpu_only=True, tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+        Side("batch_24", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+class PyramidDetector(nn.Module):
+    """A RetinaNet: a ResNet-50, three levels of features, and for each of 9 boxes a place its kind and its sides."""
+
+    def __init__(self, width: int, inner: int, kinds: int) -> None:
+        super().__init__()
+        layers = list(build_resnet50(width))[:-3]
+        self.stages = nn.ModuleList(nn.Sequential(*part) for part in (layers[:11], layers[11:17], layers[17:]))
+        self.narrow = nn.ModuleList(nn.Conv2d(size * width, inner, 1) for size in (8, 16, 32))
+        self.smooth = nn.ModuleList(nn.Conv2d(inner, inner, 3, 1, 1) for _ in range(3))
+        self.kinds, self.sides = self.build_head(inner, 9 * kinds), self.build_head(inner, 9 * 4)
+
+    @staticmethod
+    def build_head(inner: int, outputs: int) -> nn.Sequential:
+        """Return four convolutions and one that answers."""
+        hidden = [layer for _ in range(4) for layer in (nn.Conv2d(inner, inner, 3, 1, 1), nn.ReLU())]
+        return nn.Sequential(*hidden, nn.Conv2d(inner, outputs, 3, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return scores (pictures, boxes, kinds) and sides (pictures, boxes, 4)."""
+        levels = []
+        for stage, narrow in zip(self.stages, self.narrow, strict=True):
+            x = stage(x)
+            levels.append(narrow(x))
+        for level in (1, 0):
+            levels[level] = levels[level] + F.interpolate(levels[level + 1], scale_factor=2.0)
+        levels = [smooth(level) for smooth, level in zip(self.smooth, levels, strict=True)]
+
+        def answer(head: nn.Module) -> torch.Tensor:
+            return torch.cat([head(level).unflatten(1, (9, -1)).permute(0, 3, 4, 1, 2).flatten(1, 3)
+                              for level in levels], 1)
+        return answer(self.kinds), answer(self.sides)
+
+
+@before("retinanet_training", training=True)
+def found_things(at: Place) -> list[Side]:
+    """A RetinaNet learns from 8 pictures of 512 x 512, bf16 autocast, NCHW; focal loss written out, SGD for lists."""
+    full, width, inner, side, kinds = at.pick(8, 2), at.pick(64, 4), at.pick(256, 8), at.pick(512, 64), at.pick(80, 5)
+
+    def rate(scores: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        chances = torch.sigmoid(scores)
+        costs = F.softplus(scores) - scores * wanted
+        hits = chances * wanted + (1 - chances) * (1 - wanted)
+        shares = 0.25 * wanted + 0.75 * (1 - wanted)
+        return (shares * (1 - hits) ** 2 * costs).sum()
+
+    def make(batch: int = full, layout: torch.memory_format = torch.contiguous_format, compiled: bool = False,
+             how: Mapping[str, Any] = FOREACH, read: bool = True) -> Step:
+        model = at.build(PyramidDetector, width, inner, kinds).to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side).to(memory_format=layout)
+        boxes = 9 * sum((side // stride) ** 2 for stride in (8, 16, 32))
+        is_thing = (torch.rand(batch, boxes, 1, device=at.device) < 0.002).float()
+        wanted = F.one_hot(at.integers(kinds, batch, boxes), kinds) * is_thing
+        sides = at.randn(batch, boxes, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-4, **how)
+        focal = at.compiled(rate) if compiled else rate
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                scores, found = model(pictures)
+            things = is_thing.sum().clamp(min=1)
+            apart = F.smooth_l1_loss(found.float(), sides, reduction="none") * is_thing
+            return (focal(scores.float(), wanted) + apart.sum()) / things
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "layout": "nchw",
+                                    "focal_loss": "written out", "reads": "each loss"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("focal_compiled", partial(make, compiled=True), ("compile",), {"compile": "focal loss"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("picture_denoising")
+def cleaned_pictures(at: Place) -> list[Side]:
+    """A U-Net of 4 levels takes the noise out of 16 pictures of 256 x 256, fp32 with TF32 convolutions."""
+    full, width, side = at.pick(16, 2), at.pick(64, 4), at.pick(256, 32)
+
+    def make(batch: int = full, dtype: torch.dtype = FP32, layout: torch.memory_format = torch.contiguous_format,
+             wrap: Wrap = as_is) -> Step:
+        model = at.build(PlaneUNet, width, dtype=dtype).eval().to(memory_format=layout)
+        pictures = at.randn(batch, 1, side, side, dtype=dtype).to(memory_format=layout)
+        return wrap(lambda: pictures - model(pictures))
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("bf16_channels_last", partial(make, dtype=BF16, layout=torch.channels_last),
+             ("narrower_types", "channels_last"), {"precision": "bf16", "layout": "nhwc"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("batch_32", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+    ]
+
+
+class ParallelBlock(nn.Module):
+    """A block as in GPT-NeoX that reads one new word: attention and feed-forward part read the same input."""
+
+    def __init__(self, width: int, heads: int, attention: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.heads, self.attention = heads, attention
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor, slots: torch.Tensor, position: torch.Tensor, seen: torch.Tensor,
+                rotation: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        """Write keys and values of the word to slots (2, batch, heads, slots, size), then attend and transform."""
+        q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k = (part * rotation[0] + torch.cat([-part.chunk(2, -1)[1], part.chunk(2, -1)[0]], -1) * rotation[1]
+                for part in (q, k))
+        keys, values = (part.index_copy_(2, position, row) for part, row in zip(slots, (k, v), strict=True))
+        read = self.out(self.attention(q, keys, values, seen).transpose(1, 2).flatten(2))
+        return x + read + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+@before("pythia_decode")
+def words_in_parallel(at: Place) -> list[Side]:
+    """A Pythia of 24 layers, width 1,024, writes a word of 8 texts after 600, bf16; attention written out, one read."""
+    full, layers, width, heads = at.pick(8, 2), at.pick(24, 2), at.pick(1024, 32), at.pick(16, 2)
+    slots, words, size = at.pick(1024, 16), at.pick(50_304, 50), width // heads
+
+    def written(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        scores = (q @ k.transpose(2, 3) / math.sqrt(size)).masked_fill(~seen, float("-inf"))
+        return scores.softmax(-1, dtype=FP32).to(q.dtype) @ v
+
+    def fused(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+    def make(batch: int = full, attention: Callable[..., torch.Tensor] = written, read: bool = True,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(ParallelBlock(width, heads, attention) for _ in range(layers))
+            return nn.ModuleList([nn.Embedding(words, width), blocks, nn.LayerNorm(width),
+                                  nn.Linear(width, words, bias=False)])
+        embedding, blocks, norm, head = at.build(build_model, dtype=BF16).eval()
+        kept = [at.randn(2, batch, heads, slots, size, dtype=BF16) for _ in range(layers)]
+        new, position = at.integers(words, batch, 1), torch.full((1,), at.pick(600, 6), device=at.device)
+        speeds = 10_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+
+        def score() -> torch.Tensor:
+            angles = (position * speeds).repeat(2)
+            rotation = angles.cos().to(BF16), angles.sin().to(BF16)
+            seen, x = (torch.arange(slots, device=at.device) <= position).view(1, 1, 1, slots), embedding(new)
+            for block, slots_of in zip(blocks, kept, strict=True):
+                x = block(x, slots_of, position, seen, rotation)
+            return head(norm(x[:, -1]))
+        run = wrap(score)
+
+        def step() -> torch.Tensor:
+            scores = run()
+            found = scores.argmax(-1)
+            if read:
+                found.tolist()
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "attention": "written out",
+                                    "reads": "the words"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("fused_attention", partial(make, attention=fused), ("attention_fusion",), {"attention": "fused"}),
+        Side("batch_32", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("words_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("whisper_encoding")
+def heard_recordings(at: Place) -> list[Side]:
+    """An encoder as in Whisper medium, 12 layers, reads 8 recordings of 30 s, bf16; attention is written out."""
+    full, frames, width, heads = at.pick(8, 2), at.pick(3000, 16), at.pick(1024, 32), at.pick(16, 2)
+
+    def make(batch: int = full, attention: Attention = written_full_attention, compiled: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        attend = at.compiled(attention) if compiled else attention
+
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Conv1d(80, width, 3, padding=1), nn.Conv1d(width, width, 3, 2, 1),
+                                  nn.Embedding(frames // 2, width), Stack(at.pick(12, 2), width, heads, attend),
+                                  nn.LayerNorm(width)])
+        conv1, conv2, places, stack, norm = at.build(build_model, dtype=BF16).eval()
+        spectra = at.randn(batch, 80, frames, dtype=BF16)
+
+        def encode() -> torch.Tensor:
+            x = F.gelu(conv2(F.gelu(conv1(spectra)))).transpose(1, 2)
+            return norm(stack(x + places.weight))
+        return wrap(encode)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "attention": "written out"}),
+        Side("fused_attention", partial(make, attention=full_attention), ("attention_fusion",),
+             {"attention": "fused"}),
+        Side("attention_compiled", partial(make, compiled=True), ("compile",), {"compile": "attention"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("batch_16", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("matching_training", training=True)
+def drawn_by_host(at: Place) -> list[Side]:
+    """Two towers learn 8,192 purchases against 64 other things each, which the host draws and copies, fp32, Adam."""
+    full, others, width = at.pick(8192, 8), at.pick(64, 3), at.pick(64, 8)
+    people, things = at.pick(200_000, 60), at.pick(100_000, 50)
+
+    def make(drawn_on: str = "cpu", pinned: bool = False, selected: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(people, width), nn.Embedding(things, width),
+                                  build_mlp(width, 2 * width, width), build_mlp(width, 2 * width, width)])
+        model = at.build(build_model)
+        people_rows, things_rows, ask, answer = model
+        who, bought = at.integers(people, full), at.integers(things, full)
+        wanted = torch.zeros(full, dtype=torch.long, device=at.device)
+
+        def look_up(table: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+            if selected:
+                return table.index_select(0, numbers.flatten()).unflatten(0, numbers.shape)
+            return F.embedding(numbers, table)
+
+        def loss_of() -> torch.Tensor:
+            drawn = torch.randint(things, (full, others), device=drawn_on)
+            drawn = (drawn.pin_memory() if pinned else drawn).to(at.device, non_blocking=pinned)
+            asked = ask(look_up(people_rows.weight, who))
+            offered = answer(look_up(things_rows.weight, torch.cat([bought[:, None], drawn], 1)))
+            return F.cross_entropy((offered @ asked[..., None])[..., 0], wanted)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **how)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "others": "drawn by the host, pageable",
+                                    "gradients": "sorted by row", "reads": "each loss"}, tf32=False),
+        Side("drawn_on_device", partial(make, drawn_on=at.device), ("inputs_on_device", "host_work"),
+             {"others": "drawn on the device"}, tf32=False, same_output=False, note="other random numbers"),
+        Side("rows_selected", partial(make, selected=True), ("unsorted_gradients",), {"gradients": "not sorted"},
+             tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("others_pinned", partial(make, pinned=True), ("pinned_copies",),
+             {"others": "drawn by the host, pinned each time"}, useless=True, gpu_only=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("multi_task_training", training=True)
+def experts_for_tasks(at: Place) -> list[Side]:
+    """16 small experts, run in turn, serve 4 tasks of 4,096 rows, fp32; Adam as a loop; the host reads each loss."""
+    experts, tasks, full = at.pick(16, 3), at.pick(4, 2), at.pick(4096, 8)
+    sizes = (256, 128, 64) if at.is_gpu else (8, 6, 4)
+
+    def make(batch: int = full, at_once: bool = False, read: str = "each", how: Mapping[str, Any] = LOOP,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            whole = [part for fro, to in pairwise(sizes) for part in (
+                torch.randn(experts, fro, to) / fro ** 0.5, torch.zeros(experts, 1, to))]
+            parts = [whole] if at_once else zip(*(part.unbind() for part in whole), strict=True)
+            weights = nn.ParameterList(nn.Parameter(part.clone()) for expert in parts for part in expert)
+            gates = nn.ModuleList(nn.Linear(sizes[0], experts) for _ in range(tasks))
+            return nn.ModuleList([weights, gates, nn.ModuleList(build_mlp(sizes[-1], 32, 1) for _ in range(tasks))])
+        model = at.build(build_model)
+        weights, gates, towers = model
+        rows, wanted = at.randn(batch, sizes[0]), at.integers(2, tasks, batch).float()
+        kept: list[torch.Tensor] = []
+
+        def run(first: int) -> torch.Tensor:
+            enter, add, leave, shift = (weights[number] for number in range(first, first + 4))
+            return torch.matmul(F.relu(torch.matmul(rows, enter) + add), leave) + shift
+
+        def loss_of() -> torch.Tensor:
+            made = run(0) if at_once else torch.stack([run(4 * number) for number in range(experts)])
+            kept.clear()
+            for gate, tower, answers in zip(gates, towers, wanted, strict=True):
+                shares = gate(rows).softmax(-1)
+                mixed = torch.einsum("be,ebw->bw", shares, made)
+                kept.append(F.binary_cross_entropy_with_logits(tower(mixed)[:, 0], answers))
+            return torch.stack(kept).sum()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, capturable=graph, **how)
+        train = trained(model, optimizer, loss_of, graph)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            for part in kept if read == "each" else [loss]:
+                part.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "experts": f"{experts}, one by one",
+                                    "optimizer": "Adam, a loop", "reads": "each loss"}, tf32=False),
+        Side("experts_at_once", partial(make, at_once=True), ("loop_to_batched_op",),
+             {"experts": f"{experts}, at once"}, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "Adam, fused"}, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_16384", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("sum_read", partial(make, read="sum"), ("remove_syncs",), {"reads": "the sum"}, useless=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("graph_attention_inference")
+def attended_neighbours(at: Place) -> list[Side]:
+    """A graph attention network of 2 layers, 4 heads of 32, reads 200,000 nodes, 3.2 million links in any order."""
+    nodes, links, heads, size = at.pick(200_000, 30), at.pick(3_200_000, 200), at.pick(4, 2), at.pick(32, 4)
+
+    def make(order: str = "random", dtype: torch.dtype = FP32, divided_late: bool = False, wrap: Wrap = as_is) -> Step:
+        layers = [at.build(nn.Linear, heads * size, heads * size, dtype=dtype) for _ in range(2)]
+        marks = [at.randn(2, heads, size, dtype=dtype) / size for _ in range(2)]
+        features = at.randn(nodes, heads * size, dtype=dtype)
+        sources, targets = at.integers(nodes, links), at.integers(nodes, links)
+        if order != "random":
+            by = (targets if order == "by target" else sources).argsort()
+            sources, targets = sources[by], targets[by]
+
+        def attend(x: torch.Tensor, mark: torch.Tensor) -> torch.Tensor:
+            given, taken = (x * mark[0]).sum(-1), (x * mark[1]).sum(-1)
+            weights = F.leaky_relu(given[sources] + taken[targets], 0.2).float().exp()
+            totals = torch.zeros(nodes, heads, device=at.device).index_add_(0, targets, weights) + 1e-9
+            if not divided_late:
+                weights = weights / totals[targets]
+            messages = x[sources] * weights[..., None].to(dtype)
+            read = torch.zeros_like(x).index_add_(0, targets, messages)
+            return read / totals[..., None].to(dtype) if divided_late else read
+
+        def step() -> torch.Tensor:
+            x = features
+            for layer, mark in zip(layers, marks, strict=True):
+                x = F.elu(attend(layer(x).unflatten(1, (heads, size)), mark).flatten(1))
+            return x.float()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "links": links, "order": "random"}, tf32=False),
+        Side("sorted_by_target", partial(make, order="by target"), ("sorted_reads",), {"order": "by target"},
+             tf32=False),
+        Side("sorted_by_source", partial(make, order="by source"), ("sorted_reads",), {"order": "by source"},
+             tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("divided_per_node", partial(make, divided_late=True), ("less_work",), {"divided": "per node"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+@before("atari_rollout")
+def played_frames(at: Place) -> list[Side]:
+    """A small network plays 64 games for 6 moves; the host makes floats of 4 frames of 84 x 84 and reads 3 results."""
+    full, moves, side, acts = at.pick(64, 3), at.pick(6, 2), at.pick(84, 36), 6
+
+    def make(made_on: str = "host", pinned: bool = False, read: str = "each", dtype: torch.dtype = FP32) -> Step:
+        def build_model() -> nn.ModuleList:
+            inner = at.pick(32, 4)
+            places = (((side - 8) // 4 - 3) // 2 - 1) ** 2
+            trunk = nn.Sequential(nn.Conv2d(4, inner, 8, 4), nn.ReLU(), nn.Conv2d(inner, 2 * inner, 4, 2), nn.ReLU(),
+                                  nn.Conv2d(2 * inner, 2 * inner, 3, 1), nn.ReLU(), nn.Flatten(),
+                                  nn.Linear(2 * inner * places, at.pick(512, 16)), nn.ReLU())
+            return nn.ModuleList([trunk, nn.Linear(at.pick(512, 16), acts), nn.Linear(at.pick(512, 16), 1)])
+        trunk, policy, value = at.build(build_model, dtype=dtype).eval()
+        screens = torch.randint(256, (moves, full, 4, side, side), dtype=torch.uint8)
+        screens = screens.pin_memory() if pinned and made_on == "device" else screens
+
+        def bring(frames: torch.Tensor) -> torch.Tensor:
+            if made_on == "device":
+                return frames.to(at.device, non_blocking=pinned).float() / 255
+            floats = frames.float() / 255
+            return (floats.pin_memory() if pinned else floats).to(at.device, non_blocking=pinned)
+
+        def step() -> torch.Tensor:
+            worths = []
+            for frames in screens:
+                x = trunk(bring(frames).to(dtype))
+                chances, worth = policy(x).float().log_softmax(-1), value(x).float()[:, 0]
+                best, act = chances.max(-1)
+                if read == "each":
+                    act, best, worth = act.cpu(), best.cpu(), worth.cpu()
+                else:
+                    act, best, worth = torch.stack([act.float(), best, worth]).cpu()
+                worths.append(worth)
+            return torch.stack(worths)
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32, tf32 convolutions", "batch": full,
+                                    "floats": "made by the host, pageable", "reads": "3 a move"}),
+        Side("bytes_copied", partial(make, made_on="device"), ("host_work",), {"floats": "made by the device"}),
+        Side("bytes_pinned", partial(make, made_on="device", pinned=True), ("host_work", "pinned_copies"),
+             {"floats": "made by the device of pinned bytes"}, gpu_only=True),
+        Side("floats_pinned", partial(make, pinned=True), ("pinned_copies",),
+             {"floats": "made by the host, pinned each time"}, useless=True, gpu_only=True),
+        Side("read_at_once", partial(make, read="once"), ("remove_syncs",), {"reads": "1 a move"}, useless=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+    ]
+
+
+@before("gpt_accumulated_training", training=True)
+def single_texts(at: Place) -> list[Side]:
+    """A GPT of 8 layers adds the gradients of 8 single texts of 512 words, bf16 autocast, AdamW; the sum is read."""
+    texts_count, length, width, words = at.pick(8, 4), at.pick(512, 8), at.pick(768, 32), at.pick(32_000, 50)
+
+    def make(rows: int = 1, how: Mapping[str, Any] = FOREACH, read: bool = True, graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width),
+                                  Stack(at.pick(8, 2), width, at.pick(12, 2), causal_attention), nn.LayerNorm(width),
+                                  nn.Linear(width, words, bias=False)])
+        model = at.build(build_model)
+        embedding, places, stack, norm, head = model
+        texts = at.integers(words, texts_count, length + 1).split(rows)
+
+        def loss_of_part(part: torch.Tensor) -> torch.Tensor:
+            with at.autocast(True):
+                scores = head(norm(stack(embedding(part[:, :-1]) + places.weight)))
+            return F.cross_entropy(scores.float().flatten(0, 1), part[:, 1:].flatten()) / len(texts)
+
+        def loss_of() -> torch.Tensor:
+            total = torch.zeros((), device=at.device)
+            for part in texts[:-1]:
+                loss = loss_of_part(part)
+                loss.backward()
+                total += loss.detach()
+            return total + loss_of_part(texts[-1])
+        return loss_read(trained(model, adam(model, how, graph), loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": texts_count, "micro_batches": texts_count,
+                                    "reads": "the sum"}),
+        Side("two_parts", partial(make, rows=texts_count // 2), ("larger_batch",), {"micro_batches": 2}),
+        Side("one_batch", partial(make, rows=texts_count), ("larger_batch",), {"micro_batches": 1}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
+@before("vit_large_finetuning", training=True)
+def remade_layers(at: Place) -> list[Side]:
+    """A ViT as wide as ViT-L, 12 layers, learns from 32 pictures of 224 x 224, bf16 autocast; each layer runs twice."""
+    full, side, patch, width = at.pick(32, 2), at.pick(224, 32), at.pick(16, 8), at.pick(1024, 32)
+
+    def make(batch: int = full, again: bool = True, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Conv2d(3, width, patch, patch), nn.Embedding((side // patch) ** 2, width),
+                                  Stack(at.pick(12, 2), width, at.pick(16, 2)), nn.LayerNorm(width),
+                                  nn.Linear(width, 100)])
+        model = at.build(build_model).to(memory_format=layout)
+        cut, places, stack, norm, head = model
+        pictures, labels = at.randn(batch, 3, side, side).to(memory_format=layout), at.integers(100, batch)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                x = cut(pictures).flatten(2).transpose(1, 2) + places.weight
+                for block in stack:
+                    x = checkpoint(block, x, use_reentrant=False) if again else block(x)
+                scores = head(norm(x).mean(1))
+            return F.cross_entropy(scores.float(), labels)
+        return loss_read(trained(model, adam(model, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "checkpointing": True,
+                                    "layout": "nchw", "reads": "each loss"}),
+        Side("checkpointing_off", partial(make, again=False), ("checkpointing_off",), {"checkpointing": False}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("batch_64", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class SpokenWords(Dataset[torch.Tensor]):
+    """Sounds of one second, moved and mixed with noise one by one; as logarithms of spectra or as they are."""
+
+    def __init__(self, count: int, samples: int, as_spectra: bool) -> None:
+        self.sounds, self.as_spectra = torch.randn(count, samples), as_spectra
+
+    def __len__(self) -> int:
+        return 1 << 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        chance = torch.Generator().manual_seed(index)
+        sound = self.sounds[index % len(self.sounds)].roll(int(torch.randint(1600, (1,), generator=chance)))
+        sound = sound + 0.1 * torch.randn(len(sound), generator=chance)
+        return find_spectra(sound) if self.as_spectra else sound
+
+
+def find_spectra(sounds: torch.Tensor) -> torch.Tensor:
+    """Return the logarithms of spectra of sounds (..., samples), each 10 ms."""
+    window = torch.hann_window(400, device=sounds.device)
+    return (torch.stft(sounds, 400, 160, window=window, return_complex=True).abs().square() + 1e-6).log()
+
+
+@before("keyword_training", training=True)
+def loaded_between_steps(at: Place) -> list[Side]:
+    """A network learns 64 spoken words, moved, mixed and made spectra between steps by the only process, TF32 convs."""
+    batch, samples, width = at.pick(64, 3), at.pick(16_000, 1600), at.pick(32, 4)
+
+    def make(workers: int = 0, as_spectra: bool = True, pinned: bool = False, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH, read: bool = True) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(1, width, 3, 2, 1), ResidualBlock(width, width, 1),
+                                 ResidualBlock(width, 2 * width, 2), ResidualBlock(2 * width, 4 * width, 2),
+                                 nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 35))
+        model = at.build(build_model)
+        labels = at.integers(35, batch)
+        batches = iter(DataLoader(SpokenWords(4 * batch, samples, as_spectra), batch, num_workers=workers,
+                                  pin_memory=pinned))
+
+        def loss_of() -> torch.Tensor:
+            heard = next(batches).to(at.device, non_blocking=pinned)
+            heard = heard if as_spectra else find_spectra(heard)
+            with at.autocast(autocast):
+                scores = model(heard[:, None])
+            return F.cross_entropy(scores.float(), labels)
+        return loss_read(trained(model, torch.optim.Adam(model.parameters(), lr=1e-4, **how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "loaders": 0,
+                                    "spectra": "made by the host", "reads": "each loss"}),
+        Side("loaders_8", partial(make, workers=at.pick(8, 1)), ("prefetching",), {"loaders": at.pick(8, 1)}),
+        Side("spectra_on_device", partial(make, as_spectra=False), ("host_work",), {"spectra": "made by the device"}),
+        Side("pinned_spectra", partial(make, pinned=True), ("pinned_copies",), {"spectra": "pinned by the loader"},
+             useless=True, gpu_only=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class OneKeyBlock(nn.Module):
+    """A causal block as in StarCoder with root norms: all heads of queries share one of keys and values."""
+
+    def __init__(self, width: int, heads: int, one_call: bool) -> None:
+        super().__init__()
+        self.heads, self.size = heads, width // heads
+        self.norm1, self.norm2 = RootNorm(width, one_call), RootNorm(width, one_call)
+        self.qkv, self.out = nn.Linear(width, width + 2 * self.size), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend to earlier positions, then transform each."""
+        q, k, v = self.qkv(self.norm1(x)).split([x.shape[-1], self.size, self.size], -1)
+        q = q.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
+        k, v = (part[:, None].expand(-1, self.heads, -1, -1) for part in (k, v))
+        x = x + self.out(causal_attention(q, k, v).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+@before("code_completion_prefill")
+def completed_code(at: Place) -> list[Side]:
+    """A model like StarCoder, 8 layers, reads 4 x 1,024 words, bf16; norms written out, all words scored in fp32."""
+    full, length, width, heads = at.pick(4, 2), at.pick(1024, 8), at.pick(2048, 32), at.pick(16, 2)
+    words, layers = at.pick(49_152, 50), at.pick(8, 2)
+
+    def make(batch: int = full, last_only: bool = False, one_call: bool = False, compiled: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(OneKeyBlock(width, heads, one_call) for _ in range(layers))
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width), blocks,
+                                  RootNorm(width, one_call), nn.Linear(width, words, bias=False)])
+        model = at.build(build_model, dtype=BF16).eval()
+        embedding, places, blocks, last, head = model
+        parts: list[Any] = [part for part in model.modules() if compiled and isinstance(part, RootNorm)]
+        for part in parts:
+            part.forward = at.compiled(part.forward)
+        texts = at.integers(words, batch, length)
+
+        def score() -> torch.Tensor:
+            x = embedding(texts) + places.weight
+            for block in blocks:
+                x = block(x)
+            x = last(x)
+            return head(x[:, -1:] if last_only else x).float()[:, -1]
+        return wrap(score)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "norms": "written out", "logits": "all, fp32"}),
+        Side("last_logits", partial(make, last_only=True), ("less_work",), {"logits": "last, fp32"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("norms_compiled", partial(make, compiled=True), ("compile",), {"compile": "norms"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("batch_8", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class DroppingBlock(nn.Module):
+    """A transformer block with its norms last and dropout after attention and feed-forward part."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.drop = heads, nn.Dropout(0.1)
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform each position."""
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        read = full_attention(q, k, v).transpose(1, 2).flatten(2)
+        x = self.norm1(x + self.drop(self.out(read)))
+        return self.norm2(x + self.drop(self.down(F.gelu(self.up(x)))))
+
+
+@before("comment_moderation")
+def dropout_left_on(at: Place) -> list[Side]:
+    """A DistilBERT rates 64 comments of 128 words for 6 faults, bf16, as if it learnt; each fault's finds are read."""
+    full, length, width, words, faults = at.pick(64, 3), at.pick(128, 8), at.pick(768, 32), at.pick(30_522, 50), 6
+
+    def make(batch: int = full, learning: bool = True, gradients: bool = True, read: str = "each",
+             pinned: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.Sequential(*(DroppingBlock(width, at.pick(12, 2)) for _ in range(at.pick(6, 2))))
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width), nn.LayerNorm(width),
+                                  blocks, nn.Linear(width, faults)])
+        embedding, places, norm, blocks, head = at.build(build_model, dtype=BF16).train(learning)
+        texts = torch.randint(words, (batch, length))
+        texts = texts.pin_memory() if pinned else texts
+        finds: list[list[int]] = []
+
+        def step() -> torch.Tensor:
+            with torch.set_grad_enabled(gradients):
+                x = norm(embedding(texts.to(at.device, non_blocking=pinned)) + places.weight)
+                chances = head(blocks(x)[:, 0]).float().sigmoid()
+            if read == "each":
+                finds[:] = [(chances[:, fault] > 0.5).nonzero()[:, 0].tolist() for fault in range(faults)]
+            else:
+                finds[:] = [[number for number, is_found in enumerate(row) if is_found]
+                            for row in (chances > 0.5).T.tolist()]
+            return chances
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "dropout": "on", "gradients": "kept",
+                                    "reads": "finds of each fault"}),
+        Side("dropout_off", partial(make, learning=False), ("less_work",), {"dropout": "off"}, same_output=False,
+             note="without dropout"),
+        Side("no_gradients", partial(make, gradients=False), ("less_work",), {"gradients": "not kept"}),
+        Side("read_once", partial(make, read="once"), ("remove_syncs",), {"reads": "once"}),
+        Side("batch_128", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+        Side("pinned_texts", partial(make, pinned=True), ("pinned_copies",), {"texts": "pinned"}, useless=True,
+             gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
