@@ -34,7 +34,7 @@ from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, devic
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.mechanisms.host_work import HOST_WORK
-from aaco.analytics.advice.mechanisms.joined_batches import JOINED_BATCHES, micro_batches
+from aaco.analytics.advice.mechanisms.joined_batches import JOINED_BATCHES, joined_batches, micro_batches
 from aaco.analytics.advice.mechanisms.larger_batch import LARGER_BATCH, larger_batch
 from aaco.analytics.advice.mechanisms.results_on_device import RESULTS_ON_DEVICE, computes_on_results
 from aaco.analytics.advice.work import StepWork
@@ -131,7 +131,7 @@ def change_pairs(before: dict[str, Any], folder: Path, settings: Settings) -> It
 def _change(name: str, before: dict[str, Any], after: dict[str, Any], work: StepWork, step: StepTime,
             chains: tuple[float, ...]) -> PairFloor:
     per_sample = before["samples_per_step"] / after["samples_per_step"]
-    found = floor_of(work, after["mechanisms"], 1 / per_sample)
+    found = floor_of(work, after["mechanisms"], 1 / per_sample, after["truth"].get("micro_batches", 1))
     return PairFloor(f"{name}__{after['name']}", tuple(after["mechanisms"]), after["pure"], True, before["step_ms"],
                      _kept_ms(_fastest(before), found), ceiling(step, found), after["speedup"],
                      fastest_ms(after) * per_sample, found.why_absent,
@@ -199,18 +199,21 @@ def _kept_ms(step: StepTime, found: MechanismFloor) -> float | None:
     return None if kept is None else kept / 1e6
 
 
-def floor_of(work: StepWork, mechanisms: Sequence[str], samples: float = 1.0) -> MechanismFloor:
+def floor_of(work: StepWork, mechanisms: Sequence[str], samples: float = 1.0, left: int = 1) -> MechanismFloor:
     """Return the floor of these kinds of changes. samples: times as many in a step as before, of a larger batch; 1
-    where a step's samples are put into fewer calls, then in as many times fewer at most as advice looks at.
+    where a step's samples are put into fewer calls: into so many as are left.
     """
     if unknown := [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]:
         return MechanismFloor(" + ".join(mechanisms), None, (), f"no floor is declared for {', '.join(unknown)}")
-    return floor(work, meant(kinds(work, mechanisms, samples), samples))
+    return floor(work, meant(work, kinds(work, mechanisms, samples), samples, left))
 
 
-def meant(mechanisms: Sequence[str], samples: float) -> list[Mechanism]:
-    """Return these kinds of changes, a larger batch of so many samples."""
+def meant(work: StepWork, mechanisms: Sequence[str], samples: float, left: int = 1) -> list[Mechanism]:
+    """Return these kinds of changes, a larger batch of so many samples, and joined batches of which so many are left.
+    """
     batch = {LARGER_BATCH.name: larger_batch(samples)} if samples > 1 else {}
+    if left > 1:
+        batch[JOINED_BATCHES.name] = joined_batches(micro_batches(work) / left)
     return [batch.get(mechanism, MECHANISMS[mechanism]) for mechanism in mechanisms]
 
 

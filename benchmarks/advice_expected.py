@@ -152,7 +152,7 @@ def tried(workload: str, before: str, change: dict[str, Any], name: str, session
     mechanisms = kinds(work, change["mechanisms"], samples)
     least, recorded, why = MechanismFloor(" + ".join(mechanisms), None), None, ""
     try:
-        least, recorded = _recorded(workload, before, name, mechanisms, work, step, samples, change["speedup"])
+        least, recorded = _recorded(workload, before, name, mechanisms, work, step, samples, change)
     except Absent as reason:
         why = str(reason)
     return TriedChange(family(workload), before, name, mechanisms, step, least, change["speedup"],
@@ -160,17 +160,17 @@ def tried(workload: str, before: str, change: dict[str, Any], name: str, session
 
 
 def _recorded(workload: str, before: str, name: str, mechanisms: tuple[str, ...], work: StepWork, step: StepTime,
-              samples: float, gain: float) -> tuple[MechanismFloor, RecordedChange]:
+              samples: float, change: dict[str, Any]) -> tuple[MechanismFloor, RecordedChange]:
     """Return the floor of a change and what the track record keeps of it. Raise Absent where there is none."""
     if unknown := [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]:
         raise Absent(f"no floor is declared for {', '.join(unknown)}")
-    changes = meant(mechanisms, samples)
+    changes = meant(work, mechanisms, samples, change.get("truth", {}).get("micro_batches", 1))
     least = floor(work, changes)
     if least.floor_ns is None:
         raise Absent(least.why_absent)
     changed = changed_step(work, step, changes, samples)
-    return least, RecordedChange(family(workload), before, name, mechanisms, step.ns, step.ns / gain, least.floor_ns,
-                                 changed)
+    return least, RecordedChange(family(workload), before, name, mechanisms, step.ns, step.ns / change["speedup"],
+                                 least.floor_ns, changed)
 
 
 def all_tried(captures: Path, changes: Path, settings: Settings, untimed: bool = False) -> Iterator[TriedChange]:

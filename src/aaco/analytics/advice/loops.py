@@ -20,15 +20,17 @@ parted before the loop, the turns are independent.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.analytics.costs.terms import UnknownShape
-from aaco.analytics.costs.torch import call
+from aaco.analytics.costs.tiles import ProductShape
+from aaco.analytics.costs.torch import call, product
 from aaco.analytics.workload.signs import COMPARISONS
 from aaco.core.arrays import Flags, Ints, Reals
 
@@ -219,16 +221,32 @@ def repeats(work: StepWork) -> list[Repeat]:
 
 
 def groups_in_turn(work: StepWork) -> Reals:
-    """Return of each row how many turns the loop has that it is in, of loops over groups of as many rows as data decide:
-    the same operators again and again, with products of other sizes in most turns; 1 of all other rows.
+    """Return of each row how many turns the loop has that it is in, of loops over groups whose rows data decide, as
+    those of experts: the same operators again and again, most turns with other numbers of rows; 1 of all other rows.
     """
     turns = np.ones(len(work.ns))
-    calls = work.calls_of(lambda operator: (operator.name, operator.phase, repr(operator.shapes)))
-    seldom = work.of_families(*PRODUCTS) & (work.operator >= 0) & (calls <= SELDOM)
-    for loop in _repeats(work, lambda operator: (operator.name, operator.phase)) if seldom.any() else ():
-        if TURNS <= loop.turns <= np.count_nonzero(seldom[loop.rows]) and loop.calls <= LONGEST_TURN:
+    groups = [numbers for numbers in work.once(products_of_groups) if len(numbers) >= TURNS]
+    sized_by_data = np.isin(work.operator, [number for numbers in groups for number in numbers])
+    for loop in _repeats(work, lambda operator: (operator.name, operator.phase)) if groups else ():
+        if TURNS <= loop.turns <= np.count_nonzero(sized_by_data[loop.rows]) and loop.calls <= LONGEST_TURN:
             turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
     return turns
+
+
+def products_of_groups(work: StepWork) -> list[list[int]]:
+    """Return for each shape of weights the operators that multiply by them, of each number of rows that is rare in a
+    step.
+    """
+    calls, numbers = Counter[tuple[str, ProductShape]](), dict[tuple[str, ProductShape], int]()
+    for number, (operator, called) in enumerate(zip(work.operators, work.operator_calls.tolist(), strict=False)):
+        if called and (shape := product(operator.name, operator.arguments)):
+            calls[operator.name, shape] += round(called)
+            numbers[operator.name, shape] = number
+    groups: dict[tuple[str, ProductShape], list[int]] = {}
+    for (name, shape), count in calls.items():
+        if count <= SELDOM * work.steps:
+            groups.setdefault((name, replace(shape, rows=0)), []).append(numbers[name, shape])
+    return list(groups.values())
 
 
 def _repeats(work: StepWork, kind: Callable[[StepOperator], Hashable]) -> list[Repeat]:
@@ -323,7 +341,7 @@ class TurnFlow:
     def __init__(self, given: frozenset[int]) -> None:
         """Begin with what the host gives the turn."""
         self._given, self._made, self._filled = given, set[Size](), set[Size]()
-        self._unknown = list[Tensor | None]()  # of each result of unknown size the table that it is looked up in, if any
+        self._unknown = list[Tensor | None]()  # of each result of unknown size the table that it is of, if it is
         self._most_chosen, self._least_looked_up = 0.0, math.inf  # rows
         self._used: set[Shape] | None = None
         self._outside, self._tables, self._sums, self._row_sums, self._written = (set[Tensor]() for _ in range(5))
@@ -476,7 +494,7 @@ def _made(operator: StepOperator) -> set[Size]:
     if operator.name.endswith("_") and tensors:
         return {_size(*tensors[0])}
     if operator.name in STACKS and (parts := _listed(operator)):
-        return {(sum(size for size, _ in map(lambda part: _size(*part), parts)), True)}
+        return {(sum(math.prod(shape) for shape, _ in parts), True)}
     shape = _result(operator)
     if shape is None:
         return set()

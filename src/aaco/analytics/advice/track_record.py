@@ -22,6 +22,9 @@ from aaco.core.statistics import t_quantile
 
 OWN_WORKLOADS = 9
 LEVEL = 0.9
+# Of the recorded changes, where an interval is to hold LEVEL of those of a program that was not recorded: families
+# differ from each other by more than their own changes do (benchmarks.advice_expected leaves each family out).
+LEARNED_LEVEL = 0.92
 NOTABLY_LEFT = 0.95  # a change that leaves more of the host's calls says nothing about what saving one saves
 SHORTEST_NS = 1000.0  # no step is shorter
 DEVICE, HOST = "device", "host"  # what a step waits for
@@ -153,8 +156,8 @@ class TrackRecord:
         if len(rows) < 2:
             raise Absent("no changes of this kind were recorded")
         values = tuple(row.log_residual for row in rows)
-        return GainSpread(values, median(values), *prediction_interval(values), len({row.workload for row in rows}),
-                          own)
+        return GainSpread(values, median(values), *prediction_interval(values, LEARNED_LEVEL),
+                          len({row.workload for row in rows}), own)
 
 
 def _kind(mechanism: str, bound: str) -> tuple[str, str]:

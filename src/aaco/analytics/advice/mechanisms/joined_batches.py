@@ -6,6 +6,9 @@ sample nothing is sure to stay but arithmetic and bytes, as of a larger batch.
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import numpy as np
 
 from aaco.analytics.advice.achieved import room_for_more
@@ -45,24 +48,31 @@ def _adds_up(work: StepWork) -> Flags:
     return work.operated(lambda operator: operator.phase == BACKWARD and operator.name in ADDS_UP)
 
 
-def _least_ns(work: StepWork) -> Reals:
-    if (parts := work.once(micro_batches)) == 1:
+def _least_ns(work: StepWork, most: float) -> Reals:
+    parts = min(most, work.once(micro_batches))
+    if parts == 1:
         raise Absent("no step goes forward and backward more than once with the same operators")
     joined = np.where(_adds_up(work), 0.0, larger_batch(parts).least_ns(work))
     return np.where(_ahead_or_back(work), joined, own_time(work))
 
 
-def _joined(work: StepWork, least: Reals) -> Response:
-    """Return the step with each call of all micro batches made once: the fixed part of a kernel is there once."""
-    took, parts = own_time(work), work.once(micro_batches)
+def _joined(work: StepWork, least: Reals, most: float) -> Response:
+    """Return the step with each call of so many micro batches made once: the fixed part of a kernel is there once."""
+    took, parts = own_time(work), min(most, work.once(micro_batches))
     fixed = np.minimum(took, FIXED_NS)
     at_once = fixed / parts + (took - fixed) / np.minimum(parts, room_for_more(work))
     turns = _ahead_or_back(work)
     return Response(np.where(turns, at_once, took), np.where(turns, 1 / parts, 1.0), whole_calls=True)
 
 
-JOINED_BATCHES = Mechanism("joined_batches", "Put micro batches into one batch", "D with what goes forward and "
-                           "backward as of a larger batch, without what adds gradients up", _least_ns, respond=_joined)
+def joined_batches(most: float) -> Mechanism:
+    """Return the change that puts so many micro batches into one, all of them if there are fewer."""
+    return Mechanism("joined_batches", "Put micro batches into one batch", "D with what goes forward and backward as "
+                     "of a larger batch, without what adds gradients up", partial(_least_ns, most=most),
+                     respond=partial(_joined, most=most))
+
+
+JOINED_BATCHES = joined_batches(math.inf)
 ACTIONS = (Action(
     "join_micro_batches", "Put micro batches into one batch", of_targets("joined_batches"),
     "the same kernels run forward and backward several times before one update", "low",

@@ -10,8 +10,7 @@ A loop over time is another matter: each call needs the one before, and no rate 
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,10 +27,10 @@ from aaco.analytics.advice.least import (
     tf32_too,
 )
 from aaco.analytics.advice.loops import (
-    SELDOM,
     Repeat,
     groups_in_turn,
     parts_in_turn,
+    products_of_groups,
     repeats,
     rows_in_turn,
     stacked_turns,
@@ -40,8 +39,6 @@ from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.list_updates import listed_updates
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
 from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, StepWork
-from aaco.analytics.costs.tiles import ProductShape
-from aaco.analytics.costs.torch import product
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
@@ -101,8 +98,8 @@ def _batched(work: StepWork, least: Reals) -> Response:
     own, loops = own_time(work), work.once(_loops)
     whole_calls = bool((loops.turns > 1).any()) and loops.groups < LOOP
     often = np.where((calls := _calls_of_name(work)) >= LOOP, calls, 1.0)
-    groups = work.once(groups_in_turn)
-    turns = loops.turns if whole_calls else np.maximum(loops.turns, groups if (groups > 1).any() else often)
+    known = whole_calls or (work.once(groups_in_turn) > 1).any()
+    turns = loops.turns if known else np.maximum(loops.turns, often)
     turns = np.where(read := _read_in_turns(work), np.maximum(turns, np.count_nonzero(read) / work.steps), turns)
     looped = turns > 1
     stacking = _beside(work, looped)
@@ -127,9 +124,11 @@ def _loops(work: StepWork) -> Loops:
     row, products with weights of one shape take LOOP different numbers of rows in a step, or the results of turns are
     stacked.
     """
-    ahead = np.maximum.reduce([_rows_of_calls(work), stacked_turns(work), rows_in_turn(work), work.once(parts_in_turn)])
+    ahead = np.maximum.reduce([_rows_of_calls(work), stacked_turns(work), rows_in_turn(work), work.once(parts_in_turn),
+                               work.once(groups_in_turn)])
     ahead[work.once(listed_updates) > 0] = 1.0
-    return Loops(np.maximum(ahead, _turns_back(work, ahead)), _most_groups(work))
+    return Loops(np.maximum(ahead, _turns_back(work, ahead)),
+                 max(map(len, work.once(products_of_groups)), default=0))
 
 
 def _is_loop(work: StepWork) -> bool:
@@ -171,17 +170,6 @@ def _rows_of_calls(work: StepWork) -> Reals:
     for loop in np.flatnonzero((calls >= LOOP) & (named[starts] >= 0)).tolist():
         turns[kernels[starts[loop]]:kernels[ends[loop]] + 1] = calls[loop]
     return turns
-
-
-def _most_groups(work: StepWork) -> int:
-    """Return how many numbers of rows the products with weights of one shape take at most, each rarely in a step."""
-    calls = Counter[tuple[str, ProductShape]]()
-    for operator, called in zip(work.operators, work.operator_calls.tolist(), strict=False):
-        if called and (shape := product(operator.name, operator.arguments)):
-            calls[operator.name, shape] += round(called)
-    groups = Counter((name, replace(shape, rows=0)) for (name, shape), count in calls.items()
-                     if count <= SELDOM * work.steps)
-    return max(groups.values(), default=0)
 
 
 LOOP_TO_BATCHED_OP = Mechanism("loop_to_batched_op", "One batched operator for a loop of small ones",
