@@ -24,7 +24,7 @@ from aaco.analytics.advice.floor import (
 )
 from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
-from aaco.analytics.advice.loops import parts_in_turn, repeats, rows_in_turn, stacked_turns
+from aaco.analytics.advice.loops import groups_in_turn, parts_in_turn, repeats, rows_in_turn, stacked_turns
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.mechanisms.larger_batch import larger_batch
 from aaco.analytics.advice.mechanisms.list_updates import listed_updates
@@ -587,10 +587,63 @@ def test_layers_and_recurrences_are_no_parts_of_a_loop():
     relu = _called("aten::clamp_min", (8, 5))
     assert _parts(looked_up, MULTIPLY, relu) == {8}
     assert _parts(looked_up, MULTIPLY, chosen) == {1}
+    joined = replace(_called("aten::cat", outermost="aten::cat"), arguments=OperatorArguments(
+        [[[4, 5], [4, 6]]], ["TensorList"], [""]))
+    assert _parts(_sum(8, 6), MULTIPLY, joined) == {8} and _parts(_sum(4, 11), MULTIPLY, joined) == {1}
     key = _called("aten::copy_", (8, 1, 5), (8, 1, 5), outermost="aten::copy_")
     assert _parts(MULTIPLY, key, _sum(8, 40, 6)) == {8} and _parts(MULTIPLY, key, _sum(8, 40, 5)) == {1}
     assert _parts(_sum(2, 8, 5), MULTIPLY) == {8}
     assert _parts(_sum(2, 8, 5), MULTIPLY, _called("aten::copy_", (2, 8, 5), (8, 5), outermost="aten::expand")) == {1}
+
+
+def test_a_turn_that_looks_up_more_than_was_chosen_looks_up_something_else():
+    """The best 4 of 8 candidates for each question. As many as were chosen may be those; so may what a mask of them
+    finds, a few of them gathered again and again, and what is chosen along an axis that is not known.
+    """
+    def best(of, values=("", "", "", "")):
+        return StepOperator("aten::amax", "aten::amax", "", ("f32",), arguments=OperatorArguments(
+            [[8, 5], [], []], ["float", "ScalarList", "Scalar"], ["", "[1]", "False"])), StepOperator(
+            "aten::topk", "aten::topk", "", ("f32",), arguments=OperatorArguments(
+                [[8], [], [], [], []], ["float", *["Scalar"] * 4], list(values) if of is None else [
+                    "", str(of), "-1", "True", "True"]))
+
+    candidates = _called("aten::index", (50, 32), (), kinds=["float", ""])
+    assert _parts(candidates, MULTIPLY, *best(4)) == {8}
+    assert _parts(candidates, MULTIPLY, *best(8)) == {1} and _parts(candidates, MULTIPLY, *best(None)) == {1}
+    assert _parts(MULTIPLY, candidates, *best(4)) == {1}  # of which nothing says how many they are
+    masked = _called("aten::nonzero", (50,), kinds=["bool"])
+    assert _parts(masked, candidates, MULTIPLY, *best(4)) == {1}
+    assert _parts(_called("aten::index", (50, 31), (), kinds=["float", ""]), MULTIPLY, *best(4)) == {1}  # of 31 each
+    for name, count in (("aten::index_select", 8), ("aten::gather", 1)):
+        by_number = replace(_called(name, (50, 32), (), (8, 32) if "gather" in name else (8,),
+                                    kinds=["float", "Scalar", "long int"]))
+        assert _parts(by_number, MULTIPLY, *best(4)) == {count} and _parts(by_number, MULTIPLY) == {8}
+
+
+def _turns_of_experts(sizes, between=()):
+    """A loop over groups of rows of so many sizes: what chose them, a product with weights of one shape, a pass."""
+    return [*between, *[piece for rows in sizes for piece in (
+        kernel(1, operator=_called("aten::nonzero", (64,), kinds=["bool"])),
+        kernel(5, "gemm", replace(_called("aten::mm", (rows, 32), (32, 48)), flops=1e6), FP32, types=("f32",)),
+        kernel(2, operator=_called("aten::silu", (rows, 48))))]]
+
+
+def test_groups_of_rows_that_data_decide_are_turns_and_what_is_between_the_loops_is_not():
+    """Two layers of eight experts, and one of each size. Layers of a network have weights of other shapes."""
+    norm = [kernel(3, operator=_called(f"aten::{name}", (64, 32))) for name in ("rms_norm", "neg", "mul") * 8]
+    work = step(*_turns_of_experts(range(1, 9), norm), *_turns_of_experts(range(11, 19), norm))
+    turns = groups_in_turn(work)
+    assert set(turns[:24].tolist()) == set(turns[48:72].tolist()) == {1}
+    assert set(turns[24:48].tolist()) == set(turns[72:].tolist()) == {8}
+    assert set(groups_in_turn(step(*_turns_of_experts(range(1, 8)))).tolist()) == {1}
+    for often in ([5] * 8, [*range(1, 9)] * 3):
+        assert set(groups_in_turn(step(*_turns_of_experts(often))).tolist()) == {1}
+    response = MECHANISMS["loop_to_batched_op"].respond(work, MECHANISMS["loop_to_batched_op"].least_ns(work))
+    assert response.left[:24].tolist() == [1] * 24 and response.left[25] == 1 / 8
+    layers = [piece for width in range(1, 9) for piece in (
+        kernel(5, "gemm", replace(_called("aten::mm", (64, width), (width, 48)), flops=1e6), FP32, types=("f32",)),
+        kernel(2, operator=_called("aten::silu", (64, 48))))]
+    assert set(groups_in_turn(step(*layers)).tolist()) == {1}
 
 
 def test_what_turns_only_add_to_needs_no_order():

@@ -80,7 +80,7 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     loaders = max(response.loaders for response in responses)
     host_ns = _host_ns(work, step, busy_ns, waits_ns)
     if replayed:
-        idle_ns = (0.0 if handed else computing_ns) + (0.0 if waits_ns else _fed_ns(work, device))
+        idle_ns = (0.0 if handed else computing_ns) + (0.0 if waits_ns else _fed_ns(work))
     else:
         idle_ns = step.ns - busy_ns
         device_alone = (samples == 1.0 and busy_ns >= idle_ns and bool((left == 1.0).all())
@@ -125,9 +125,9 @@ def _host_ns(work: StepWork, step: StepTime, busy_ns: float, waits_ns: float) ->
     return min(step.ns, idle_ns + calls_ns + float(work.ns[fed].sum()) / work.steps)
 
 
-def _fed_ns(work: StepWork, device: Reals) -> float:
+def _fed_ns(work: StepWork) -> float:
     """Return how long a step's copies take because the host feeds them, beside their bytes: no graph shortens that."""
-    fed = work.named(WorkName.may_wait_for_the_host) & (device > 0)
+    fed = work.named(WorkName.may_wait_for_the_host)
     return float((work.ns - work.sure_ns)[fed].sum()) / work.steps
 
 

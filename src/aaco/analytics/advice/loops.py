@@ -40,6 +40,7 @@ SELDOM = 2  # times in a step that a group has one number of rows
 MODEL_TURNS = 3  # of whole models that are called again and again; fewer may be two models
 STACKS = ("aten::stack", "aten::cat")
 LOOKUPS = ("embedding", "index", "gather")  # what they read next may be what was chosen last
+BY_A_LIST = ("aten::index", "aten::_unsafe_index")  # of numbers, which are not recorded
 MASKED = "aten::nonzero"  # what a mask of a turn looks up is not what was looked up last
 TRUTH = -1  # before the sizes of truth values, which nothing reads in place of numbers
 GATES = ("tanh", "sigmoid")  # of recurrent layers
@@ -225,24 +226,24 @@ def groups_in_turn(work: StepWork) -> Reals:
     those of experts: the same operators again and again, most turns with other numbers of rows; 1 of all other rows.
     """
     turns = np.ones(len(work.ns))
-    groups = [numbers for numbers in work.once(products_of_groups) if len(numbers) >= TURNS]
-    sized_by_data = np.isin(work.operator, [number for numbers in groups for number in numbers])
+    groups = [sizes for sizes in work.once(products_of_groups) if len(sizes) >= TURNS]
+    sized_by_data = np.isin(work.operator, [number for sizes in groups for numbers in sizes for number in numbers])
     for loop in _repeats(work, lambda operator: (operator.name, operator.phase)) if groups else ():
         if TURNS <= loop.turns <= np.count_nonzero(sized_by_data[loop.rows]) and loop.calls <= LONGEST_TURN:
             turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
     return turns
 
 
-def products_of_groups(work: StepWork) -> list[list[int]]:
-    """Return for each shape of weights the operators that multiply by them, of each number of rows that is rare in a
-    step.
+def products_of_groups(work: StepWork) -> list[list[list[int]]]:
+    """Return for each shape of weights, and each number of rows that is rare in a step, the operators that multiply so
+    many rows by such weights.
     """
-    calls, numbers = Counter[tuple[str, ProductShape]](), dict[tuple[str, ProductShape], int]()
+    calls, numbers = Counter[tuple[str, ProductShape]](), dict[tuple[str, ProductShape], list[int]]()
     for number, (operator, called) in enumerate(zip(work.operators, work.operator_calls.tolist(), strict=False)):
         if called and (shape := product(operator.name, operator.arguments)):
             calls[operator.name, shape] += round(called)
-            numbers[operator.name, shape] = number
-    groups: dict[tuple[str, ProductShape], list[int]] = {}
+            numbers.setdefault((operator.name, shape), []).append(number)
+    groups: dict[tuple[str, ProductShape], list[list[int]]] = {}
     for (name, shape), count in calls.items():
         if count <= SELDOM * work.steps:
             groups.setdefault((name, replace(shape, rows=0)), []).append(numbers[name, shape])
@@ -367,14 +368,13 @@ class TurnFlow:
         results = _sizes(first) if moves else _made(operator)
         if _chooses(operator):
             self._most_chosen = max(self._most_chosen, _choices(operator, results))
-        if operator.name == MASKED:
-            self._least_looked_up = 0
-        elif _looks_up(operator) and results:
+        by_a_list = operator.name in BY_A_LIST and not results
+        if _looks_up(operator) and not by_a_list:
             self._look_up(operator, [tensor for tensor in tensors if not tensor[1]])
         if not adds and (not moves or _sizes(tensors) & self._made):  # what is moved from outside stays that
             self._made |= results
             if not results:
-                self._unknown.append(first[0] if _looks_up(operator) and first else None)
+                self._unknown.append(first[0] if by_a_list and first else None)
         return bool(results) or _looks_up(operator)
 
     def end_of_products(self, before: Iterable[StepOperator]) -> None:
@@ -388,7 +388,7 @@ class TurnFlow:
         read, sums = self._outside | self._tables, self._sums | self._row_sums
         made = self._made | _sizes(self._sums)
         looked_up = 0 if any(self._unknown) else self._least_looked_up
-        return (looked_up <= self._most_chosen
+        return (self._most_chosen >= max(1, looked_up)
                 or bool(_sizes(read) & made) or bool(_sizes(self._outside) & _sizes(self._row_sums))
                 or any(math.prod(shape) * width in filled for shape, _ in sums for width in WIDTHS)
                 or any(_is_row(part, whole) for part, _ in read for whole, _ in self._sums)
@@ -396,7 +396,7 @@ class TurnFlow:
 
     def _look_up(self, operator: StepOperator, integers: Sequence[Tensor]) -> None:
         """Note how much an operator looks up, if nothing in the turn made the numbers of it, the last integers that it
-        takes. Those of a gather may be a few, each again and again.
+        takes. Those of a gather may be a few, each again and again; a list of them is not recorded.
         """
         for size in _sizes(integers[-1:]) - self._made:
             self._least_looked_up = min(self._least_looked_up, 0 if "gather" in operator.name else size[0])
