@@ -366,15 +366,14 @@ class TurnFlow:
             self._filled |= _sizes(first)
         moves = operator.name in MOVES
         results = _sizes(first) if moves else _made(operator)
+        by_a_list = operator.name in BY_A_LIST and not results
         if _chooses(operator):
             self._most_chosen = max(self._most_chosen, _choices(operator, results))
-        by_a_list = operator.name in BY_A_LIST and not results
-        if _looks_up(operator) and not by_a_list:
+        elif _looks_up(operator) and not by_a_list:
             self._look_up(operator, [tensor for tensor in tensors if not tensor[1]])
         if not adds and (not moves or _sizes(tensors) & self._made):  # what is moved from outside stays that
             self._made |= results
-            if not results:
-                self._unknown.append(first[0] if by_a_list and first else None)
+            self._unknown += [] if results else [first[0] if by_a_list and first else None]
         return bool(results) or _looks_up(operator)
 
     def end_of_products(self, before: Iterable[StepOperator]) -> None:
