@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +14,16 @@ import pyarrow.compute as pc
 
 from aaco.analytics.streaming.launch_rows import launch_rows
 from aaco.core.arrays import Ints
+from aaco.core.config import Settings
 from aaco.core.documents import encode
 from aaco.core.errors import UsageError
-from aaco.core.session import Session
+from aaco.core.session import Session, find
 from aaco.core.tables import API_CALLS, KERNELS, OP_TO_KERNEL_MAP, OPERATORS, TableSpec
 from aaco.core.tables.spec import names_of, whole
 from aaco.governance import tracediff
 from aaco.governance.tracediff import Trace, TraceChange
 from aaco.steps.findings.truth import trusted
-from aaco.tracelake import documents, layout, queries
+from aaco.tracelake import documents, layout, manifest, queries
 from aaco.tracelake.document_schemas.regressions import BaselineReference, ComparedSession
 
 UNNAMED = "unnamed"
@@ -29,6 +31,25 @@ STEP = re.compile(r"ProfilerStep#\d+")
 KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", "queue_id", "stream_id",
                   "correlation_id", "launch_id", "t_start_ns", "t_end_ns")
 CALL_COLUMNS = ("call_id", "name", "domain", "capture", "correlation_id", "parent_id")
+
+
+class Contrast(NamedTuple):
+    """What changed between two imported traces, and the session of the earlier one."""
+
+    baseline: Session
+    change: TraceChange
+
+
+def contrast(baseline: str, session: Session, settings: Settings) -> Contrast:
+    """What changed from one imported trace to another, kept in the later session. Raises AacoError."""
+    earlier = find(baseline, settings.config.storage.sessions_dir)
+    if not earlier.record.is_import:
+        raise UsageError(f"session {earlier.id} was recorded here, {session.id} was imported: a run and a trace of "
+                         "something else do not compare", "name two imported sessions, or two runs")
+    manifest.refuse_damage(session, rewritten=manifest.REWRITTEN)
+    change = difference(earlier, session)
+    manifest.renew(session, keep(session, earlier, change))
+    return Contrast(earlier, change)
 
 
 def difference(before: Session, after: Session) -> TraceChange:
