@@ -1682,7 +1682,7 @@ MUTATIONS = [
      "tests/unit/test_whatif.py::test_a_twins_memory_and_power_are_those_of_the_run"),
     ("analytics/quality/co_tenants.py", 'if visible.get("instance"):', "if False:",
      "tests/unit/test_device_guards.py::test_an_instance_is_not_told_by_what_processes_hold_but_another_kind_is"),
-    ("steps/device/devices_used.py", '"visible_devices": device_watch.visible(session.folder / layout.DEVICE_RAW)',
+    ("steps/device/devices_used.py", '"visible_devices": device_accounts.visible(session.folder / layout.DEVICE_RAW)',
      '"visible_devices": {}',
      "tests/unit/test_nvml.py::test_of_two_devices_a_run_has_the_one_that_it_sees"),
     ("analytics/bottleneck/kernel_classes.py",

@@ -35,7 +35,7 @@ from aaco.analytics.truth.record_accounting import executions_left_out
 from aaco.analytics.truth.trust import Trust
 from aaco.analytics.workload.facts import NAME as WORKLOAD_FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
-from aaco.collectors.gpu import device_watch
+from aaco.collectors.gpu import device_accounts
 from aaco.core import inputs
 from aaco.core.advice import FactValues
 from aaco.core.config import Analysis
@@ -164,7 +164,7 @@ def _numbered(session: Session, tables: Mapping[str, pa.Table]) -> Mapping[str, 
         return tables
     numbered = co_tenants.as_numbered(
         tables["gpu_events"], set(tables["kernels"]["device_id"].drop_null().unique().to_pylist()),
-        tables.get("samples"), device_watch.visible(session.folder / layout.DEVICE_RAW))
+        tables.get("samples"), device_accounts.visible(session.folder / layout.DEVICE_RAW))
     others = {name: table for name, table in tables.items() if name != "gpu_events"}
     return others if numbered is None else others | {"gpu_events": numbered}
 
