@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from aaco.analytics.diagnosis import diagnose
 from aaco.analytics.measure import measure
-from aaco.collectors.gpu import device_watch
+from aaco.collectors.gpu import device_accounts, device_watch
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Estimate, Reading
 from aaco.core.statistics import quantile
@@ -96,7 +96,7 @@ def watched(program: Program, kind: str, folder: Path, seconds: float = LONG_S) 
     tables = {"gpu_events": events, "inference_iters": iterations(found)}
     with suppress(Absent):
         tables["samples"] = device_watch.samples(folder)
-    return measure(tables, None, Analysis()), list(device_watch.account_notes(folder, events))
+    return measure(tables, None, Analysis()), list(device_accounts.account_notes(folder, events))
 
 
 def iterations(found: np.ndarray) -> pa.Table:

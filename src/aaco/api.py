@@ -30,7 +30,7 @@ from aaco.report.renderers import output_formats, terminal
 from aaco.report.renderers.output_formats import Form
 from aaco.report.sections import tracediff, verdict
 from aaco.tracelake.queries import QueryableSession
-from aaco.workflows import judge
+from aaco.workflows import compare_traces, judge
 from aaco.workflows.compare_runs import DiffRequest
 
 # The readings that a notebook shows of an analysis, where they have a value.
@@ -211,7 +211,7 @@ class Observatory:
         """
         reference, session = _name(baseline), self.open(current)
         if session.record.is_import:
-            other, change = judge.contrast(reference, session, self.settings)
+            other, change = compare_traces.contrast(reference, session, self.settings)
             return Comparison(other.id, session, change=change)
         analysis = self.config.analysis
         request = DiffRequest(analysis.tolerance_pct if tolerance_pct is None else tolerance_pct, force,

@@ -18,7 +18,7 @@ from aaco.steps import make_findings
 from aaco.steps.findings.workload_facts import find
 from aaco.steps.readings import RENAMED
 from aaco.tracelake import documents, layout, queries, store
-from aaco.workflows import judge, share_bundle
+from aaco.workflows import compare_traces, judge, share_bundle
 from aaco.workflows.compare_runs import DiffRequest
 
 BUNDLES = Path(__file__).parent.parent / "captures/sessions_0_1_0"
@@ -105,5 +105,5 @@ def test_two_old_runs_compare(settings: Settings) -> None:
 
 def test_an_old_trace_compares_with_itself(settings: Settings) -> None:
     session = opened("nchw", settings)
-    change = judge.contrast(session.id, session, settings).change
+    change = compare_traces.contrast(session.id, session, settings).change
     assert change.delta_ns == 0 and change.kernels_before == change.kernels_after > 0

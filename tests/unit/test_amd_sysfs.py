@@ -15,7 +15,7 @@ import pytest
 from aaco.analytics import metrics as every
 from aaco.analytics.quality.co_tenants import run_devices
 from aaco.collectors.capabilities import QUESTIONS
-from aaco.collectors.gpu import amd_sensors, amd_sysfs, device_samples, device_watch, kfd_users
+from aaco.collectors.gpu import amd_sensors, amd_sysfs, device_accounts, device_samples, kfd_users
 from aaco.collectors.gpu.device_recorder import RecorderAccount
 from aaco.collectors.gpu.device_samples import KINDS
 from aaco.collectors.gpu.own_processes import OwnProcesses
@@ -201,7 +201,7 @@ def test_metrics_of_another_version_are_said(host: Host, tmp_path: Path) -> None
     assert question.answer(host).detail == f"2 devices, 2 of them with sensors; {words}"
     sampler = amd_sysfs.AmdSysfsSampler(60, raw=tmp_path / "raw.bin", host=host)
     RecorderAccount(tmp_path / "amd.jsonl").note("recording", source="amdgpu", unread=list(sampler.unread.items()))
-    assert words in list(device_watch.account_notes(tmp_path, None))
+    assert words in list(device_accounts.account_notes(tmp_path, None))
 
 
 def test_why_none_can_be_watched_is_said(host: Host, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from aaco.collectors.gpu import (
     amd_sensors,
     amd_sysfs,
     amd_tools,
+    device_accounts,
     device_recorder,
     device_samples,
     device_watch,
@@ -106,7 +107,7 @@ def test_a_lost_device_ends_with_its_reason_and_the_other_goes_on(machine: Path)
     shares = {row["name"]: row["value"] for row in finer if row["device_id"] == 0 and row["name"] != "device_power"}
     assert shares == {name: 10 + number for number, name in nvml.Shares.__init__.__globals__["GPM"].items()
                       if number != 61}
-    told = list(device_watch.account_notes(folder, events))
+    told = list(device_accounts.account_notes(folder, events))
     assert any("of one CPU" in one and "with news" in one for one in told)
     assert any(one.startswith("device 1 was lost to NVML") and "GPU is lost" in one for one in told)
 
@@ -135,8 +136,8 @@ def test_the_account_says_which_devices_the_run_sees(machine: Path, monkeypatch:
         monkeypatch.setenv(name, value)
     with device_watch.recorded(machine / "devices", 0.03, ["nvidia"]):
         pass
-    assert device_watch.visible(machine / "devices") == told
-    assert device_watch.visible(machine) == {}
+    assert device_accounts.visible(machine / "devices") == told
+    assert device_accounts.visible(machine) == {}
 
 
 def test_who_left_its_parents_before_it_was_seen_is_ours(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,12 +229,12 @@ def test_a_driver_that_hangs_is_left_behind(machine: Path, monkeypatch: pytest.M
         until(lambda: rows(folder) >= 4, "four rows")
         (machine / "hangs").touch()
     events = device_watch.events(folder, smi.gpu_events)
-    [told] = device_watch.account_notes(folder, events)
+    [told] = device_accounts.account_notes(folder, events)
     assert "the recorder of NVML gave no answer for 0.3 s: a call of the driver hangs; what it read ends" in told
     monkeypatch.setattr(device_watch, "READY_S", 0.3)
     with device_watch.recorded(machine / "second", 0.03, ["nvidia"]):
         pass
-    [told] = device_watch.account_notes(machine / "second", None)
+    [told] = device_accounts.account_notes(machine / "second", None)
     assert "did not begin within 0.3 s: a call of the driver hangs" in told
 
 
@@ -258,7 +259,8 @@ def test_a_killed_recorder_leaves_what_it_read(machine: Path) -> None:
         os.kill(pid, signal.SIGKILL)
     events = device_watch.events(folder, smi.gpu_events)
     assert events.num_rows >= 4
-    assert any("was killed by signal 9; what it read ends" in one for one in device_watch.account_notes(folder, events))
+    notes = device_accounts.account_notes(folder, events)
+    assert any("was killed by signal 9; what it read ends" in one for one in notes)
 
 
 def content(path: Path) -> bytes:
@@ -538,7 +540,7 @@ def test_an_account_that_is_torn_or_foreign_is_read_as_far_as_it_goes(tmp_path: 
              "[1]", '{"event": 3}', "\x00\xff", '{"event": "lost", "t_ns": 2500000000, "device": 1, "why": "gone"}',
              '{"event": "ended", "t_']
     (tmp_path / "amd.jsonl").write_text("\n".join(lines))
-    assert list(device_watch.account_notes(tmp_path, None)) == [
+    assert list(device_accounts.account_notes(tmp_path, None)) == [
         "device 1 was lost to amdgpu 2.5 s into the recording: gone",
         "the recorder of amdgpu was not ended: killed with the run; nothing was read"]
 

@@ -25,3 +25,12 @@ def test_combinations(columns):
     assert [rows[at] for at in place] == [tuple(row) for row in columns.T.tolist()]
     assert len(set(rows)) == len(rows)
     assert rows == list(dict.fromkeys(tuple(row) for row in columns.T.tolist()))
+
+
+@given(COLUMNS)
+def test_ascending(columns):
+    """Mutation: by first appearance."""
+    code, rows = distinct.ascending(*columns)
+    tuples = columns.T.tolist()
+    assert [tuples[row] for row in rows.tolist()] == sorted(map(list, {*map(tuple, tuples)}))
+    assert [tuples[row] for row in rows[code].tolist()] == tuples

@@ -12,7 +12,7 @@ from scipy import stats
 
 from aaco.analytics.advice.achieved import REPLAY_GAP_NS, ChangedStep, changed_step, room_for_more
 from aaco.analytics.advice.expected import Expected, RankedChange, expected, ranked
-from aaco.analytics.advice.floor import MechanismFloor, StepTime, floor
+from aaco.analytics.advice.floor import LeastTimes, MechanismFloor, StepTime, floor
 from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.limits import DeviceLimits
@@ -611,6 +611,15 @@ def test_a_batch_is_doubled_as_long_as_that_is_expected_to_pay():
     recorded = floors_of(waiting, StepTime(1_000_000, True), record, most_samples=4)
     assert recorded.expected["larger_batch"].samples == recorded.under("larger_batch").samples == 4
     assert "larger_batch" not in floors_of(waiting, StepTime(1_000_000, True)).saved_ns
+
+
+def test_what_is_remembered_of_a_change_is_of_that_change_and_those_samples():
+    work = step(kernel(100, "elementwise"), kernel(200, "elementwise"), product(103, 1e9))
+    times = LeastTimes(work)
+    for name, samples in (("graph", 1.0), ("pointwise_fusion", 1.0), ("pointwise_fusion", 2.0), ("graph", 2.0)):
+        for step_us in (1000, 2000):
+            remembered = changed_step(work, StepTime(1000 * step_us, True), [MECHANISMS[name]], samples, times)
+            assert remembered == changed(work, name, step_us=step_us, samples=samples)
 
 
 def test_a_graph_of_an_adam_in_a_loop_computes_its_bias_corrections_on_the_device():

@@ -14,7 +14,7 @@ import pytest
 from aaco.analytics.llm.summary import summarise
 from aaco.analytics.measure import measure
 from aaco.analytics.quality.energy import counted_energy, package_energy
-from aaco.collectors.gpu import device_recorder, device_samples, device_watch, package_sampler
+from aaco.collectors.gpu import device_accounts, device_recorder, device_samples, device_watch, package_sampler
 from aaco.collectors.gpu.package_sampler import PackageSampler
 from aaco.core.config import Analysis
 from aaco.core.errors import UsageError
@@ -64,9 +64,9 @@ def test_a_machine_without_counters_says_why(tmp_path: Path, monkeypatch: pytest
     sampler, refused = device_recorder.choose("packages", tmp_path, 0.1)
     assert sampler is None
     device_recorder.RecorderAccount(tmp_path / "packages.jsonl").note("none", vendor="packages", why_not=refused)
-    assert device_watch.why_no_packages(tmp_path) == "no counter of the processor's packages (RAPL)"
+    assert device_accounts.why_no_packages(tmp_path) == "no counter of the processor's packages (RAPL)"
     (tmp_path / "packages.jsonl").write_text(json.dumps({"event": "none", "t_ns": 1, "why_not": [1]}))
-    assert device_watch.why_no_packages(tmp_path) == ""
+    assert device_accounts.why_no_packages(tmp_path) == ""
 
 
 @pytest.mark.parametrize("seed", range(10))

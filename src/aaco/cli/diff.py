@@ -12,7 +12,7 @@ from aaco.cli.baseline import baselines_dir
 from aaco.core.errors import Exit, NoBaseline, UsageError
 
 if TYPE_CHECKING:
-    from aaco.workflows.judge import Contrast
+    from aaco.core.session import Session
 
 
 @manual.command()
@@ -35,15 +35,16 @@ def diff(references: tuple[str, ...], baseline: str | None, session: str | None,
     """
     baseline, session = _sides(references, baseline, session)
     from aaco.core.session import find
+
+    current = find(session, settings.config.storage.sessions_dir)
+    if current.record.is_import:
+        _contrast(baseline, current, settings, as_json)
+        return
     from aaco.governance.verdict import exit_code
     from aaco.report.sections import verdict
     from aaco.workflows import judge
     from aaco.workflows.compare_runs import DiffRequest
 
-    current = find(session, settings.config.storage.sessions_dir)
-    if current.record.is_import:
-        _contrast(judge.contrast(baseline, current, settings), current.id, as_json)
-        return
     analysis = settings.config.analysis
     request = DiffRequest(analysis.tolerance_pct if tolerance is None else _per_cent(tolerance), force,
                           analysis.false_alarm_pct)
@@ -58,11 +59,12 @@ def diff(references: tuple[str, ...], baseline: str | None, session: str | None,
     sys.exit(exit_code(judged, strict))
 
 
-def _contrast(contrast: Contrast, session: str, as_json: bool) -> None:
+def _contrast(baseline: str, session: Session, settings: options.Settings, as_json: bool) -> None:
     from aaco.report.sections import tracediff
+    from aaco.workflows import compare_traces
 
-    document = contrast.change.document()
-    say.answer(as_json, document, tracediff.render, contrast.baseline.id, session)
+    contrast = compare_traces.contrast(baseline, session, settings)
+    say.answer(as_json, contrast.change.document(), tracediff.render, contrast.baseline.id, session.id)
 
 
 def _sides(references: tuple[str, ...], baseline: str | None, session: str | None) -> tuple[str, str]:

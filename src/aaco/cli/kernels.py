@@ -105,7 +105,7 @@ def _by_place(session: Session, by: str) -> pa.Table:
     table = store.read(session, needed)
     if needed is OPERATORS:
         return by_place.by_operator(table, by)
-    return by_place.by_layer(store.read(session, KERNELS).select(["kernel_id", "dur_ns"]), table, by)
+    return by_place.by_layer(store.read(session, KERNELS, ("kernel_id", "dur_ns")), table, by)
 
 
 def _place_lines(rows: list[dict[str, Any]], by: str, columns: int) -> list[str]:

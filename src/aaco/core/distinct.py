@@ -51,6 +51,15 @@ def coded(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return code, first
 
 
+def ascending(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the same with the tuples numbered in ascending order."""
+    code, first = coded(*columns)
+    order = np.lexsort([column[first] for column in reversed(columns)])
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    return number[code], first[order]
+
+
 def _alike(column: NDArray[Any]) -> bool:
     return not len(column) or bool(column[0] == column[-1] and (column == column[0]).all())
 

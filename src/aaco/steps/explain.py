@@ -35,14 +35,13 @@ from aaco.analytics.truth.record_accounting import executions_left_out
 from aaco.analytics.truth.trust import Trust
 from aaco.analytics.workload.facts import NAME as WORKLOAD_FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
-from aaco.collectors.gpu import device_watch
+from aaco.collectors.gpu import device_accounts
 from aaco.core import inputs
 from aaco.core.advice import FactValues
 from aaco.core.config import Analysis
 from aaco.core.documents import decode
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Session
-from aaco.governance.verdict import RegressionVerdict
 from aaco.report.sections import finding_views
 from aaco.steps import absent_files, notes, readings
 from aaco.steps.analyzed import Analyzed
@@ -82,12 +81,20 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         summary=_summary(session, tables.tables),
         absent=absent_files.why_absent(session, readings.why_missing(tables, facts.paths), facts.runtime),
         coverage=_coverage(tables.tables, facts.captures),
-        verdict=documents.as_form(session, layout.VERDICT, RegressionVerdict), captures=facts.captures,
+        verdict=_verdict(session), captures=facts.captures,
         truth=truth, capsule=documents.read(session, layout.CAPSULE),
         notes=(*_notes(session, tables, facts, settings, measured),
                *(() if analyzed else documents.damage(session, layout.BOTTLENECK))),
         trace=facts.trace,
         examined={slot: documents_by_slot[slot] for slot in finding_views.views() if slot in documents_by_slot})
+
+
+def _verdict(session: Session) -> dict[str, Any] | None:
+    if not documents.holds(session, layout.VERDICT):
+        return None
+    from aaco.governance.verdict import RegressionVerdict  # a session that was not judged does without
+
+    return documents.as_form(session, layout.VERDICT, RegressionVerdict)
 
 
 def _trust(session: Session, truth: Mapping[str, Any], analyzed: Analyzed | None) -> Trust:
@@ -157,7 +164,7 @@ def _numbered(session: Session, tables: Mapping[str, pa.Table]) -> Mapping[str, 
         return tables
     numbered = co_tenants.as_numbered(
         tables["gpu_events"], set(tables["kernels"]["device_id"].drop_null().unique().to_pylist()),
-        tables.get("samples"), device_watch.visible(session.folder / layout.DEVICE_RAW))
+        tables.get("samples"), device_accounts.visible(session.folder / layout.DEVICE_RAW))
     others = {name: table for name, table in tables.items() if name != "gpu_events"}
     return others if numbered is None else others | {"gpu_events": numbered}
 
@@ -198,10 +205,10 @@ def _diagnose(measured: Mapping[str, Reading], facts: FactValues | None, trust: 
 
 def _fallen_back(measured: Mapping[str, Reading], facts: SessionFacts) -> tuple[str, ...]:
     """The nodes that run on the CPU beside those of a device, where a reading says that they take time."""
-    share, kernels = measured.get("cpu_node_pct"), facts.measured_tables.get("kernels")
-    if share is None or not share.value or kernels is None:
+    share = measured.get("cpu_node_pct")
+    if share is None or not share.value or "kernels" not in facts.measured_tables:
         return ()
-    return fallback.names_of(fallback.fallen_back(kernels))
+    return fallback.names_of(fallback.fallen_back(facts.measured_tables["kernels"]))
 
 
 def _notes(session: Session, analyzed: Analyzed, facts: SessionFacts, settings: Analysis,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics import limits
-from aaco.collectors.gpu import device_watch
+from aaco.collectors.gpu import device_accounts
 from aaco.core.config import Analysis
 from aaco.core.inputs import OF_THE_HOST
 from aaco.core.readings import Reading
@@ -18,7 +18,6 @@ from aaco.core.session import Record, Session
 from aaco.profiler.formats.onnxruntime import ort
 from aaco.report import format
 from aaco.steps.analyzed import NOTHING
-from aaco.steps.device import telemetry
 from aaco.tracelake import layout
 
 MOST_PROBLEMS = 6  # of captures that a report begins with
@@ -36,7 +35,10 @@ def of_run(record: Record, tables: Mapping[str, pa.Table], runtime: Mapping[str,
     if failed := sum(run["code"] != 0 for run in runtime.get("runs", [])):
         yield f"{failed} of {len(runtime['runs'])} runs failed (runtime/command.json says how)."
     runs = (*(runtime.get("passes") or ()), *(runtime.get("runs") or ()))
-    yield from telemetry.said(run.get("telemetry") for run in runs)
+    if recordings := [run["telemetry"] for run in runs if run.get("telemetry")]:
+        from aaco.steps.device import telemetry  # sessions without it do without its readers, too
+
+        yield from telemetry.said(recordings)
     if record.planned.io == "device":
         yield "inputs and outputs stay in the device's memory: latencies hold no copy from or to the host."
     if record.planned.custom_ops and (opaque := _custom(meta.get("unmodelled") or {})):
@@ -94,7 +96,7 @@ def of_devices(session: Session, tables: Mapping[str, pa.Table]) -> Iterator[str
     """Yield by what the devices were recorded, and what was lost of it."""
     folder = session.folder / layout.DEVICE_RAW
     if folder.is_dir():
-        yield from (f"{line}." for line in device_watch.account_notes(folder, tables.get("gpu_events")))
+        yield from (f"{line}." for line in device_accounts.account_notes(folder, tables.get("gpu_events")))
 
 
 def beyond_limits(readings: Mapping[str, Reading], settings: Analysis) -> Iterator[str]:

@@ -27,7 +27,7 @@ from aaco.analytics.roofline import summary
 from aaco.analytics.roofline.nodes import roofs_of
 from aaco.analytics.timeline.trace import NO_GPU, DeviceTrace
 from aaco.calibration import card
-from aaco.collectors.gpu import device_watch
+from aaco.collectors.gpu import device_accounts
 from aaco.core import inputs, registry
 from aaco.core.config import Analysis
 from aaco.core.documents import decode
@@ -125,7 +125,7 @@ def _of_import(session: Session, analyzed: Analyzed, facts: SessionFacts, settin
     if watched:
         numbers = {device.device_id for device in facts.trace.devices} if facts.trace else ()
         views |= {"measured_spans": _at_work(facts.captures), "cuda_numbers": numbers,
-                  "visible_devices": device_watch.visible(session.folder / layout.DEVICE_RAW)}
+                  "visible_devices": device_accounts.visible(session.folder / layout.DEVICE_RAW)}
     return measure(bounded, None, settings, why, examined=views)
 
 
@@ -135,7 +135,7 @@ def _of_endpoint(session: Session, analyzed: Analyzed, settings: Analysis) -> di
     watched = {name: analyzed.tables[name] for name in OF_TELEMETRY if name in analyzed.tables}
     why = {**analyzed.missing, NAME: NOT_READ, "measured_spans": NO_WINDOW}
     folder = session.folder / layout.DEVICE_RAW
-    if why_no_packages := device_watch.why_no_packages(folder):
+    if why_no_packages := device_accounts.why_no_packages(folder):
         why["package_energy"] = why_no_packages
     seen = _endpoint(session)
     views = {**seen, "measured_spans": _steady(seen.get(NAME)), "visible_devices": _devices_of_endpoint(session)}
@@ -161,7 +161,7 @@ def _devices_of_endpoint(session: Session) -> dict[str, Any]:
         return {}
     if session.record.backend_ran == "cpu":
         return {"unused": "the decoder used no device: it ran on the CPU"}
-    return device_watch.visible(session.folder / layout.DEVICE_RAW)
+    return device_accounts.visible(session.folder / layout.DEVICE_RAW)
 
 
 def _endpoint(session: Session) -> dict[str, Any]:

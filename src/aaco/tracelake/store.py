@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -80,10 +80,13 @@ def holds(session: Session, spec: TableSpec) -> bool:
     return documents.holds(session, spec.file)
 
 
-def read(session: Session, spec: TableSpec) -> pa.Table:
-    """Return one table in the spec's columns; columns that an older version does not have are null. Raise BadBundle."""
+def read(session: Session, spec: TableSpec, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return one table in the spec's columns, or in those named; columns that an older version does not have are null.
+    Raise BadBundle.
+    """
     with opened(session, spec) as file:
-        return redact_table(spec.conform(file.read(), str(session.folder / spec.file)))
+        stored = file.read(columns and [name for name in columns if name in file.schema_arrow.names])
+        return redact_table(spec.conform(stored, str(session.folder / spec.file), columns))
 
 
 @contextmanager

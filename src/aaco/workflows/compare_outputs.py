@@ -90,10 +90,10 @@ def _precisions(session: Session, config: dict[str, Any]) -> Iterator[str]:
         yield from (precision for switch, precision in SWITCHES.items()
                     if name.endswith(switch) and value.lower() in ("1", "true"))
     if store.holds(session, tables.GRAPH_NODES):
-        nodes = store.read(session, tables.GRAPH_NODES).select(["category", "dtype"])
+        nodes = store.read(session, tables.GRAPH_NODES, ("category", "dtype"))
         yield from ({row["dtype"] for row in nodes.to_pylist() if row["category"] in PRODUCTS} & PRECISIONS.keys())
     if store.holds(session, tables.KERNELS):
-        kernels = store.read(session, tables.KERNELS).select(["kernel_name", "dtypes"])
+        kernels = store.read(session, tables.KERNELS, ("kernel_name", "dtypes"))
         for name, dtypes in {(row["kernel_name"], tuple(row["dtypes"] or ())) for row in kernels.to_pylist()}:
             for domain in ("", "com.microsoft"):
                 computed_in = computes_in(name, domain, dtypes) if family(name, domain) in PRODUCTS else None

@@ -6,29 +6,52 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.streaming.launch_rows import launch_rows
+from aaco.core import distinct
 from aaco.core.arrays import Ints
+from aaco.core.config import Settings
 from aaco.core.documents import encode
 from aaco.core.errors import UsageError
-from aaco.core.session import Session
+from aaco.core.session import Session, find
 from aaco.core.tables import API_CALLS, KERNELS, OP_TO_KERNEL_MAP, OPERATORS, TableSpec
 from aaco.core.tables.spec import names_of, whole
 from aaco.governance import tracediff
 from aaco.governance.tracediff import Trace, TraceChange
 from aaco.steps.findings.truth import trusted
-from aaco.tracelake import documents, layout, queries
+from aaco.tracelake import documents, layout, manifest, queries
 from aaco.tracelake.document_schemas.regressions import BaselineReference, ComparedSession
 
 UNNAMED = "unnamed"
 STEP = re.compile(r"ProfilerStep#\d+")
-KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", "queue_id", "stream_id",
-                  "correlation_id", "launch_id", "t_start_ns", "t_end_ns")
-CALL_COLUMNS = ("call_id", "name", "domain", "capture", "correlation_id", "parent_id")
+KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", "queue_id", "stream_id", "launch_id",
+                  "t_start_ns", "t_end_ns")
+CALL_COLUMNS = ("call_id", "name", "domain", "capture", "parent_id")
+CORRELATION = "correlation_id"  # which links calls and kernels where those have no launch_id
+
+
+class Contrast(NamedTuple):
+    """What changed between two imported traces, and the session of the earlier one."""
+
+    baseline: Session
+    change: TraceChange
+
+
+def contrast(baseline: str, session: Session, settings: Settings) -> Contrast:
+    """What changed from one imported trace to another, kept in the later session. Raises AacoError."""
+    earlier = find(baseline, settings.config.storage.sessions_dir)
+    if not earlier.record.is_import:
+        raise UsageError(f"session {earlier.id} was recorded here, {session.id} was imported: a run and a trace of "
+                         "something else do not compare", "name two imported sessions, or two runs")
+    manifest.refuse_damage(session, rewritten=manifest.REWRITTEN)
+    change = difference(earlier, session)
+    manifest.renew(session, keep(session, earlier, change))
+    return Contrast(earlier, change)
 
 
 def difference(before: Session, after: Session) -> TraceChange:
@@ -82,7 +105,9 @@ def keep(session: Session, baseline: Session, change: TraceChange) -> list[str]:
 def trace(session: Session) -> Trace:
     """An imported session as one side of a comparison. Kernels without times, or that end before they start, are left
     out. Raises UsageError where no kernel is left."""
-    kernels, calls = _table(session, KERNELS, KERNEL_COLUMNS), _table(session, API_CALLS, CALL_COLUMNS)
+    link = () if queries.has_values(session, KERNELS, "launch_id") else (CORRELATION,)
+    kernels, calls = (_table(session, spec, (*columns, *link))
+                      for spec, columns in ((KERNELS, KERNEL_COLUMNS), (API_CALLS, CALL_COLUMNS)))
     timed = pc.and_(pc.is_valid(kernels["t_start_ns"]),
                     pc.less_equal(kernels["t_start_ns"], pc.fill_null(kernels["t_end_ns"], -(2**63))))
     kernels = kernels.filter(timed)
@@ -139,12 +164,11 @@ def _purposes(kernels: pa.Table, operators: tuple[Ints, Ints, list[str]]) -> tup
     if len(ids):
         at = np.minimum(np.searchsorted(ids, kernel_ids), len(ids) - 1)
         operator_of_kernel = np.where(ids[at] == kernel_ids, operator[at], operator_of_kernel)
-    keys, codes = np.unique(operator_of_kernel * len(families) + family, return_inverse=True)
-    pairs = [divmod(key, len(families)) for key in keys.tolist()]
-    named = [*operator_names, ""]
-    distinct: dict[tuple[str, str], int] = {}
-    places = [distinct.setdefault((named[which], families[kind]), len(distinct)) for which, kind in pairs]
-    return list(distinct), np.array(places, np.int64)[codes]
+    codes, rows = distinct.ascending(operator_of_kernel, family)
+    named, place = [*operator_names, ""], dict[tuple[str, str], int]()
+    places = [place.setdefault((named[which], families[kind]), len(place))
+              for which, kind in zip(operator_of_kernel[rows].tolist(), family[rows].tolist(), strict=True)]
+    return list(place), np.array(places, np.int64)[codes]
 
 
 def _steps(names: Sequence[str], codes: Ints) -> int:
@@ -170,8 +194,4 @@ def _table(session: Session, spec: TableSpec, columns: Sequence[str]) -> pa.Tabl
 
 def _place(table: pa.Table, *columns: str) -> Ints:
     """One number for each combination of the columns."""
-    places = np.zeros(table.num_rows, np.int64)
-    for name in columns:
-        code = np.unique(whole(table, name), return_inverse=True)[1]
-        places = np.unique(places * (code.max(initial=0) + 1) + code, return_inverse=True)[1]
-    return places
+    return distinct.ascending(*(whole(table, name) for name in columns))[0]

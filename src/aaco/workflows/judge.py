@@ -1,4 +1,4 @@
-"""Sessions against others: baselines, verdicts, histories, and what changed between two traces."""
+"""Sessions against others: baselines, verdicts and histories."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from aaco import pipeline
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.quality import health
 from aaco.core.config import Settings
-from aaco.core.errors import AacoError, StorageError, UsageError
+from aaco.core.errors import AacoError, StorageError
 from aaco.core.readings import Absent
-from aaco.core.session import Session, find, sessions
+from aaco.core.session import Session, sessions
 from aaco.governance.compare import Side
-from aaco.governance.tracediff import TraceChange
 from aaco.governance.verdict import RegressionVerdict, in_history
 from aaco.report.renderers import bundle
 from aaco.tracelake import documents, layout, manifest
 from aaco.tracelake.history import baselines
 from aaco.tracelake.history.history import Key
-from aaco.workflows import compare_runs, compare_traces, history
+from aaco.workflows import compare_runs, history
 from aaco.workflows.compare_runs import DiffRequest
 
 
@@ -31,25 +30,6 @@ class SavedBaseline(NamedTuple):
     saved: baselines.Saved
     sides: list[Side]
     unmarked: list[str]
-
-
-class Contrast(NamedTuple):
-    """What changed between two imported traces, and the session of the earlier one."""
-
-    baseline: Session
-    change: TraceChange
-
-
-def contrast(baseline: str, session: Session, settings: Settings) -> Contrast:
-    """What changed from one imported trace to another, kept in the later session. Raises AacoError."""
-    earlier = find(baseline, settings.config.storage.sessions_dir)
-    if not earlier.record.is_import:
-        raise UsageError(f"session {earlier.id} was recorded here, {session.id} was imported: a run and a trace of "
-                         "something else do not compare", "name two imported sessions, or two runs")
-    manifest.refuse_damage(session, rewritten=manifest.REWRITTEN)
-    change = compare_traces.difference(earlier, session)
-    manifest.renew(session, compare_traces.keep(session, earlier, change))
-    return Contrast(earlier, change)
 
 
 def save_baseline(name: str, sessions: Sequence[Session], settings: Settings, replace: bool = False) -> SavedBaseline:

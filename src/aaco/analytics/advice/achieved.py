@@ -15,7 +15,7 @@ import numpy as np
 from aaco.analytics.advice.action import HOST_BOUND
 from aaco.analytics.advice.floor import LeastTimes, StepTime, device_chain_ns
 from aaco.analytics.advice.least import PRODUCTS
-from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS, room_for_blocks
 from aaco.analytics.advice.work import HOST_COPIES, OPTIMIZER, StepWork, WorkName
 from aaco.core.arrays import Reals
@@ -56,6 +56,16 @@ class ChangedStep:
     loading_ns: float = 0.0
 
 
+@dataclass(frozen=True)
+class _ChangedPath:
+    """What a change leaves of steps of any length: the device's path in ns, the share of the host's calls that is left,
+    and whether each of them is left as it was."""
+
+    chain_ns: float
+    calls_left: float
+    same_calls: bool
+
+
 def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0,
                  times: LeastTimes | None = None) -> ChangedStep:
     """Return the step after these changes together; samples: times as many in a step, of a larger batch.
@@ -63,38 +73,49 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
     Raise Absent where a mechanism has nothing to do, or its outcome cannot be known. A larger batch gains nothing with
     samples of 1: who advises it says how much larger. times: of this work, where they are at hand.
     """
-    responses = [(times or LeastTimes(work)).response(mechanism) for mechanism in mechanisms]
-    device = reduce(np.minimum, (response.device_ns for response in responses))
-    if replayed := any(response.replayed for response in responses):
-        device = np.where(device > 0, device + REPLAY_GAP_NS, 0.0)
-    if samples != 1.0:
-        device = _per_sample(work, device, samples)
-    left = of_calls(work, reduce(np.minimum, (response.left for response in responses)))
+    times = times or LeastTimes(work)
+    responses = [times.response(mechanism) for mechanism in mechanisms]
+    if len(mechanisms) == 1:  # most often asked for several times: of a step as traced, and as it usually is
+        path = times.path(mechanisms[0], samples, lambda response: _changed_path(work, [response], samples))
+    else:
+        path = _changed_path(work, responses, samples)
     busy_ns = _busy_ns(work, step)
-    streams, chain_ns = _streams_in_turn(work, busy_ns), device_chain_ns(work, device)
+    streams, chain_ns = _streams_in_turn(work, busy_ns), path.chain_ns
     added_ns = max(response.added_ns for response in responses)
     computing_ns = host_computes_ns(work, step)
     paused_ns = max(work.paused * max(0.0, step.ns - busy_ns), computing_ns)
     handed = any(response.hands_over for response in responses)
     waits_ns = max(response.waits_ns for response in responses)
     loaders = max(response.loaders for response in responses)
-    host_ns = _host_ns(work, step, busy_ns, waits_ns)
+    host_ns, replayed = _host_ns(work, step, busy_ns, waits_ns), any(response.replayed for response in responses)
     if replayed:
         idle_ns = (0.0 if handed else computing_ns) + (0.0 if waits_ns else _fed_ns(work))
     else:
         idle_ns = step.ns - busy_ns
-        device_alone = (samples == 1.0 and busy_ns >= idle_ns and bool((left == 1.0).all())
+        device_alone = (samples == 1.0 and busy_ns >= idle_ns and path.same_calls
                         and all(mechanism.host_stays for mechanism in mechanisms))
         if waits_ns or not (host_ns is None or device_alone):
             idle_ns = 0.0
     return ChangedStep(chain_ns * streams + added_ns + idle_ns / samples, host_ns, work.calls / work.steps,
-                       _calls_left(work, left, sum(response.more_calls for response in responses)),
+                       path.calls_left,
                        handed * paused_ns + waits_ns, samples, replayed,
                        max(0.0, (device_chain_ns(work) - chain_ns) * streams - added_ns),
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
                        paused_ns, any(response.whole_calls for response in responses), handed,
                        work.launching_ns, all(response.only_less for response in responses),
                        _loading_ns(work, step, paused_ns, loaders, handed))
+
+
+def _changed_path(work: StepWork, responses: Sequence[Response], samples: float) -> _ChangedPath:
+    device = reduce(np.minimum, (response.device_ns for response in responses))
+    if any(response.replayed for response in responses):
+        device = np.where(device > 0, device + REPLAY_GAP_NS, 0.0)
+    if samples != 1.0:
+        device = _per_sample(work, device, samples)
+    left = of_calls(work, reduce(np.minimum, (response.left for response in responses)))
+    return _ChangedPath(device_chain_ns(work, device),
+                        _calls_left(work, left, sum(response.more_calls for response in responses)),
+                        bool((left == 1.0).all()))
 
 
 def _loading_ns(work: StepWork, step: StepTime, paused_ns: float, loaders: int, handed: bool) -> float:

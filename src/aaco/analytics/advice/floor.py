@@ -27,9 +27,10 @@ without a profiler stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -45,6 +46,8 @@ MOST_TARGETS = 20
 WHAT_IF = "what_if"
 UNPROFILED, PROFILED = "the step without a profiler", "the profiled step"
 DEVICE_WORK = "the device's work in the profiled step"
+
+Path = TypeVar("Path")
 
 
 @dataclass(frozen=True)
@@ -124,11 +127,13 @@ class LeastTimes:
         self.work = work
         self._last: tuple[Mechanism, Reals | Absent] | None = None
         self._response: Response | None = None  # of the last mechanism
+        self._paths: dict[float, Any] = {}  # what was computed of that, by the samples in a step
 
     def of(self, mechanism: Mechanism) -> Reals:
         """Return a mechanism's least times, at most what each row took. Raise Absent where they cannot be known."""
         if self._last is None or self._last[0] is not mechanism:
             self._last = self._response = None  # before the next are made, so that their memory is reused
+            self._paths = {}
             self._last = mechanism, self._least(mechanism)
         if isinstance(self._last[1], Absent):
             raise self._last[1]
@@ -142,6 +147,14 @@ class LeastTimes:
         if self._response is None:
             self._response = mechanism.respond(self.work, least)
         return self._response
+
+    def path(self, mechanism: Mechanism, samples: float, compute: Callable[[Response], Path]) -> Path:
+        """Return what a function computes of a mechanism's response, which depends on these samples alone."""
+        response = self.response(mechanism)
+        if samples not in self._paths:
+            self._paths[samples] = compute(response)
+        path: Path = self._paths[samples]
+        return path
 
     def _least(self, mechanism: Mechanism) -> Reals | Absent:
         try:

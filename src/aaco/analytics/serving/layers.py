@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from rapidfuzz.distance import LCSseq
 
 from aaco.analytics.serving.anchors import MIXERS, LayerKernels, label_codes, layer_anchors, layer_kernels
 from aaco.analytics.serving.bounds import LONGEST_GAP, SURPLUS, layer_bounds
@@ -104,6 +103,8 @@ def _kinds(step: LayerKernels, starts: Ints, ends: Ints) -> Ints:
 
 def _nearest(content: _Content, kinds: list[_Content]) -> _Content:
     """Return the kind that holds the same and is most similar; the content itself if none is."""
+    from rapidfuzz.distance import LCSseq  # few traces have layers, and every command would load it
+
     likeness = [(LCSseq.normalized_similarity(content[1], kind[1]), kind) for kind in kinds if kind[0] == content[0]]
     best, kind = max(likeness, key=lambda pair: pair[0], default=(0.0, content))
     return kind if best >= SIMILARITY else content
@@ -149,6 +150,8 @@ def _commonest(step: LayerKernels, starts: Ints, ends: Ints) -> Ints:
 
 def _positions(roles: Ints, block: Ints) -> Ints:
     """Return where each kernel of a layer is in the block; -1 if the block has no such kernel."""
+    from rapidfuzz.distance import LCSseq
+
     positions = np.full(len(roles), -1, np.int64)
     for tag, begin, end, first, last in LCSseq.opcodes(roles.tolist(), block.tolist()):
         if tag == "equal":

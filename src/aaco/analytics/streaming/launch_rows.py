@@ -16,17 +16,22 @@ def launch_rows(kernels: pa.Table, api_calls: pa.Table) -> Ints:
     """Return the row of api_calls that launched each kernel, -1 for none.
 
     By launch_id where the kernels have it, else by the correlation id; both count within a capture. Of several calls
-    with one id it is the first that launches. kernels: needs capture, correlation_id and launch_id; api_calls: call_id,
-    name, domain, capture and correlation_id.
+    with one id it is the first that launches. kernels: needs capture and launch_id; api_calls: call_id, name, domain
+    and capture; both correlation_id where no kernel has a launch_id.
     """
     with_launches = has_launches(kernels)
     rows = np.flatnonzero(_launch(api_calls))
     numbers = integers(api_calls["call_id"]) + 1 if with_launches else integers(api_calls["correlation_id"])
-    link = np.r_[numbers[rows], links(kernels, with_launches)]
-    code, _ = distinct.coded(np.r_[integers(api_calls["capture"])[rows], integers(kernels["capture"])], link)
-    row_of = np.full(1 + code.max(initial=0), -1)
-    row_of[code[:len(rows)][::-1]] = rows[::-1]
-    return np.where(link[len(rows):] > 0, row_of[code[len(rows):]], -1)
+    called, ran = integers(api_calls["capture"])[rows], integers(kernels["capture"])
+    link, launched = links(kernels, with_launches), np.full(kernels.num_rows, -1)
+    for capture in distinct.values(called).tolist():
+        work, calls = np.flatnonzero((ran == capture) & (link > 0)), rows[called == capture]
+        order = np.argsort(numbers[calls], kind="stable")  # most often they are in order
+        ids = numbers[calls[order]]
+        at = np.minimum(np.searchsorted(ids, link[work]), len(ids) - 1)
+        hit = ids[at] == link[work]
+        launched[work[hit]] = calls[order[at[hit]]]
+    return launched
 
 
 def _launch(api_calls: pa.Table) -> Flags:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aaco.collectors.gpu import amd_sysfs
+from aaco.collectors.gpu.device_accounts import EVERY
 from aaco.collectors.gpu.device_sampler import DeviceSampler
 from aaco.core import files
 from aaco.core.host import ask
@@ -20,7 +21,6 @@ from aaco.core.readings import Absent
 PERIOD_S, TIMEOUT_S = 1.0, 5.0
 MOST_BYTES = 4 << 20
 COMMANDS = {"amd-smi": ("amd-smi", "metric", "--json"), "rocm-smi": ("rocm-smi", "-a", "--json")}
-EVERY = -1  # all devices: a tool that fails reports none
 _NAME = re.compile(r"(amd-smi|rocm-smi)-(\d{1,19})\.json")
 
 

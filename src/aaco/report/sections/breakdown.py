@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aaco.analytics.explanation import Explanation
 from aaco.report import format
 from aaco.report.sections import kernels
-from aaco.report.sections.trace import CAUSES
+from aaco.report.sections.idle_causes import CAUSES
 from aaco.report.svg import COLOURS
 from aaco.tracelake import layout
 

@@ -18,6 +18,7 @@ from aaco.core.readings import Reading
 from aaco.report import format
 from aaco.report.rows import Row
 from aaco.report.sections import start_skew
+from aaco.report.sections.idle_causes import CAUSES
 
 MOST = 8  # devices, functions, operations listed one by one
 EVEN = 1.01  # largest over mean message; above it ranks send unlike amounts
@@ -25,16 +26,6 @@ LONGEST = 3  # gaps, calls and operations that stand out
 FILES = {"timeline": "what each device did with its time", "idle": "idle time by cause, per device and stream",
          "launches": "statistics of launch calls", "queues": "queue length per stream",
          "collectives": "collective operations over ranks", "steady_state": "steps and repeated blocks"}
-CAUSES = {
-    "host_wait": ("Host came late", "the host was busy with something else"),
-    "sync_wait": ("Host synchronised", "the host had been waiting for the device"),
-    "copy_wait": ("Held by a copy", "the host or the stream was held by a copy"),
-    "noise": ("Noise", "the launching thread was kept off its CPU"),
-    "kernel_wait": ("Kernel to kernel", "launched in time: the way from one kernel to the next"),
-    "launch": ("Launch latency", "launched, but too late for the launch latency"),
-    "throttled": ("Throttled", "the clock was held down"),
-    "unknown": ("Unknown", ""),
-}
 
 
 def _of_trace(make_rows: Callable[[DeviceTrace, Mapping[str, Reading]], Iterator[Row]]

@@ -7,7 +7,7 @@ from typing import Any
 
 from aaco.report import format
 from aaco.report.names import shorten
-from aaco.report.sections.trace import CAUSES
+from aaco.report.sections.idle_causes import CAUSES
 
 COLUMNS = 130
 FAMILIES, OPERATIONS, KERNELS, REPLACEMENTS = 12, 10, 10, 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aaco.collectors.gpu import device_watch
+from aaco.collectors.gpu import device_accounts
 from aaco.core.session import Session
 from aaco.runner.job import CPU, ON_CUDA
 from aaco.tracelake import layout
@@ -21,5 +21,5 @@ def devices_used(session: Session, runtime: Mapping[str, Any]) -> dict[str, Any]
         return {"visible_devices": {"unused": f"the run used no device: {CPU} works on the host"}, "cuda_numbers": ()}
     options = (runtime.get("provider_options") or {}).get(provider) or {}
     asked = str(options.get("device_id", "")) if provider in ON_CUDA else ""
-    return {"visible_devices": device_watch.visible(session.folder / layout.DEVICE_RAW),
+    return {"visible_devices": device_accounts.visible(session.folder / layout.DEVICE_RAW),
             "cuda_numbers": (int(asked),) if asked.isdecimal() else ()}

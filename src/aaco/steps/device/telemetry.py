@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco import markers
-from aaco.collectors.gpu import device_watch
+from aaco.collectors.gpu import device_accounts, device_watch
 from aaco.collectors.host import ladder
 from aaco.collectors.host.ladder import HostRecording
 from aaco.core.clocks import ClockOffsets
@@ -81,7 +81,7 @@ def devices(session: Session, tier: str | None) -> AbstractContextManager[None]:
 def devices_and_packages(session: Session, asked: bool) -> AbstractContextManager[None]:
     """A block in which the devices and the processor's packages get recorded, if the user wants it."""
     return device_watch.recorded(session.folder / layout.DEVICE_RAW, vendors=[*device_watch.makers(),
-                                 device_watch.PACKAGES]) if asked else nullcontext()
+                                 device_accounts.PACKAGES]) if asked else nullcontext()
 
 
 def of_devices(session: Session) -> dict[str, Callable[[], pa.Table]]:

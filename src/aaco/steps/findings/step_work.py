@@ -78,10 +78,10 @@ def _step_time(work: StepWork, window: CaptureWindow, unprofiled: Unprofiled | N
 def _work(session: Session, rank: RankTime, window: CaptureWindow, steps: int, kernels: Iterable[pa.RecordBatch]
           ) -> StepWork:
     """Return the work of a rank in its window. kernels: of the rank."""
-    listed = store.read(session, OPERATORS) if store.holds(session, OPERATORS) else OPERATORS.build()
-    return step_work(kernels, _rows(session, COPIES, COPY_COLUMNS, rank),
-                     listed.select(OPERATOR_COLUMNS), operator_of_kernel(session), (window.t_start_ns, window.t_end_ns),
-                     steps, _limits(session, rank), rank.straggler_ns)
+    listed = (store.read(session, OPERATORS, OPERATOR_COLUMNS) if store.holds(session, OPERATORS)
+              else OPERATORS.build().select(OPERATOR_COLUMNS))
+    return step_work(kernels, _rows(session, COPIES, COPY_COLUMNS, rank), listed, operator_of_kernel(session),
+                     (window.t_start_ns, window.t_end_ns), steps, _limits(session, rank), rank.straggler_ns)
 
 
 def _others_ns(session: Session, windows: Windows, names: Sequence[WorkName]) -> Reals | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from aaco.analytics.quality import co_tenants
 from aaco.analytics.timeline.idle import IdleConditions, conditions
 from aaco.analytics.timeline.trace import COLUMNS, WHOLE, DeviceTrace, Examination
-from aaco.collectors.gpu import device_watch
+from aaco.collectors.gpu import device_accounts
 from aaco.core import tables
 from aaco.core.config import Analysis
 from aaco.core.finding import Results, finding
@@ -55,7 +55,7 @@ def _numbered(session: Session, gpu_events: pa.Table | None) -> pa.Table | None:
                for number in rows["device_id"].drop_null().unique().to_pylist()}
     samples = _read(session, "samples", ("device_id", "name", "value"))
     return co_tenants.as_numbered(gpu_events, devices, samples,
-                                  device_watch.visible(session.folder / layout.DEVICE_RAW))
+                                  device_accounts.visible(session.folder / layout.DEVICE_RAW))
 
 
 def _whole(session: Session, name: str) -> pa.Table | None:

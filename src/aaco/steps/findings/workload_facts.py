@@ -59,14 +59,14 @@ def find(session: Session) -> WorkloadFacts | None:
 
 
 def _operators(session: Session) -> pa.Table | None:
-    return store.read(session, OPERATORS).select(_OPERATORS) if store.holds(session, OPERATORS) else None
+    return store.read(session, OPERATORS, _OPERATORS) if store.holds(session, OPERATORS) else None
 
 
 def _growth(session: Session) -> Growth:
     """Return how tensors grow by concatenation, in the order of the kernels that concatenate. Raise BadBundle."""
     if not store.holds(session, OPERATORS):
         return NO_GROWTH
-    listed = store.read(session, OPERATORS).select(("operator_id", "operator", "shapes")).to_pylist()
+    listed = store.read(session, OPERATORS, ("operator_id", "operator", "shapes")).to_pylist()
     sizes = grown({row["operator_id"]: shapes for row in listed if row["operator"] in CONCATENATIONS
                    and (shapes := operands(listed_json(row["shapes"])))})
     if not sizes:

@@ -26,7 +26,8 @@ class Names:
         if len(chunk.dictionary) > len(chunk):  # a slice of something larger: only what it uses
             chunk = chunk.cast(pa.string()).dictionary_encode()
         texts = chunk.dictionary.to_pylist()
-        self._intern([text for text in texts if text is not None and text not in self._code])
+        if new := [text for text in texts if text is not None and text not in self._code]:
+            self._intern(new)
         codes = pa.array([None if text is None else self._code[text] for text in texts], pa.int32())
         return codes.take(chunk.indices)
 

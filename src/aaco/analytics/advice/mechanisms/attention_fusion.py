@@ -17,6 +17,7 @@ from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
+NOT_WRITTEN_OUT = "no softmax lies between two batched products: no attention is written out"
 BATCHED = frozenset(("aten::bmm", "aten::baddbmm", "aten::baddbmm_"))
 
 
@@ -39,13 +40,15 @@ def _written_out(rows: Ints, product: Flags, softmax: Flags, batched: Flags) -> 
 
 def _least_ns(work: StepWork) -> Reals:
     product, softmax = work.of_families(*PRODUCTS), work.of_families("softmax")
+    if not softmax.any():
+        raise Absent(NOT_WRITTEN_OUT)
     batched = work.operated(lambda operator: operator.name in BATCHED)
     taken, second = np.zeros((2, len(work.ns)), bool)
     for lane in np.unique(work.lane).tolist():
         all_of_it, last = _written_out(np.flatnonzero(work.lane == lane), product, softmax, batched)
         taken[all_of_it] = second[last] = True
     if not taken.any():
-        raise Absent("no softmax lies between two batched products: no attention is written out")
+        raise Absent(NOT_WRITTEN_OUT)
     written = work.of_calls_ns(second, lambda operator: work.limits.memory_ns(made_bytes(operator)))
     return np.where(second, np.minimum(written, own_time(work)), without(work, taken))
 

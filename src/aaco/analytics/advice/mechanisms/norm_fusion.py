@@ -36,6 +36,8 @@ def _of_norms(work: StepWork) -> Flags:
 def _with_signs(work: StepWork, passes: Flags) -> Flags:
     """Return the rows of runs of these passes that hold an operator which norms are written of."""
     signs, taken = work.operated(lambda operator: operator.name in NORM_OPERATORS), np.zeros(len(passes), bool)
+    if not signs.any():
+        return taken
     rows, run = fusible_runs(work, passes)
     taken[rows] = (np.bincount(run, signs[rows]) > 0)[run]
     return taken

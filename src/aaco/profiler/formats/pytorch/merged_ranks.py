@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -21,7 +20,6 @@ _ONE_AXIS = re.compile(r"[A-Za-z]*[ _:=-]?(\d{1,6})")
 _FUSED = re.compile(rb'"rank"\s*:\s*(\d{1,6})\b')
 _FUSED_PROCESS = re.compile(rb'"pid_raw"\s*:\s*(\d{1,18}|"(?:[^"\\]|\\.)*")')
 FUSED_MARK = b'"pid_raw"'
-_PROCESS = attrgetter("pid")
 LOOKED_AT = 1000  # events of the file's first that may bear the mark
 
 
@@ -42,7 +40,7 @@ def is_fused(events: Sequence[RankedEvent]) -> bool:
 
 def split_ranks(events: list[E], fused: bool) -> dict[str | None, list[E]]:
     """Return the events by the label of their rank, None for those without one; the process is then the rank's own."""
-    if not fused and str not in set(map(type, map(_PROCESS, events))):
+    if not fused and str not in {type(event.pid) for event in events}:
         return {None: events}
     by_label: dict[str | None, list[E]] = {}
     for event in events:

@@ -9,7 +9,7 @@ from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.names import shorten
 from aaco.report.rows import Row
-from aaco.report.sections.trace import CAUSES
+from aaco.report.sections.idle_causes import CAUSES
 
 MOST = 3
 
