@@ -14,7 +14,9 @@ from aaco.core.documents import decode, encode
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.tables import ENGINE_STEPS, GPU_EVENTS, LLM_EVENTS, REQUESTS, SAMPLES
+from aaco.llm.parse import Parsing
 from aaco.steps.analyzed import Analyzed
+from aaco.steps.device import telemetry
 from aaco.tracelake import documents, layout, store
 from aaco.tracelake.queries import Tables
 
@@ -32,8 +34,6 @@ def why_unseen(session: Session) -> str:
 
 def make(session: Session) -> None:
     """Read the record and write the tables; of one that was cut short all that came until then. Raise AacoError."""
-    from aaco.llm.parse import Parsing  # the sessions of all other kinds do without
-
     load = decode(documents.require(session, layout.LOAD), EndpointLoad)
     parsing = Parsing(session.folder / layout.READS, [load.model, *load.answers_as])
     store.stream(session, LLM_EVENTS, parsing.events())
@@ -58,11 +58,7 @@ def of_endpoint(session: Session) -> Analyzed:
 
 def _telemetry(session: Session) -> dict[str, Callable[[], pa.Table]]:
     """Return by name what reads the telemetry of the devices; nothing where none was to be recorded."""
-    if not (session.folder / layout.DEVICE_RAW).is_dir():
-        return {}
-    from aaco.steps.device import telemetry
-
-    return telemetry.of_devices(session)
+    return telemetry.of_devices(session) if (session.folder / layout.DEVICE_RAW).is_dir() else {}
 
 
 def _why_not_watched(session: Session) -> Iterator[tuple[str, str]]:

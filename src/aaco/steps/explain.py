@@ -42,6 +42,7 @@ from aaco.core.config import Analysis
 from aaco.core.documents import decode
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Session
+from aaco.governance.verdict import RegressionVerdict
 from aaco.report.sections import finding_views
 from aaco.steps import absent_files, notes, readings
 from aaco.steps.analyzed import Analyzed
@@ -81,20 +82,12 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         summary=_summary(session, tables.tables),
         absent=absent_files.why_absent(session, readings.why_missing(tables, facts.paths), facts.runtime),
         coverage=_coverage(tables.tables, facts.captures),
-        verdict=_verdict(session), captures=facts.captures,
+        verdict=documents.as_form(session, layout.VERDICT, RegressionVerdict), captures=facts.captures,
         truth=truth, capsule=documents.read(session, layout.CAPSULE),
         notes=(*_notes(session, tables, facts, settings, measured),
                *(() if analyzed else documents.damage(session, layout.BOTTLENECK))),
         trace=facts.trace,
         examined={slot: documents_by_slot[slot] for slot in finding_views.views() if slot in documents_by_slot})
-
-
-def _verdict(session: Session) -> dict[str, Any] | None:
-    if not documents.holds(session, layout.VERDICT):
-        return None
-    from aaco.governance.verdict import RegressionVerdict  # a session that was not judged does without
-
-    return documents.as_form(session, layout.VERDICT, RegressionVerdict)
 
 
 def _trust(session: Session, truth: Mapping[str, Any], analyzed: Analyzed | None) -> Trust:

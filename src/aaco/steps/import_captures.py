@@ -32,6 +32,7 @@ from aaco.profiler.formats import latencies
 from aaco.profiler.formats.migraphx import migraphx
 from aaco.profiler.io import jsonstream
 from aaco.report.format import clean
+from aaco.steps.device import telemetry
 from aaco.steps.find_captures import RANK, CaptureFiles, CaptureSelection, SkippedFile, discover, required
 from aaco.steps.read_captures import CaptureReading, identity
 from aaco.tracelake import documents, layout, raw, store
@@ -143,8 +144,6 @@ def _leave_out_impossible(session: Session, facts: Sequence[CaptureFacts], write
 def _beside(session: Session, facts: Sequence[CaptureFacts]) -> Iterator[pa.Table]:
     """Yield the telemetry of a program that was traced here, on the clock of all captures, if they share one."""
     if session.record.planned.watched_by:
-        from aaco.steps.device import telemetry  # the captures of others have none beside them
-
         clocks = {capture_facts.clock for capture_facts in facts}
         yield from telemetry.beside(session, clocks.pop() if len(clocks) == 1 else None)
 

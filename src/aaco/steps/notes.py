@@ -18,6 +18,7 @@ from aaco.core.session import Record, Session
 from aaco.profiler.formats.onnxruntime import ort
 from aaco.report import format
 from aaco.steps.analyzed import NOTHING
+from aaco.steps.device import telemetry
 from aaco.tracelake import layout
 
 MOST_PROBLEMS = 6  # of captures that a report begins with
@@ -35,10 +36,7 @@ def of_run(record: Record, tables: Mapping[str, pa.Table], runtime: Mapping[str,
     if failed := sum(run["code"] != 0 for run in runtime.get("runs", [])):
         yield f"{failed} of {len(runtime['runs'])} runs failed (runtime/command.json says how)."
     runs = (*(runtime.get("passes") or ()), *(runtime.get("runs") or ()))
-    if recordings := [run["telemetry"] for run in runs if run.get("telemetry")]:
-        from aaco.steps.device import telemetry  # sessions without it do without its readers, too
-
-        yield from telemetry.said(recordings)
+    yield from telemetry.said(run.get("telemetry") for run in runs)
     if record.planned.io == "device":
         yield "inputs and outputs stay in the device's memory: latencies hold no copy from or to the host."
     if record.planned.custom_ops and (opaque := _custom(meta.get("unmodelled") or {})):

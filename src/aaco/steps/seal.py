@@ -14,6 +14,7 @@ from aaco.core.config import Settings
 from aaco.core.errors import AacoError
 from aaco.core.session import Session, Status
 from aaco.core.show import SILENT, Show
+from aaco.optimize import outcomes
 from aaco.report.renderers import bundle
 from aaco.steps import endpoint_tables, explain, make_findings, session_tables
 from aaco.steps.analyzed import Analyzed
@@ -54,8 +55,6 @@ def _note_machine_gains(session: Session, settings: Settings, show: Show) -> Non
     gains: dict[str, MachineGain] = {}
     try:
         if session.record.machine_id:
-            from aaco.optimize import outcomes  # an import is of no machine that is known, and does without
-
             gains = outcomes.of_advice(settings, session.record.machine_id)
     except AacoError as error:  # of a history that cannot be read: the session is whole without it
         show.step(f"what advice gained on this machine is not known: {error.what}")

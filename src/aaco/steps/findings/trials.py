@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aaco.analytics.advice.trials import NotTried, Trial, Trials
 from aaco.core import documents
 from aaco.core.config import Analysis
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
+from aaco.optimize import ledger
+from aaco.optimize.search import Search
 from aaco.tracelake import layout
-
-if TYPE_CHECKING:
-    from aaco.optimize.ledger import Read
-    from aaco.optimize.search import Search
-    from aaco.tracelake.document_schemas.ledger import TurnsMeasured
+from aaco.tracelake.document_schemas.ledger import TurnsMeasured
 
 KEPT, CONFIRMED, REFUSED = "kept", "confirmed, but another was faster", "refused"
 NOT_PROVED, UNFINISHED = "not proved", "not finished"
@@ -23,18 +19,13 @@ NOT_PROVED, UNFINISHED = "not proved", "not finished"
 @finding(reads=(layout.LEDGER,), report="trials", whole=True, on_host=True)
 def trials(session: Session, settings: Analysis) -> Results:
     """What was tried on the session, what was proved, and what not for which reason."""
-    from aaco.optimize import ledger  # a session on which nothing was tried does without
-
     answer = of_ledger(ledger.read(session.folder / layout.LEDGER))
     if answer is not None:
         yield "trials", documents.encode(answer)
 
 
-def of_ledger(read: Read) -> Trials | None:
+def of_ledger(read: ledger.Read) -> Trials | None:
     """Return what the last search of a log says; None where there is none."""
-    from aaco.optimize import ledger
-    from aaco.optimize.search import Search
-
     searches = list(ledger.searches(read.lines))
     if not searches:
         return None
