@@ -28,6 +28,7 @@ from aaco.analytics.advice.loops import groups_in_turn, parts_in_turn, repeats, 
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.mechanisms.larger_batch import larger_batch
 from aaco.analytics.advice.mechanisms.list_updates import listed_updates
+from aaco.analytics.advice.responses import FIXED_NS
 from aaco.analytics.advice.work import (
     COPY_COLUMNS,
     KERNEL_COLUMNS,
@@ -334,6 +335,29 @@ def test_a_gather_keeps_a_block_for_each_row_however_narrow():
     work = step(kernel(50, "embedding", StepOperator("aten::gather", types=("f32",)), gather, blocks=160_000,
                        blocks_x=80_000))
     assert floor_us(work, "narrower_types") == 40
+
+
+def test_rows_of_which_halves_are_read_otherwise_need_the_time_of_their_bytes():
+    """Rows of 4 numbers are 8 bytes in 16 bits, no multiple of 16; rows of 8 numbers are one, and keep their blocks."""
+    def gathered(numbers, kinds=("float", "long int")):
+        table = OperatorArguments([[80_000, numbers], [80_000]], list(kinds), ["", ""])
+        called = StepOperator("aten::index_select", types=("f32",), bytes=80_000 * numbers * 8, arguments=table)
+        return step(kernel(50, "embedding", called, "void at::native::vectorized_gather_kernel<16, long>",
+                           blocks=160_000, blocks_x=80_000))
+
+    narrow = MECHANISMS["narrower_types"]
+    assert floor_us(gathered(8), "narrower_types") == 40
+    odd = gathered(4)
+    assert narrow.least_ns(odd).sum() < 2_000
+    assert narrow.respond(odd, narrow.least_ns(odd)).device_ns.sum() == FIXED_NS
+
+
+def test_what_the_host_computes_itself_may_take_less_by_chance():
+    """60 of 1000 us of a step are in operators on the host's own tensors, which other threads hasten or slow down."""
+    work = step(kernel(95, "gemm"), copy(5, "d2h", 8, True), syncs=3, on_host_ns=60_000.0)
+    assert floor(work, [MECHANISMS["remove_syncs"]]).waits_ns == 100_000 + 3 * 80_000 + 60_000
+    assert floor(step(product(100, 1e10, FP32), on_host_ns=60_000.0), [MECHANISMS["tf32"]]).most_ns == pytest.approx(
+        floor(step(product(100, 1e10, FP32)), [MECHANISMS["tf32"]]).most_ns + 60_000)
 
 
 def test_products_whose_work_is_not_known_leave_no_floor():

@@ -250,8 +250,9 @@ def _shortest_kernel_ns(work: StepWork) -> float:
 def _most_ns(work: StepWork, least: Reals, apart: Sequence[Flags], mechanisms: Sequence[Mechanism], samples: float
              ) -> float | None:
     """Return what a step can lose, ns: of rows in streams of their own the whole time, else what exceeds the least of
-    all samples; the host's calls for rows that go, and those that launched nothing; and launches of products in several
-    parts, which may need one in other kernels. None where calls go that take lists of unknown length.
+    all samples; the host's calls for rows that go, and those that launched nothing; launches of products in several
+    parts, which may need one in other kernels; and what the host computes on tensors of its own, which takes as long as
+    other work leaves it threads. None where calls go that take lists of unknown length.
     """
     beside = reduce(np.logical_or, apart, np.zeros(len(least), bool))
     lost = np.where(beside, work.sure_ns, np.maximum(0.0, work.sure_ns - samples * least)).sum()
@@ -261,7 +262,7 @@ def _most_ns(work: StepWork, least: Reals, apart: Sequence[Flags], mechanisms: S
         parts = work.by_operator(~work.of_families(*CONVERSIONS))[products]
         lost += LAUNCH_NS * float(np.maximum(0.0, parts - work.operator_calls[products]).sum())
     lost += LAUNCH_NS * sum(mechanism.silent_calls(work) for mechanism in mechanisms if mechanism.silent_calls)
-    return float(lost) / work.steps if math.isfinite(lost) else None
+    return float(lost + work.on_host_ns) / work.steps if math.isfinite(lost) else None
 
 
 def _gone_calls_ns(work: StepWork, gone: Flags) -> float:
@@ -282,7 +283,7 @@ def _waits_ns(work: StepWork, least: Reals, mechanisms: Sequence[Mechanism]) -> 
     waits = [mechanism.waits_ns(work) for mechanism in mechanisms if mechanism.waits_ns]
     if not waits or None in waits or not all(mechanism.waits_ns or mechanism.host_stays for mechanism in mechanisms):
         return None
-    return float(work.ns.sum() + (work.sure_ns - least).sum() + sum(filter(None, waits))) / work.steps
+    return float(work.ns.sum() + (work.sure_ns - least).sum() + sum(filter(None, waits)) + work.on_host_ns) / work.steps
 
 
 def scaled(factors: Mapping[str, float]) -> Mechanism:

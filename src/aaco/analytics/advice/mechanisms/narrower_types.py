@@ -1,8 +1,8 @@
 """16 bits in place of 32: products at the matrix units' rate of them, and half of the bytes for all else.
 
 Copies from wide to narrow types go. Where tensors did not fit the last-level cache and their halves do, a kernel needs
-the time of that cache's rate. Gathers of whole rows keep a block for each row, however short it is. What is narrow
-already, and integers, stay.
+the time of that cache's rate. Gathers of whole rows keep a block for each row, however short it is, or are done by
+another kernel, which needs the time of their bytes. What is narrow already, and integers, stay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aaco.analytics.advice.least import (
     widest_rate,
 )
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
-from aaco.analytics.advice.responses import HALF, retyped
+from aaco.analytics.advice.responses import FIXED_NS, HALF, retyped
 from aaco.analytics.advice.work import BACKWARD, FORWARD, StepOperator, StepWork, WorkName
 from aaco.core.advice import Step, fact_is, fact_is_not
 from aaco.core.arrays import Flags, Reals
@@ -38,6 +38,7 @@ PROMOTING = frozenset(("aten::mul", "aten::add", "aten::sub", "aten::div"))  # o
 # cuDNN's batch norm of float32 images channel by channel, in training. In 16 bits PyTorch takes kernels of its own
 # there, which took 1.18, 1.19 and 1.70 times as long in three recorded programs.
 BATCH_NORM, NARROW_BATCH_NORM = "_1C11_", 1.2
+NARROW_BYTES, THREAD_BYTES = 2, 16  # of a number in 16 bits, and of what a thread reads of a row at once
 CASTS = 2  # of a product in training, by autocast: its weights, and their gradient; its inputs may be narrow already
 
 
@@ -75,7 +76,22 @@ def _least_ns(work: StepWork) -> Reals:
     cached = memory_roofs(work, ~stays & _fits_then(work), HALF)
     gathers = np.where(row_gathers(work), block_ns(work, work.blocks_x), 0.0)
     kept = np.maximum(np.where(changed, products, np.minimum(halved, cached)), gathers)
+    if (others := _by_another_kernel(work)).any():
+        kept = np.where(others, np.minimum(halved, memory_roofs(work, others, HALF)), kept)
     return np.where(work.operated(_narrows), 0.0, kept)
+
+
+def _by_another_kernel(work: StepWork) -> Flags:
+    """Return which gathers another kernel than that with a block for each row does in 16 bits."""
+    return row_gathers(work) & work.operated(_has_rows_of_odd_halves) & ~work.operated(_stays)
+
+
+def _has_rows_of_odd_halves(operator: StepOperator) -> bool:
+    """Return whether half of a row, of what an operator gathers rows of, is no whole number of what a thread of the
+    kernel with a block for each row reads (ATen/native/cuda/IndexKernelUtils.cu, fast_gather_kernel_eligible).
+    """
+    table = (operator.shapes or (None,))[0]
+    return table is not None and math.prod(table[1:]) * NARROW_BYTES % THREAD_BYTES != 0
 
 
 def _narrows(operator: StepOperator) -> bool:
@@ -84,10 +100,13 @@ def _narrows(operator: StepOperator) -> bool:
 
 
 def _retyped(work: StepWork, least: Reals) -> Response:
-    """Return the step in 16 bits. In training weights stay wide, and autocast makes narrow ones in each step."""
+    """Return the step in 16 bits. In training weights stay wide, and autocast makes narrow ones in each step, and none
+    of what is gathered.
+    """
     if not work.operated(lambda operator: operator.phase == BACKWARD).any():
         narrow, gone = retyped(work, least), work.operated(_narrows)
-        return replace(narrow, device_ns=np.where(gone, 0.0, narrow.device_ns), left=np.where(gone, 0.0, narrow.left))
+        device = np.where(_by_another_kernel(work), np.maximum(least, FIXED_NS), narrow.device_ns)
+        return replace(narrow, device_ns=np.where(gone, 0.0, device), left=np.where(gone, 0.0, narrow.left))
     products = product_names(work)
     calls = sum(work.operator_calls[number] for number, names in products.items()
                 if work.operators[number].phase == FORWARD and _is_wide(work.operators[number], names))
