@@ -1437,7 +1437,7 @@ MUTATIONS = [
      "return kept",
      "tests/unit/test_floor.py::test_copies_to_a_narrow_type_go_with_wide_types"),
     ("analytics/advice/mechanisms/narrower_types.py",
-     "replace(narrow, device_ns=np.where(gone, 0.0, narrow.device_ns), left=np.where(gone, 0.0, narrow.left))",
+     "replace(narrow, device_ns=np.where(gone, 0.0, device), left=np.where(gone, 0.0, narrow.left))",
      "narrow",
      "tests/unit/test_expected.py::test_autocast_makes_narrow_weights_in_each_training_step"),
     ("analytics/advice/floor.py",
