@@ -20,7 +20,7 @@ from aaco.analytics.advice.responses import FIXED_NS, room_for_blocks
 from aaco.analytics.advice.work import HOST_COPIES, OPTIMIZER, StepWork, WorkName
 from aaco.core.arrays import Reals
 
-REPLAY_GAP_NS = 250.0  # between two kernels of a graph: in the median of 100 recorded graphs without a wait
+REPLAY_GAP_NS = 250.0  # between two kernels of a graph: in the median of recorded graphs without a wait
 WAITS_FOR_LOADERS = 0.1  # of the time: batches that are there take less
 
 

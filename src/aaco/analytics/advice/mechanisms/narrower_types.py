@@ -105,7 +105,8 @@ def _retyped(work: StepWork, least: Reals) -> Response:
     """
     if not work.operated(lambda operator: operator.phase == BACKWARD).any():
         narrow, gone = retyped(work, least), work.operated(_narrows)
-        device = np.where(_by_another_kernel(work), np.maximum(least, FIXED_NS), narrow.device_ns)
+        others = np.minimum(own_time(work), np.maximum(least, FIXED_NS))
+        device = np.where(_by_another_kernel(work), others, narrow.device_ns)
         return replace(narrow, device_ns=np.where(gone, 0.0, device), left=np.where(gone, 0.0, narrow.left))
     products = product_names(work)
     calls = sum(work.operator_calls[number] for number, names in products.items()
