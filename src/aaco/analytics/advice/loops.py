@@ -20,7 +20,6 @@ parted before the loop, the turns are independent.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -238,15 +237,14 @@ def products_of_groups(work: StepWork) -> list[list[list[int]]]:
     """Return for each shape of weights, and each number of rows that is rare in a step, the operators that multiply so
     many rows by such weights.
     """
-    calls, numbers = Counter[tuple[str, ProductShape]](), dict[tuple[str, ProductShape], list[int]]()
-    for number, (operator, called) in enumerate(zip(work.operators, work.operator_calls.tolist(), strict=False)):
-        if called and (shape := product(operator.name, operator.arguments)):
-            calls[operator.name, shape] += round(called)
-            numbers.setdefault((operator.name, shape), []).append(number)
+    calls, alike = work.operator_calls.tolist(), dict[tuple[str, ProductShape], list[int]]()
+    for number, operator in enumerate(work.operators):
+        if calls[number] and (shape := product(operator.name, operator.arguments)):
+            alike.setdefault((operator.name, shape), []).append(number)
     groups: dict[tuple[str, ProductShape], list[list[int]]] = {}
-    for (name, shape), count in calls.items():
-        if count <= SELDOM * work.steps:
-            groups.setdefault((name, replace(shape, rows=0)), []).append(numbers[name, shape])
+    for (name, shape), numbers in alike.items():
+        if sum(round(calls[number]) for number in numbers) <= SELDOM * work.steps:
+            groups.setdefault((name, replace(shape, rows=0)), []).append(numbers)
     return list(groups.values())
 
 

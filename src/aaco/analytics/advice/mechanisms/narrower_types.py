@@ -76,7 +76,7 @@ def _least_ns(work: StepWork) -> Reals:
     cached = memory_roofs(work, ~stays & _fits_then(work), HALF)
     gathers = np.where(row_gathers(work), block_ns(work, work.blocks_x), 0.0)
     kept = np.maximum(np.where(changed, products, np.minimum(halved, cached)), gathers)
-    if (others := _by_another_kernel(work)).any():
+    if (others := work.once(_by_another_kernel)).any():
         kept = np.where(others, np.minimum(halved, memory_roofs(work, others, HALF)), kept)
     return np.where(work.operated(_narrows), 0.0, kept)
 
@@ -106,7 +106,7 @@ def _retyped(work: StepWork, least: Reals) -> Response:
     if not work.operated(lambda operator: operator.phase == BACKWARD).any():
         narrow, gone = retyped(work, least), work.operated(_narrows)
         others = np.minimum(own_time(work), np.maximum(least, FIXED_NS))
-        device = np.where(_by_another_kernel(work), others, narrow.device_ns)
+        device = np.where(work.once(_by_another_kernel), others, narrow.device_ns)
         return replace(narrow, device_ns=np.where(gone, 0.0, device), left=np.where(gone, 0.0, narrow.left))
     products = product_names(work)
     calls = sum(work.operator_calls[number] for number, names in products.items()
