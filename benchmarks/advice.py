@@ -131,7 +131,7 @@ def change_pairs(before: dict[str, Any], folder: Path, settings: Settings) -> It
 def _change(name: str, before: dict[str, Any], after: dict[str, Any], work: StepWork, step: StepTime,
             chains: tuple[float, ...]) -> PairFloor:
     per_sample = before["samples_per_step"] / after["samples_per_step"]
-    found = floor_of(work, after["mechanisms"], 1 / per_sample, after["truth"].get("micro_batches", 1))
+    found = floor_of(work, after["mechanisms"], samples_at_once(before, after), after["truth"].get("micro_batches", 1))
     return PairFloor(f"{name}__{after['name']}", tuple(after["mechanisms"]), after["pure"], True, before["step_ms"],
                      _kept_ms(_fastest(before), found), ceiling(step, found), after["speedup"],
                      fastest_ms(after) * per_sample, found.why_absent,
@@ -200,12 +200,20 @@ def _kept_ms(step: StepTime, found: MechanismFloor) -> float | None:
 
 
 def floor_of(work: StepWork, mechanisms: Sequence[str], samples: float = 1.0, left: int = 1) -> MechanismFloor:
-    """Return the floor of these kinds of changes. samples: times as many in a step as before, of a larger batch; 1
+    """Return the floor of these kinds of changes. samples: times as many at once as before, of a larger batch; 1
     where a step's samples are put into fewer calls: into so many as are left.
     """
     if unknown := [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]:
         return MechanismFloor(" + ".join(mechanisms), None, (), f"no floor is declared for {', '.join(unknown)}")
     return floor(work, meant(work, kinds(work, mechanisms, samples), samples, left))
+
+
+def samples_at_once(before: dict[str, Any], after: dict[str, Any]) -> float:
+    """Return how many times as many samples a side takes at once as the side before: in a step, or in each of the parts
+    that a step learns one after another.
+    """
+    parts = before["truth"].get("parts", 1) / after["truth"].get("parts", 1)
+    return float(parts * after["samples_per_step"] / before["samples_per_step"])
 
 
 def meant(work: StepWork, mechanisms: Sequence[str], samples: float, left: int = 1) -> list[Mechanism]:

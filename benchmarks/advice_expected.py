@@ -53,7 +53,7 @@ from aaco.core.readings import Absent, Reading
 from aaco.steps import readings
 from aaco.steps.findings import step_work
 from aaco.tracelake import documents, layout
-from benchmarks.advice import HOLDS, kinds, meant
+from benchmarks.advice import HOLDS, kinds, meant, samples_at_once
 from benchmarks.claims import Claim
 from benchmarks.intervals import exact_share
 
@@ -190,8 +190,13 @@ def all_tried(captures: Path, changes: Path, settings: Settings, untimed: bool =
         if timed:
             session = _read(changes / before["name"], before["before"]["step_ms"], settings)
             advising = _read(changes / before["name"], None, settings) if untimed else None
-            yield from (tried(before["workload"], before["name"], side | {"speedup": gain(before["before"], side)},
+            yield from (tried(before["workload"], before["name"], side | _judged_by(before["before"], side),
                               side["name"], session, True, advising) for side in timed)
+
+
+def _judged_by(before: dict[str, Any], side: dict[str, Any]) -> dict[str, float]:
+    """Return the fields of a side that depend on the side before."""
+    return {"speedup": gain(before, side), "samples_per_step": samples_at_once(before, side)}
 
 
 def gain(before: dict[str, Any], side: dict[str, Any]) -> float:

@@ -43,6 +43,8 @@ BY_A_LIST = ("aten::index", "aten::_unsafe_index")  # of numbers, which are not 
 MASKED = "aten::nonzero"  # what a mask of a turn looks up is not what was looked up last
 TRUTH = -1  # before the sizes of truth values, which nothing reads in place of numbers
 GATES = ("tanh", "sigmoid")  # of recurrent layers
+LINEAR = ("aten::mul", "aten::add", "aten::sub", "aten::lerp", "aten::addcmul")  # in what they read
+READOUTS = ("aten::bmm", "aten::mm", "aten::mv", "aten::sum", "aten::copy_")  # of what a linear recurrence has made
 MOST_STACKS = 1000  # of a step that are looked at
 LONGEST_ROW = 2000  # operators of a whole model, in a turn that ends in a read
 MOST_READS = 4  # of single numbers in such a turn
@@ -82,24 +84,56 @@ class Repeat:
         return self.turns >= _least_turns(self.calls)
 
 
+@dataclass(frozen=True)
+class StackedLoop:
+    """A loop that ends in a stack of its results. scans: whether turns need the one before, but only scale and add."""
+
+    rows: slice
+    turns: int
+    scans: bool
+
+
 def stacked_turns(work: StepWork) -> Reals:
     """Return of each row how many turns the loop has that it is in, of loops that end in a stack of their results; 1 of
     all other rows.
     """
     turns = np.ones(len(work.ns))
-    stacks = np.array([*(operator.outermost in STACKS for operator in work.operators), False])
+    for loop in work.once(stacked_loops):
+        turns[loop.rows] = loop.turns
+    return turns
+
+
+def scan_passes(work: StepWork) -> Reals:
+    """Return of each row how often all turns of its loop at once pass over what they make: a sum over all turns before,
+    in steps of 1, 2, 4, .. turns, of loops that only scale and add what the turn before made; 1 of all other rows.
+    """
+    passes = np.ones(len(work.ns))
+    for loop in work.once(stacked_loops):
+        if loop.scans:
+            passes[loop.rows] = math.ceil(math.log2(loop.turns))
+    return passes
+
+
+def stacked_loops(work: StepWork) -> list[StackedLoop]:
+    """Return the loops that end in a stack of their results, but for those whose turns need the one before and do more
+    than to scale and to add.
+    """
+    stacks, loops = np.array([*(operator.outermost in STACKS for operator in work.operators), False]), []
     if not stacks.any():
-        return turns
+        return []
     rows = np.flatnonzero(work.operator >= 0)
     starts = rows[np.diff(work.operator_name[rows], prepend=-1) != 0]  # one for kernels of a name one after another
     calls = work.operator_name[starts]
     for end in np.flatnonzero(stacks[work.operator[starts]])[:MOST_STACKS].tolist():
-        length = _turn_length(calls[:end])
-        if length and not _usually_needs_the_one_before(work, work.operator[starts[end - length:end]]):
-            repeated = _periodic(calls[:end], length)
-            if _stacks(work.operators[work.operator[starts[end]]], repeated // length):
-                turns[starts[end - repeated]:starts[end]] = repeated // length
-    return turns
+        if not (length := _turn_length(calls[:end])):
+            continue
+        turn = [work.operators[number] for number in work.operator[starts[end - length:end]]]
+        needed, scans = _usually_needs_the_one_before(work, turn, starts[end - length:end]), _scales_and_adds(turn)
+        repeated = _periodic(calls[:end], length)
+        if (scans or not needed) and _stacks(work.operators[work.operator[starts[end]]], repeated // length):
+            loops.append(StackedLoop(slice(int(starts[end - repeated]), int(starts[end])), repeated // length,
+                                     needed and scans))
+    return loops
 
 
 def _stacks(operator: StepOperator, turns: int) -> bool:
@@ -121,14 +155,20 @@ def _periodic(calls: Ints, length: int) -> int:
     return len(calls) - (int(broken[-1]) + 1 if len(broken) else 0)
 
 
-def _usually_needs_the_one_before(work: StepWork, turn: Ints) -> bool:
-    operators = [work.operators[number] for number in turn]
-    masks = any(operator.name == MASKED for operator in operators)
-    if not masks and any(word in operator.name for operator in operators for word in LOOKUPS):
+def _usually_needs_the_one_before(work: StepWork, turn: Sequence[StepOperator], rows: Ints) -> bool:
+    masks = any(operator.name == MASKED for operator in turn)
+    if not masks and any(word in operator.name for operator in turn for word in LOOKUPS):
         return True
-    has_gates = any(gate in operator.name for operator in operators for gate in GATES)
-    multiplies = any(name.family in PRODUCTS for number in turn for name in work.names_by_operator.get(number, ()))
-    return (has_gates or not multiplies) and _may_need_the_one_before(operators)
+    has_gates = any(gate in operator.name for operator in turn for gate in GATES)
+    multiplies = bool(work.of_families(*PRODUCTS)[rows].any())
+    return (has_gates or not multiplies) and _may_need_the_one_before(turn)
+
+
+def _scales_and_adds(turn: Sequence[StepOperator]) -> bool:
+    """Return whether a turn only scales and adds, in tensors of one shape, but for what it reads of the result."""
+    updates = [operator for operator in turn if operator.name.rstrip("_") in LINEAR]
+    return (len({_result(operator) for operator in updates}) == 1 < len({operator.name for operator in updates})
+            and all(operator in updates or operator.name in READOUTS for operator in turn))
 
 
 def _may_need_the_one_before(turn: Sequence[StepOperator]) -> bool:

@@ -3,7 +3,9 @@
 PyTorch numbers every operation that it records for the backward pass ("Sequence number"). A backward operation names
 the one that it differentiates and the thread that recorded it ("Fwd thread id" above 0). An operation recorded inside a
 backward operation is a forward operator computed again, as any form of activation checkpointing does; so is a gradient
-that will itself be differentiated, which the trace does not distinguish.
+that will itself be differentiated, which the trace does not distinguish. An operation ahead of the backward pass that
+has no number, and is in none that has one, was not recorded: PyTorch numbers all but those inside of torch.no_grad and
+those that read no tensor.
 """
 
 from __future__ import annotations
@@ -35,10 +37,11 @@ class Phase(IntEnum):
     BACKWARD = 2
     RECOMPUTE = 3
     OPTIMIZER = 4
+    NO_GRAD = 5
 
 
 NAMES = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.RECOMPUTE: "recompute",
-         Phase.OPTIMIZER: "optimizer"}
+         Phase.OPTIMIZER: "optimizer", Phase.NO_GRAD: "no_grad"}
 
 
 class _Recorded(msgspec.Struct, gc=False):
@@ -63,6 +66,7 @@ class Phases:
 
     def __init__(self) -> None:
         self._path_of: OrderedDict[tuple[int, int], int] = OrderedDict()  # (capture, number) -> path
+        self._numbered = False  # whether the trace numbers what is recorded
 
     def placed(self, line: CallLine, around: CallContext, means: Ints, numbers: Numbers) -> CallContext:
         """Return the context of the calls with the phase of each, and with gradients in the modules of their operators.
@@ -75,7 +79,9 @@ class Phases:
         phase_of_name = np.append(means, Phase.NONE)
         gradient = nearest(parent, (gradient_of >= 0) | (phase_of_name[np.maximum(line.name, -1)] == Phase.BACKWARD))
         recomputed = nearest(parent, recorded >= 0)
-        phase = np.where(gradient < 0, Phase.FORWARD, np.where(recomputed > gradient, Phase.RECOMPUTE, Phase.BACKWARD))
+        self._numbered |= bool((recorded >= 0).any())
+        ahead = np.where((recomputed < 0) & self._numbered, Phase.NO_GRAD, Phase.FORWARD)
+        phase = np.where(gradient < 0, ahead, np.where(recomputed > gradient, Phase.RECOMPUTE, Phase.BACKWARD))
         phase[phase_of_name[np.maximum(around.annotation, -1)] == Phase.OPTIMIZER] = Phase.OPTIMIZER
         for row in np.flatnonzero((recorded >= 0) & (around.path >= 0)).tolist():
             self._path_of[int(line.capture[row]), int(recorded[row])] = int(around.path[row])

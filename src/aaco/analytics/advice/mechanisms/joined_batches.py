@@ -17,7 +17,7 @@ from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.larger_batch import larger_batch
 from aaco.analytics.advice.responses import FIXED_NS
-from aaco.analytics.advice.work import BACKWARD, FORWARD, StepWork
+from aaco.analytics.advice.work import BACKWARD, FORWARD, NO_GRAD, StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
@@ -41,7 +41,7 @@ def micro_batches(work: StepWork) -> int:
 
 
 def _ahead_or_back(work: StepWork) -> Flags:
-    return work.operated(lambda operator: operator.phase in (FORWARD, BACKWARD))
+    return work.operated(lambda operator: operator.phase in (FORWARD, NO_GRAD, BACKWARD))
 
 
 def _adds_up(work: StepWork) -> Flags:

@@ -33,12 +33,13 @@ from aaco.analytics.advice.loops import (
     products_of_groups,
     repeats,
     rows_in_turn,
+    scan_passes,
     stacked_turns,
 )
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.list_updates import listed_updates
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
-from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, StepWork
+from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, NO_GRAD, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
@@ -103,12 +104,13 @@ def _batched(work: StepWork, least: Reals) -> Response:
     turns = np.where(read := _read_in_turns(work), np.maximum(turns, np.count_nonzero(read) / work.steps), turns)
     looped = turns > 1
     stacking = _beside(work, looped)
-    left = np.where(stacking, 0.0, 1 / turns)
+    passes = scan_passes(work)
+    left = np.where(stacking, 0.0, passes / turns)
     fixed = np.minimum(own, FIXED_NS)
     at_once = (own - fixed) / np.minimum(room_for_blocks(work), turns) + fixed / turns
     vectors = work.operated(lambda operator: operator.name in WITH_A_VECTOR)
     at_once = np.where(vectors, np.minimum(at_once, np.maximum(own / turns, least / REACH)), at_once)
-    return Response(np.where(looped, at_once, own * left), left, whole_calls=whole_calls)
+    return Response(np.where(looped, np.minimum(own, passes * at_once), own * left), left, whole_calls=whole_calls)
 
 
 def _beside(work: StepWork, looped: Flags) -> Flags:
@@ -142,7 +144,7 @@ def _turns_back(work: StepWork, ahead: Reals) -> Reals:
     """
     calls = np.where(work.operated(lambda operator: operator.phase == BACKWARD),
                      work.calls_of(lambda operator: (operator.name, operator.phase)), 0.0)
-    turns, forward = np.ones(len(calls)), work.operated(lambda operator: operator.phase == FORWARD)
+    turns, forward = np.ones(len(calls)), work.operated(lambda operator: operator.phase in (FORWARD, NO_GRAD))
     for count in np.unique(ahead[forward & (ahead > 1)]).tolist():
         turns[(calls > 0) & (calls % count == 0) & (calls <= MOST_BACK * count)] = count
         for loop in work.once(repeats):

@@ -1,0 +1,67 @@
+"""Results of a network that a training step only reads, kept from epoch to epoch: no step computes them again.
+
+It shows as products of which no gradient is recorded (torch.no_grad). That its weights stay, a trace does not say; that
+they follow those of the network that learns shows where weights are written without gradients, outside of the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from aaco.analytics.advice.least import PRODUCTS, without
+from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.responses import without_rows
+from aaco.analytics.advice.work import COLLECTIVE, NO_GRAD, OPTIMIZER, Shape, StepOperator, StepWork
+from aaco.core.arrays import Flags, Reals
+from aaco.core.readings import Absent
+
+# Of products the place of the weight among the arguments; the shape of one that is transposed is the other way round.
+WEIGHTS = {"aten::mm": 1, "aten::addmm": 2, "aten::linear": 1, "aten::cudnn_convolution": 1,
+           "aten::miopen_convolution": 1, "aten::_convolution": 1}
+WRITES = {f"aten::{of_lists}{name}_" for of_lists in ("", "_foreach_") for name in ("lerp", "add", "copy")}
+NONE_FROZEN = "no network runs in a training step without gradients, or its weights change"
+
+
+def _unrecorded(operator: StepOperator) -> bool:
+    return operator.phase == NO_GRAD
+
+
+def _frozen(work: StepWork) -> Flags:
+    """Return the rows of networks without gradients. Raise Absent if there are none, or if their weights change."""
+    rows = work.operated(_unrecorded) & ~work.of_families(COLLECTIVE)
+    trains = any(operator.phase == OPTIMIZER for operator in work.operators)
+    if not trains or not (rows & work.of_families(*PRODUCTS)).any() or _averages(work):
+        raise Absent(NONE_FROZEN)
+    return rows
+
+
+def _averages(work: StepWork) -> bool:
+    """Return whether weights are written without gradients, as those of a network that follows another one."""
+    weights = {_sizes(shape) for operator in work.operators if _unrecorded(operator)
+               for shape in _weight(operator)}
+    return any(_unrecorded(operator) and operator.name == operator.outermost and operator.name in WRITES
+               and any(_sizes(shape) in weights for shape, _ in operator.each_tensor) for operator in work.operators)
+
+
+def _weight(operator: StepOperator) -> list[Shape]:
+    """Return the shape of a product's weight, none of other operators."""
+    place = WEIGHTS.get(operator.name)
+    return [] if place is None else [shape for shape in operator.shapes[place:place + 1] if shape]
+
+
+def _sizes(shape: Iterable[int]) -> Shape:
+    return tuple(sorted(shape))
+
+
+def _least_ns(work: StepWork) -> Reals:
+    return without(work, _frozen(work))
+
+
+def _kept(work: StepWork, least: Reals) -> Response:
+    """Return the step without these networks, and without what the program does for them."""
+    return replace(without_rows(work, _frozen(work)), whole_calls=True, only_less=True)
+
+
+FROZEN_NETWORK = Mechanism("frozen_network", "Keep what a frozen network computes", "D - operators of a training step "
+                           "of which no gradient is recorded", _least_ns, respond=_kept)
