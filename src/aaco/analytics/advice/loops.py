@@ -14,7 +14,7 @@ Parts that are worked on one by one are loops that end in no read: the same oper
 again, in the same step, with products among them. Layers of a model, recurrent cells and sampling repeat as well, and
 each reads what the one before made: something of a size that a turn makes, something that its choice looks up, a cache
 that it writes. Only where a turn reads nothing of that kind, nor anything from the host that is no part of what was
-parted before the loop, the turns are independent.
+parted before the loop, the turns are independent. So are two passes of a model whose results are subtracted.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ TURNS = 8  # fewer are no loop
 LONGEST_TURN = 32  # operators; a longer turn is a model's
 SELDOM = 2  # times in a step that a group has one number of rows
 MODEL_TURNS = 3  # of whole models that are called again and again; fewer may be two models
+PAIR = 2  # passes of a model whose results are subtracted
 STACKS = ("aten::stack", "aten::cat")
 LOOKUPS = ("embedding", "index", "gather")  # what they read next may be what was chosen last
 BY_A_LIST = ("aten::index", "aten::_unsafe_index")  # of numbers, which are not recorded
@@ -56,6 +57,7 @@ CHOOSING = ("arg", "topk", "sort", "multinomial", "max", "min")  # of operators 
 WRITES = ("aten::copy_", "aten::fill_", "aten::zero_")  # whatever the tensor held before
 FLOATING = ("float", "double", "c10::Half", "c10::BFloat16")
 MOST_DISTANCES = 50  # between calls of one operator that are looked at, as lengths of turns
+SUBTRACTING = ("aten::sub", "aten::lerp")
 MOVES = ("aten::copy_", "aten::clone", "aten::flip", "aten::roll")  # of values that stay as they are
 ADDING = ("aten::add_", "aten::index_add_", "aten::scatter_add_")
 PARTING = ("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor_split", "aten::unbind")
@@ -82,6 +84,11 @@ class Repeat:
     def is_loop(self) -> bool:
         """Whether there are enough turns: of a whole model fewer are."""
         return self.turns >= _least_turns(self.calls)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it is a whole model that is called twice."""
+        return self.turns == PAIR and self.calls > LONGEST_TURN
 
 
 @dataclass(frozen=True)
@@ -242,10 +249,10 @@ def parts_in_turn(work: StepWork) -> Reals:
     """
     turns, judged = np.ones(len(work.ns)), dict[Hashable, bool]()
     for loop in work.once(repeats):
-        if loop.is_loop and loop.phase not in (BACKWARD, OPTIMIZER):
+        if (loop.is_loop or loop.is_pair) and loop.phase not in (BACKWARD, OPTIMIZER):
             kind = tuple(column[loop.rows].tobytes() for column in (work.label, work.operator, work.copied))
             if kind not in judged:  # once for all steps
-                judged[kind] = _may_be_one_call(work, loop)
+                judged[kind] = _may_be_one_call(work, loop) if loop.is_loop else _guides(work, loop)
             if judged[kind]:
                 turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
     return turns
@@ -338,6 +345,20 @@ def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
         any(not _may_carry(work, turn, given) for turn in loop.ends)
         or (loop.calls > LONGEST_TURN
             and not any(_may_carry(work, turn, given, to_products=True) for turn in loop.ends)))
+
+
+def _guides(work: StepWork, loop: Repeat) -> bool:
+    """Return whether two passes of a model end in products whose results are subtracted at once, as where a denoiser is
+    guided by what it makes with and without a text: none of them needs the other.
+    """
+    after = _operators(work, slice(loop.rows.stop, loop.rows.stop + LONGEST_TURN))
+    subtracts = next((operator for operator in after if operator.name not in MOVES), None)
+    last = work.operators[work.operator[loop.rows][work.operator[loop.rows] >= 0][-1]]
+    multiplies = last.outermost.startswith(WITH_WEIGHTS[:2])
+    if subtracts is None or subtracts.name not in SUBTRACTING or not multiplies:
+        return False
+    first, second = [*_tensors(subtracts), ((), True), ((), True)][:2]
+    return first == second and _size(*first) in _made(last)
 
 
 def _given(work: StepWork, loop: Repeat) -> frozenset[int] | None:
