@@ -11670,6 +11670,174 @@ def dropout_left_on(at: Place) -> list[Side]:
     ]
 
 
+@before("text_to_picture_training", training=True)
+def encoded_each_step(at: Place) -> list[Side]:
+    """A latent U-Net learns from 8 pictures of 256 x 256 and texts, bf16 autocast; both pass frozen encoders."""
+    full, side, words, text, width = at.pick(8, 2), at.pick(256, 64), at.pick(77, 5), at.pick(768, 16), at.pick(64, 8)
+    widths = (256, 384, 512) if at.is_gpu else (8, 16, 16)
+
+    def make(pictures_kept: bool = False, texts_kept: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_encoders() -> nn.ModuleList:
+            layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1)]
+            for inputs, outputs in pairwise((width, 2 * width, 4 * width, 4 * width)):
+                layers += [PictureBlock(inputs, inputs), nn.Conv2d(inputs, outputs, 3, 2, 1)]
+            reader = nn.Sequential(nn.Embedding(at.pick(49_408, 50), text), Stack(at.pick(8, 2), text, at.pick(12, 2),
+                                                                                 causal_attention), nn.LayerNorm(text))
+            return nn.ModuleList([nn.Sequential(*layers, nn.Conv2d(4 * width, 4, 3, 1, 1)), reader])
+        network = at.build(TextedUNet, widths, text, full_attention, True).to(memory_format=layout)
+        seer, reader = at.build(build_encoders).eval().requires_grad_(False).to(memory_format=layout)
+        pictures = at.randn(full, 3, side, side).to(memory_format=layout)
+        texts = at.integers(at.pick(49_408, 50), full, words)
+        noise = at.randn(full, 4, side // 8, side // 8).to(memory_format=layout)
+        time = at.randn(full, widths[0])
+
+        def encode(encoder: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad(), at.autocast(True):
+                return encoder(inputs)
+        seen = encode(seer, pictures) if pictures_kept else None
+        known = encode(reader, texts) if texts_kept else None
+
+        def loss_of() -> torch.Tensor:
+            latents = encode(seer, pictures) if seen is None else seen
+            prompt = encode(reader, texts) if known is None else known
+            with at.autocast(True):
+                guess = network(0.8 * latents + 0.6 * noise, time, prompt)
+            return F.mse_loss(guess.float(), noise)
+        return loss_read(trained(network, adam(network, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "layout": "nchw",
+                                    "latents": "in each step", "texts": "read in each step", "reads": "each loss"}),
+        Side("latents_and_texts_kept", partial(make, pictures_kept=True, texts_kept=True), ("less_work",),
+             {"latents": "kept", "texts": "kept"}),
+        Side("texts_kept", partial(make, texts_kept=True), ("less_work",), {"texts": "kept"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("leaf_training", training=True)
+def features_of_leaves(at: Place) -> list[Side]:
+    """A small head learns 64 pictures of leaves from a ResNet-50 whose weights need no gradients, TF32 convolutions."""
+    batch, side, width = at.pick(64, 2), at.pick(224, 32), at.pick(64, 4)
+
+    def make(kept: bool = False, recorded: bool = True, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_backbone() -> nn.Sequential:
+            return build_resnet50(width)[:-1]
+        backbone = at.build(build_backbone).requires_grad_(False).to(memory_format=layout)
+        head = at.build(build_mlp, 32 * width, at.pick(512, 16), 38)
+        pictures, labels = at.randn(batch, 3, side, side).to(memory_format=layout), at.integers(38, batch)
+        norms: list[Any] = [part for part in backbone.modules() if isinstance(part, nn.BatchNorm2d)]
+        for norm in norms:
+            norm.momentum = None  # one pass gives it the statistics of the pictures, or else random layers answer 0
+        backbone.train()(pictures)
+        backbone.eval()
+
+        def see() -> torch.Tensor:
+            with torch.set_grad_enabled(recorded), at.autocast(autocast):
+                return backbone(pictures)
+        ready = see() if kept else None
+
+        def loss_of() -> torch.Tensor:
+            features = see() if ready is None else ready
+            with at.autocast(autocast):
+                scores = head(features)
+            return F.cross_entropy(scores.float(), labels)
+        return trained(head, adam(head, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "layout": "nchw",
+                                    "features": "in each step, gradients not forbidden"}),
+        Side("features_kept", partial(make, kept=True), ("less_work",), {"features": "kept"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("gradients_forbidden", partial(make, recorded=False), ("less_work",),
+             {"features": "in each step, gradients forbidden"}, useless=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("retriever_training", training=True)
+def frozen_documents(at: Place) -> list[Side]:
+    """A tower of 6 layers learns 128 questions against documents that a frozen tower reads each time, fp32."""
+    full, asked, told, width = at.pick(128, 3), at.pick(32, 4), at.pick(256, 8), at.pick(384, 16)
+    words, layers = at.pick(30_522, 50), at.pick(6, 2)
+
+    def make(batch: int = full, kept: bool = False, autocast: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_tower() -> nn.Sequential:
+            return nn.Sequential(nn.Embedding(words, width), Stack(layers, width, at.pick(6, 2)), nn.LayerNorm(width))
+        asking, telling = at.build(build_tower), at.build(build_tower).eval()
+        questions, documents = at.integers(words, batch, asked), at.integers(words, batch, told)
+        right = torch.arange(batch, device=at.device)
+
+        def read(tower: nn.Module, texts: torch.Tensor) -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.normalize(tower(texts).float().mean(1), dim=1)
+
+        @torch.no_grad()
+        def read_documents() -> torch.Tensor:
+            return read(telling, documents)
+        ready = read_documents() if kept else None
+
+        def loss_of() -> torch.Tensor:
+            found = read_documents() if ready is None else ready
+            return F.cross_entropy(20 * read(asking, questions) @ found.T, right)
+        return trained(asking, adam(asking, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "documents": "read in each step"}, tf32=False),
+        Side("documents_kept", partial(make, kept=True), ("less_work",), {"documents": "kept as vectors"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("batch_256", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+@before("selective_language_training", training=True)
+def weighed_words(at: Place) -> list[Side]:
+    """A GPT of 8 layers learns the 60 % of 8 x 512 words that a small frozen model finds easier, bf16 autocast."""
+    texts_count, length, width, words = at.pick(8, 2), at.pick(512, 8), at.pick(1024, 32), at.pick(32_000, 50)
+    narrow = at.pick(128, 16)
+
+    def make(kept: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True, graph: bool = False) -> Step:
+        def build_model(layers: int, wide: int, heads: int) -> nn.Sequential:
+            return nn.Sequential(nn.Embedding(words, wide), Stack(layers, wide, heads, causal_attention),
+                                 nn.LayerNorm(wide), nn.Linear(wide, words, bias=False))
+        model = at.build(build_model, at.pick(8, 2), width, at.pick(16, 2))
+        older = at.build(build_model, 1, narrow, 2).eval().requires_grad_(False)
+        texts = at.integers(words, texts_count, length + 1)
+        count = 6 * texts_count * length // 10
+
+        def find_losses(network: nn.Module) -> torch.Tensor:
+            with at.autocast(True):
+                scores = network(texts[:, :-1]).flatten(0, 1)
+            return F.cross_entropy(scores.float(), texts[:, 1:].flatten(), reduction="none")
+        ready = find_losses(older) if kept else None
+
+        def loss_of() -> torch.Tensor:
+            losses = find_losses(model)
+            excess = losses.detach() - (find_losses(older) if ready is None else ready)
+            return losses.gather(0, excess.topk(count).indices).mean()
+        return loss_read(trained(model, adam(model, how, graph), loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": texts_count,
+                                    "reference": "read in each step", "reads": "each loss"}),
+        Side("reference_losses_kept", partial(make, kept=True), ("less_work",), {"reference": "losses kept"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
