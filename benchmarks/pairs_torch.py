@@ -11838,6 +11838,215 @@ def weighed_words(at: Place) -> list[Side]:
     ]
 
 
+def scan_in_turn(rates: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+    """Return every state of a linear recurrence over the positions, the second dimension, one after another."""
+    state, states = torch.zeros_like(added[:, 0]), []
+    for rate, add in zip(rates.unbind(1), added.unbind(1), strict=True):
+        state = rate * state + add
+        states.append(state)
+    return torch.stack(states, 1)
+
+
+def scan_in_chunks(chunk: int, rates: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+    """Return what scan_in_turn does: all chunks are handled at once, then states are carried from chunk to chunk."""
+    rates, added = rates.unflatten(1, (-1, chunk)), added.unflatten(1, (-1, chunk))
+    within = scan_in_turn(rates.flatten(0, 1), added.flatten(0, 1)).unflatten(0, added.shape[:2])
+    left = rates.cumprod(2)
+    ends = scan_in_turn(left[:, :, -1], within[:, :, -1])
+    carried = torch.cat([torch.zeros_like(ends[:, :1]), ends[:, :-1]], 1)
+    return (within + left * carried[:, :, None]).flatten(1, 2)
+
+
+@before("mamba_inference")
+def states_in_turn(at: Place) -> list[Side]:
+    """A Mamba block as in Jamba reads 4 texts of 256 words, fp32 with TF32 off; 16 states per channel fade in turn."""
+    full, length, width, states, chunk = at.pick(4, 2), at.pick(256, 8), at.pick(512, 8), at.pick(16, 4), at.pick(16, 4)
+    inner, rank = 2 * width, at.pick(32, 2)
+
+    def make(batch: int = full, scan: Callable[..., torch.Tensor] = scan_in_turn, autocast: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.LayerNorm(width), nn.Linear(width, 2 * inner, bias=False),
+                                  nn.Conv1d(inner, inner, 4, padding=3, groups=inner),
+                                  nn.Linear(inner, rank + 2 * states, bias=False), nn.Linear(rank, inner),
+                                  nn.Linear(inner, width, bias=False)])
+        norm, start, conv, choose, widen, end = at.build(build_model).eval()
+        fading = -torch.arange(1, states + 1, device=at.device).float()
+        rows = at.randn(batch, length, width)
+
+        def read() -> torch.Tensor:
+            with at.autocast(autocast):
+                x, gate = start(norm(rows)).chunk(2, -1)
+                x = F.silu(conv(x.transpose(1, 2))[..., :length].transpose(1, 2))
+                speed, key, query = choose(x).split((rank, states, states), -1)
+                speed = F.softplus(widen(speed)).float()
+                key, query = (F.layer_norm(part.float(), (states,)) for part in (key, query))
+                added = (speed * x)[..., None] * key[:, :, None]
+                whole = scan((speed[..., None] * fading).exp(), added)
+                found = (whole * query[:, :, None]).sum(-1) + x
+                return end(found * F.silu(gate)).float()
+        return wrap(read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "positions": "one by one"}, tf32=False),
+        Side("chunks_at_once", partial(make, scan=partial(scan_in_chunks, chunk)), ("loop_to_batched_op",),
+             {"positions": f"chunks of {chunk} at once"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_16", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("autocast",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
+def retain_in_turn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
+    """Return what queries read of sums of outer products that fade by head, position after position."""
+    state = torch.zeros(*k.shape[:2], k.shape[-1], v.shape[-1], device=k.device)
+    outputs, fades = [], rates[:, None, None]
+    for query, key, value in zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
+        state = fades * state + key[..., :, None] * value[..., None, :]
+        outputs.append((query[..., None, :] @ state)[..., 0, :])
+    return torch.stack(outputs, 2)
+
+
+def retain_at_once(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
+    """Return what retain_in_turn does, by two products and weights that fade with the distance."""
+    places = torch.arange(q.shape[2], device=q.device)
+    apart = places[:, None] - places
+    fades = torch.where(apart >= 0, rates[:, None, None] ** apart.clamp(min=0), 0.0)
+    return ((q @ k.transpose(-1, -2)) * fades) @ v
+
+
+@before("retention_training", training=True)
+def retained_letters(at: Place) -> list[Side]:
+    """A retentive network of 2 layers learns 32 names of 64 letters, fp32, TF32 off; states fade letter by letter."""
+    full, length, width, heads, letters = at.pick(32, 3), at.pick(64, 8), at.pick(256, 16), at.pick(4, 2), 64
+
+    def make(batch: int = full, retain: Callable[..., torch.Tensor] = retain_in_turn, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        rates = 1 - 2.0 ** (-3 - torch.arange(heads, device=at.device))
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return F.layer_norm(retain(q, k / k.shape[-1] ** 0.5, v, rates), v.shape[-1:])
+
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Embedding(letters, width), Stack(2, width, heads, attend), nn.LayerNorm(width),
+                                 nn.Linear(width, letters))
+        model, names = at.build(build_model), at.integers(letters, batch, length + 1)
+
+        def loss_of() -> torch.Tensor:
+            return F.cross_entropy(model(names[:, :-1]).flatten(0, 1), names[:, 1:].flatten())
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "positions": "one by one"}, tf32=False),
+        Side("two_products", partial(make, retain=retain_at_once), ("loop_to_batched_op",), {"positions": "at once"},
+             tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_128", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("advantage_estimation")
+def judged_moves(at: Place) -> list[Side]:
+    """A critic judges 128 moves of 256 games, fp32, TF32 off; what each move gained is summed up from the last back."""
+    full, moves, seen, width = at.pick(256, 3), at.pick(128, 8), at.pick(64, 8), at.pick(256, 16)
+    discount, trust = 0.99, 0.95
+
+    def make(games: int = full, summed: str = "in turn", narrow: bool = False, wrap: Wrap = as_is) -> Step:
+        critic = at.build(build_mlp, seen, width, 1, dtype=BF16 if narrow else FP32).eval()
+        screens = at.randn(moves + 1, games, seen, dtype=BF16 if narrow else FP32)
+        rewards, goes_on = at.randn(moves, games), (at.integers(50, moves, games) > 0).float()
+
+        def sum_in_turn(worths: torch.Tensor) -> torch.Tensor:
+            gained, gains = torch.zeros(games, device=at.device), []
+            for move in reversed(range(moves)):
+                surprise = rewards[move] + discount * worths[move + 1] * goes_on[move] - worths[move]
+                gained = surprise + discount * trust * goes_on[move] * gained
+                gains.append(gained)
+            return torch.stack(gains[::-1])
+
+        def find_surprises(worths: torch.Tensor) -> torch.Tensor:
+            return rewards + discount * worths[1:] * goes_on - worths[:-1]
+
+        def sum_surprises(worths: torch.Tensor) -> torch.Tensor:
+            gained, gains = torch.zeros(games, device=at.device), []
+            rates = discount * trust * goes_on
+            for surprise, rate in zip(find_surprises(worths).flip(0), rates.flip(0), strict=True):
+                gained = surprise + rate * gained
+                gains.append(gained)
+            return torch.stack(gains[::-1])
+
+        def multiply(worths: torch.Tensor) -> torch.Tensor:
+            number = F.pad((1 - goes_on).cumsum(0)[:-1], (0, 0, 1, 0)).T
+            apart = torch.arange(moves, device=at.device) - torch.arange(moves, device=at.device)[:, None]
+            is_ahead = (apart >= 0) & (number[:, None, :] == number[:, :, None])
+            shares = (discount * trust) ** apart.clamp(min=0) * is_ahead
+            return (shares @ find_surprises(worths).T[..., None])[..., 0].T
+        sum_up = {"in turn": sum_in_turn, "surprises first": sum_surprises, "one product": multiply}[summed]
+
+        def judge() -> torch.Tensor:
+            worths = critic(screens)[..., 0].float()
+            gains = sum_up(worths)
+            wanted = gains + worths[:-1]
+            return torch.stack([(gains - gains.mean()) / (gains.std() + 1e-8), wanted])
+        return wrap(judge)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "games": full, "moves": "summed one by one"}, tf32=False),
+        Side("one_product", partial(make, summed="one product"), ("loop_to_batched_op",), {"moves": "at once"},
+             tf32=False),
+        Side("surprises_at_once", partial(make, summed="surprises first"), ("loop_to_batched_op",),
+             {"moves": "surprises at once, summed one by one"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("games_2048", partial(make, games=8 * full), ("larger_batch",), {"games": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("critic_in_bf16", partial(make, narrow=True), ("narrower_types",), {"precision": "bf16 critic"},
+             useless=True, tf32=False),
+    ]
+
+
+@before("leaky_integration")
+def saturated_signals(at: Place) -> list[Side]:
+    """Leaky integrators that saturate follow 16 signals of 256 moments, one by one; a product reads them, fp32."""
+    full, moments, width = at.pick(16, 2), at.pick(256, 8), at.pick(512, 16)
+
+    def advance(state: torch.Tensor, rate: torch.Tensor, driven: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(rate * state + driven)
+
+    def make(batch: int = full, compiled: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        enter, leave = at.build(nn.Linear, 64, width, dtype=dtype), at.build(nn.Linear, width, 10, dtype=dtype)
+        rate = torch.linspace(0.5, 0.99, width, device=at.device).to(dtype)
+        signals = at.randn(batch, moments, 64, dtype=dtype)
+        move = at.compiled(advance) if compiled else advance
+
+        def follow() -> torch.Tensor:
+            drives = enter(signals).transpose(0, 1).contiguous()
+            state, states = torch.zeros_like(drives[0]), []
+            for driven in drives:
+                state = move(state, rate, driven)
+                states.append(state)
+            return leave(torch.stack(states, 1)).float()
+        return wrap(follow)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "moments": "one by one"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("moment_compiled", partial(make, compiled=True), ("compile",), {"compile": "one moment"}, tf32=False),
+        Side("batch_128", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
