@@ -11961,7 +11961,7 @@ def judged_moves(at: Place) -> list[Side]:
     def make(games: int = full, summed: str = "in turn", narrow: bool = False, wrap: Wrap = as_is) -> Step:
         critic = at.build(build_mlp, seen, width, 1, dtype=BF16 if narrow else FP32).eval()
         screens = at.randn(moves + 1, games, seen, dtype=BF16 if narrow else FP32)
-        rewards, goes_on = at.randn(moves, games), (at.integers(50, moves, games) > 0).float()
+        rewards, goes_on = at.randn(moves, games), (at.integers(at.pick(50, 4), moves, games) > 0).float()
 
         def sum_in_turn(worths: torch.Tensor) -> torch.Tensor:
             gained, gains = torch.zeros(games, device=at.device), []
@@ -12044,6 +12044,313 @@ def saturated_signals(at: Place) -> list[Side]:
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
         Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
              tf32=False),
+    ]
+
+
+def quick_gelu(x: torch.Tensor) -> torch.Tensor:
+    """Return the activation of CLIP, written out."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+class TitleBlock(nn.Module):
+    """A causal block as in the text tower of CLIP, with an activation of one's own."""
+
+    def __init__(self, width: int, heads: int, activate: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.heads, self.activate = heads, activate
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend to earlier words, then transform each."""
+        parts = self.qkv(self.norm1(x)).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        x = x + self.out(causal_attention(q, k, v).transpose(1, 2).flatten(2))
+        return x + self.down(self.activate(self.up(self.norm2(x))))
+
+
+@before("product_search_indexing")
+def padded_titles(at: Place) -> list[Side]:
+    """A text tower as in CLIP, 12 layers, embeds 512 titles of up to 18 words, all filled up to 77, bf16."""
+    full, length, longest, width = at.pick(512, 4), at.pick(77, 12), at.pick(18, 6), at.pick(512, 32)
+    words, heads, layers = at.pick(49_408, 50), at.pick(8, 2), at.pick(12, 2)
+
+    def make(batch: int = full, filled: int = length, compiled: bool = False, wrap: Wrap = as_is) -> Step:
+        activate = at.compiled(quick_gelu) if compiled else quick_gelu
+
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width),
+                                  nn.ModuleList(TitleBlock(width, heads, activate) for _ in range(layers)),
+                                  nn.LayerNorm(width), nn.Linear(width, width, bias=False)])
+        embedding, places, blocks, norm, leave = at.build(build_model, dtype=BF16).eval()
+        titles = at.integers(words, batch, length)[:, :filled].contiguous()
+        ends = torch.linspace(longest // 3, longest, batch, device=at.device).long() - 1
+        rows = torch.arange(batch, device=at.device)
+
+        def embed() -> torch.Tensor:
+            x = embedding(titles) + places.weight[:filled]
+            for block in blocks:
+                x = block(x)
+            return F.normalize(leave(norm(x)[rows, ends]).float(), dim=1)
+        return wrap(embed)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "filled_to": length,
+                                    "activation": "written out"}),
+        Side("filled_to_longest", partial(make, filled=longest), ("less_work",), {"filled_to": longest}),
+        Side("activation_compiled", partial(make, compiled=True), ("compile",), {"compile": "activation"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("batch_1024", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("entailment_finetuning", training=True)
+def padded_claims(at: Place) -> list[Side]:
+    """A BERT of 12 layers learns 16 pairs of a text and a claim, up to 96 words, filled up to 512, bf16 autocast."""
+    full, length, longest, width = at.pick(16, 3), at.pick(512, 16), at.pick(96, 6), at.pick(768, 32)
+    words, layers = at.pick(30_522, 50), at.pick(12, 2)
+
+    def make(batch: int = full, filled: int = length, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width), nn.Embedding(2, width),
+                                  nn.LayerNorm(width), nn.ModuleList(LastNormBlock(width, at.pick(12, 2))
+                                                                     for _ in range(layers)), nn.Linear(width, 3)])
+        model = at.build(build_model)
+        embedding, places, kinds, norm, blocks, head = model
+        pairs, labels = at.integers(words, batch, length)[:, :filled].contiguous(), at.integers(3, batch)
+        spots = torch.arange(filled, device=at.device)
+        ends = torch.linspace(longest // 3, longest, batch, device=at.device).long()[:, None]
+        is_word, is_claim = spots < ends, (spots >= 2 * ends // 3).long()
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                x = norm(embedding(pairs) + places(spots) + kinds(is_claim))
+                for block in blocks:
+                    x = block(x, is_word[:, None, None])
+                scores = head(x[:, 0])
+            return F.cross_entropy(scores.float(), labels)
+        return loss_read(trained(model, adam(model, how, graph), loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "filled_to": length,
+                                    "reads": "each loss"}),
+        Side("filled_to_longest", partial(make, filled=longest), ("less_work",), {"filled_to": longest}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
+@before("optimal_transport")
+def moved_mass(at: Place) -> list[Side]:
+    """The cheapest transport between 16 pairs of 512 points, 30 rounds of logarithms, fp32; each change is read."""
+    full, points, size, rounds, blur = at.pick(16, 2), at.pick(512, 12), at.pick(64, 4), at.pick(30, 12), 0.05
+
+    def update(other: torch.Tensor, costs: torch.Tensor) -> torch.Tensor:
+        return -blur * torch.logsumexp((other - costs) / blur, -1, keepdim=True) - blur * math.log(1 / points)
+
+    def make(batch: int = full, scaled: bool = False, compiled: bool = False, checked_each: int = 1) -> Step:
+        move = at.compiled(update) if compiled else update
+        ours, theirs = (F.normalize(at.randn(batch, points, size), dim=-1) for _ in range(2))
+
+        def in_logarithms(costs: torch.Tensor) -> torch.Tensor:
+            mine, yours = torch.zeros_like(costs[..., :1]), torch.zeros_like(costs[:, :1])
+            for number in range(1, rounds + 1):
+                last, mine = mine, move(yours, costs)
+                yours = move(mine.transpose(1, 2), costs.transpose(1, 2)).transpose(1, 2)
+                if number % checked_each == 0 and (mine - last).abs().max().item() == 0.0:
+                    break
+            return ((mine + yours - costs) / blur).exp() / points ** 2
+
+        def in_factors(costs: torch.Tensor) -> torch.Tensor:
+            kernel = (-costs / blur).exp()
+            mine, yours = torch.ones_like(costs[..., :1]), torch.ones_like(costs[..., :1])
+            for number in range(1, rounds + 1):
+                last, mine = mine, points / (kernel @ yours)
+                yours = points / (kernel.transpose(1, 2) @ mine)
+                if number % checked_each == 0 and (mine - last).abs().max().item() == 0.0:
+                    break
+            return mine * kernel * yours.transpose(1, 2) / points ** 2
+
+        def transport() -> torch.Tensor:
+            costs = 1 - ours @ theirs.transpose(1, 2)
+            plan = in_factors(costs) if scaled else in_logarithms(costs)
+            return torch.stack([(plan * costs).sum((1, 2)), plan.amax((1, 2))])
+        return transport
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "rounds": "in logarithms",
+                                    "reads": "each change"}, tf32=False),
+        Side("rounds_as_products", partial(make, scaled=True), ("less_work",), {"rounds": "products with a vector"},
+             tf32=False),
+        Side("half_round_compiled", partial(make, compiled=True), ("compile",), {"compile": "half a round"},
+             tf32=False),
+        Side("change_read_rarely", partial(make, checked_each=10), ("remove_syncs",), {"reads": "each tenth change"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("batch_32", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+@before("face_recognition_training", training=True)
+def margins_of_faces(at: Place) -> list[Side]:
+    """A network learns 256 faces of 85,742 people by angles, TF32 convolutions; a margin is found for every angle."""
+    batch, side, size, people = at.pick(256, 3), at.pick(56, 16), at.pick(512, 16), at.pick(85_742, 30)
+    cosine, sine = math.cos(0.5), math.sin(0.5)
+
+    def make(margins: str = "for all", autocast: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([ResNet(at.pick(32, 4), size), nn.Linear(size, people, bias=False)])
+        model = at.build(build_model).to(memory_format=layout)
+        network, centres = model
+        pictures, labels = at.randn(batch, 3, side, side).to(memory_format=layout), at.integers(people, batch)
+
+        def add_margin(angles: torch.Tensor) -> torch.Tensor:
+            return angles * cosine - (1 - angles.square()).clamp(min=1e-7).sqrt() * sine
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                angles = F.linear(F.normalize(network(pictures), dim=1), F.normalize(centres.weight, dim=1)).float()
+            if margins == "for all":
+                is_label = torch.zeros_like(angles).scatter_(1, labels[:, None], 1.0)
+                scores = is_label * add_margin(angles) + (1 - is_label) * angles
+            else:
+                scores = angles.scatter(1, labels[:, None], add_margin(angles.gather(1, labels[:, None])))
+            return F.cross_entropy(32 * scores, labels)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, **how)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "layout": "nchw",
+                                    "margins": "for all people", "reads": "each loss"}),
+        Side("margin_of_label", partial(make, margins="for the label"), ("less_work",), {"margins": "for the label"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("private_training", training=True)
+def private_samples(at: Place) -> list[Side]:
+    """A small network learns 32 scans in private: gradients of each scan are clipped by themselves, fp32, TF32 off."""
+    full, side, width, limit = at.pick(32, 3), at.pick(28, 12), at.pick(32, 8), 1.0
+
+    def make(batch: int = full, at_once: bool = False, read: bool = True, how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(1, width, 5, 2, 2), nn.GroupNorm(4, width), nn.ReLU(),
+                                 nn.Conv2d(width, 2 * width, 3, 2, 1), nn.GroupNorm(4, 2 * width), nn.ReLU(),
+                                 nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8 * width, 10))
+        model = at.build(build_model)
+        weights = dict(model.named_parameters())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **how)
+        scans, labels = at.randn(batch, 1, side, side), at.integers(10, batch)
+        norms: list[float] = []
+
+        def find_loss(values: Mapping[str, torch.Tensor], scan: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+            return F.cross_entropy(torch.func.functional_call(model, dict(values), (scan[None],)), label[None])
+        find_all = torch.func.vmap(torch.func.grad_and_value(find_loss), in_dims=(None, 0, 0))
+
+        def sum_in_turn() -> tuple[list[torch.Tensor], torch.Tensor]:
+            sums, losses = [torch.zeros_like(weight) for weight in weights.values()], []
+            norms.clear()
+            for scan, label in zip(scans, labels, strict=True):
+                loss = F.cross_entropy(model(scan[None]), label[None])
+                parts = torch.autograd.grad(loss, list(weights.values()))
+                norm = torch.stack([part.norm() for part in parts]).norm()
+                norms.extend([norm.item()] if read else [])
+                for total, part in zip(sums, parts, strict=True):
+                    total += part * (limit / (norm + 1e-6)).clamp(max=1.0)
+                losses.append(loss.detach())
+            return sums, torch.stack(losses).mean()
+
+        def sum_at_once() -> tuple[list[torch.Tensor], torch.Tensor]:
+            values = {name: weight.detach() for name, weight in weights.items()}
+            parts, losses = find_all(values, scans, labels)
+            norm = torch.stack([part.flatten(1).norm(dim=1) for part in parts.values()]).norm(dim=0)
+            norms[:] = norm.tolist() if read else []
+            shares = (limit / (norm + 1e-6)).clamp(max=1.0)
+            return [torch.tensordot(shares, part, 1) for part in parts.values()], losses.mean()
+
+        def step() -> torch.Tensor:
+            sums, loss = sum_at_once() if at_once else sum_in_turn()
+            for weight, total in zip(weights.values(), sums, strict=True):
+                weight.grad = (total + 0.1 * limit * torch.randn_like(total)) / batch
+            optimizer.step()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "scans": "one by one", "reads": "each norm"},
+             tf32=False),
+        Side("scans_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"scans": "at once"}, tf32=False),
+        Side("norms_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, tf32=False),
+        Side("batch_64", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("weather_forecast")
+def forecast_weather(at: Place) -> list[Side]:
+    """A transformer forecasts 70 fields of 180 x 360 places 4 times ahead, fp32 with TF32 off; each is copied away."""
+    fields, rows, columns, patch, width = at.pick(70, 3), at.pick(180, 8), at.pick(360, 12), 4, at.pick(512, 16)
+    ahead, layers = at.pick(4, 2), at.pick(6, 2)
+
+    def make(dtype: torch.dtype = FP32, copied: str = "in turn", wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            count = rows * columns // patch ** 2
+            return nn.ModuleList([nn.Conv2d(fields, width, patch, patch), nn.Embedding(count, width),
+                                  Stack(layers, width, at.pick(8, 2)), nn.LayerNorm(width),
+                                  nn.ConvTranspose2d(width, fields, patch, patch)])
+        cut, places, stack, norm, join = at.build(build_model, dtype=dtype).eval()
+        now = at.randn(1, fields, rows, columns)
+        means, scales = at.randn(fields, 1, 1), at.randn(fields, 1, 1).abs() + 0.5
+        pages = torch.empty(ahead, fields, rows, columns, pin_memory=True) if copied == "pinned" else None
+
+        def advance(state: torch.Tensor) -> torch.Tensor:
+            x = cut(state.to(dtype)).flatten(2).transpose(1, 2) + places.weight
+            x = norm(stack(x)).transpose(1, 2).unflatten(2, (rows // patch, columns // patch))
+            return state + join(x).float()
+        entry = now.clone()
+        move = wrap(lambda: advance(entry))
+
+        def step() -> torch.Tensor:
+            state, forecasts = now, []
+            for number in range(ahead):
+                entry.copy_(state)
+                state = move()
+                forecast = state[0] * scales + means
+                if pages is not None:
+                    forecasts.append(pages[number].copy_(forecast, non_blocking=True))
+                else:
+                    forecasts.append(forecast.cpu() if copied == "in turn" else forecast)
+            if pages is not None:
+                at.wait()
+                return pages
+            return torch.stack(forecasts).cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": 1, "forecasts": "copied one by one, pageable"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("pinned_pages", partial(make, copied="pinned"), ("pinned_copies",),
+             {"forecasts": "copied to pinned memory"}, gpu_only=True, tf32=False),
+        Side("copied_at_end", partial(make, copied="at end"), ("remove_syncs",),
+             {"forecasts": "copied at once, pageable"}, useless=True, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "one forecast"}, useless=True,
+             gpu_only=True, tf32=False),
     ]
 
 
