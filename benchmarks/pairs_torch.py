@@ -11958,9 +11958,9 @@ def judged_moves(at: Place) -> list[Side]:
     full, moves, seen, width = at.pick(256, 3), at.pick(128, 8), at.pick(64, 8), at.pick(256, 16)
     discount, trust = 0.99, 0.95
 
-    def make(games: int = full, summed: str = "in turn", narrow: bool = False, wrap: Wrap = as_is) -> Step:
-        critic = at.build(build_mlp, seen, width, 1, dtype=BF16 if narrow else FP32).eval()
-        screens = at.randn(moves + 1, games, seen, dtype=BF16 if narrow else FP32)
+    def make(games: int = full, summed: str = "in turn", wrap: Wrap = as_is) -> Step:
+        critic = at.build(build_mlp, seen, width, 1).eval()
+        screens = at.randn(moves + 1, games, seen)
         rewards, goes_on = at.randn(moves, games), (at.integers(at.pick(50, 4), moves, games) > 0).float()
 
         def sum_in_turn(worths: torch.Tensor) -> torch.Tensor:
@@ -11991,7 +11991,7 @@ def judged_moves(at: Place) -> list[Side]:
         sum_up = {"in turn": sum_in_turn, "surprises first": sum_surprises, "one product": multiply}[summed]
 
         def judge() -> torch.Tensor:
-            worths = critic(screens)[..., 0].float()
+            worths = critic(screens)[..., 0]
             gains = sum_up(worths)
             wanted = gains + worths[:-1]
             return torch.stack([(gains - gains.mean()) / (gains.std() + 1e-8), wanted])
@@ -12007,8 +12007,6 @@ def judged_moves(at: Place) -> list[Side]:
         Side("games_2048", partial(make, games=8 * full), ("larger_batch",), {"games": 8 * full}, samples=8,
              same_output=False, note="other batch", tf32=False),
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
-        Side("critic_in_bf16", partial(make, narrow=True), ("narrower_types",), {"precision": "bf16 critic"},
-             useless=True, tf32=False),
     ]
 
 
