@@ -11670,6 +11670,688 @@ def dropout_left_on(at: Place) -> list[Side]:
     ]
 
 
+@before("text_to_picture_training", training=True)
+def encoded_each_step(at: Place) -> list[Side]:
+    """A latent U-Net learns from 8 pictures of 256 x 256 and texts, bf16 autocast; both pass frozen encoders."""
+    full, side, words, text, width = at.pick(8, 2), at.pick(256, 64), at.pick(77, 5), at.pick(768, 16), at.pick(64, 8)
+    widths = (256, 384, 512) if at.is_gpu else (8, 16, 16)
+
+    def make(pictures_kept: bool = False, texts_kept: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_encoders() -> nn.ModuleList:
+            layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1)]
+            for inputs, outputs in pairwise((width, 2 * width, 4 * width, 4 * width)):
+                layers += [PictureBlock(inputs, inputs), nn.Conv2d(inputs, outputs, 3, 2, 1)]
+            reader = nn.Sequential(nn.Embedding(at.pick(49_408, 50), text), Stack(at.pick(8, 2), text, at.pick(12, 2),
+                                                                                 causal_attention), nn.LayerNorm(text))
+            return nn.ModuleList([nn.Sequential(*layers, nn.Conv2d(4 * width, 4, 3, 1, 1)), reader])
+        network = at.build(TextedUNet, widths, text, full_attention, True).to(memory_format=layout)
+        seer, reader = at.build(build_encoders).eval().requires_grad_(False).to(memory_format=layout)
+        pictures = at.randn(full, 3, side, side).to(memory_format=layout)
+        texts = at.integers(at.pick(49_408, 50), full, words)
+        noise = at.randn(full, 4, side // 8, side // 8).to(memory_format=layout)
+        time = at.randn(full, widths[0])
+
+        def encode(encoder: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad(), at.autocast(True):
+                return encoder(inputs)
+        seen = encode(seer, pictures) if pictures_kept else None
+        known = encode(reader, texts) if texts_kept else None
+
+        def loss_of() -> torch.Tensor:
+            latents = encode(seer, pictures) if seen is None else seen
+            prompt = encode(reader, texts) if known is None else known
+            with at.autocast(True):
+                guess = network(0.8 * latents + 0.6 * noise, time, prompt)
+            return F.mse_loss(guess.float(), noise)
+        return loss_read(trained(network, adam(network, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "layout": "nchw",
+                                    "latents": "in each step", "texts": "read in each step", "reads": "each loss"}),
+        Side("latents_and_texts_kept", partial(make, pictures_kept=True, texts_kept=True), ("less_work",),
+             {"latents": "kept", "texts": "kept"}),
+        Side("texts_kept", partial(make, texts_kept=True), ("less_work",), {"texts": "kept"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("leaf_training", training=True)
+def features_of_leaves(at: Place) -> list[Side]:
+    """A small head learns 64 pictures of leaves from a ResNet-50 whose weights need no gradients, TF32 convolutions."""
+    batch, side, width = at.pick(64, 2), at.pick(224, 32), at.pick(64, 4)
+
+    def make(kept: bool = False, recorded: bool = True, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_backbone() -> nn.Sequential:
+            return build_resnet50(width)[:-1]
+        backbone = at.build(build_backbone).requires_grad_(False).to(memory_format=layout)
+        head = at.build(build_mlp, 32 * width, at.pick(512, 16), 38)
+        pictures, labels = at.randn(batch, 3, side, side).to(memory_format=layout), at.integers(38, batch)
+        norms: list[Any] = [part for part in backbone.modules() if isinstance(part, nn.BatchNorm2d)]
+        for norm in norms:
+            norm.momentum = None  # one pass gives it the statistics of the pictures, or else random layers answer 0
+        backbone.train()(pictures)
+        backbone.eval()
+
+        def see() -> torch.Tensor:
+            with torch.set_grad_enabled(recorded), at.autocast(autocast):
+                return backbone(pictures)
+        ready = see() if kept else None
+
+        def loss_of() -> torch.Tensor:
+            features = see() if ready is None else ready
+            with at.autocast(autocast):
+                scores = head(features)
+            return F.cross_entropy(scores.float(), labels)
+        return trained(head, adam(head, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "layout": "nchw",
+                                    "features": "in each step, gradients not forbidden"}),
+        Side("features_kept", partial(make, kept=True), ("less_work",), {"features": "kept"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("gradients_forbidden", partial(make, recorded=False), ("less_work",),
+             {"features": "in each step, gradients forbidden"}, useless=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("retriever_training", training=True)
+def frozen_documents(at: Place) -> list[Side]:
+    """A tower of 6 layers learns 128 questions against documents that a frozen tower reads each time, fp32."""
+    full, asked, told, width = at.pick(128, 3), at.pick(32, 4), at.pick(256, 8), at.pick(384, 16)
+    words, layers = at.pick(30_522, 50), at.pick(6, 2)
+
+    def make(batch: int = full, kept: bool = False, autocast: bool = False, how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_tower() -> nn.Sequential:
+            return nn.Sequential(nn.Embedding(words, width), Stack(layers, width, at.pick(6, 2)), nn.LayerNorm(width))
+        asking, telling = at.build(build_tower), at.build(build_tower).eval()
+        questions, documents = at.integers(words, batch, asked), at.integers(words, batch, told)
+        right = torch.arange(batch, device=at.device)
+
+        def read(tower: nn.Module, texts: torch.Tensor) -> torch.Tensor:
+            with at.autocast(autocast):
+                return F.normalize(tower(texts).float().mean(1), dim=1)
+
+        @torch.no_grad()
+        def read_documents() -> torch.Tensor:
+            return read(telling, documents)
+        ready = read_documents() if kept else None
+
+        def loss_of() -> torch.Tensor:
+            found = read_documents() if ready is None else ready
+            return F.cross_entropy(20 * read(asking, questions) @ found.T, right)
+        return trained(asking, adam(asking, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "documents": "read in each step"}, tf32=False),
+        Side("documents_kept", partial(make, kept=True), ("less_work",), {"documents": "kept as vectors"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("batch_256", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+@before("selective_language_training", training=True)
+def weighed_words(at: Place) -> list[Side]:
+    """A GPT of 8 layers learns the 60 % of 8 x 512 words that a small frozen model finds easier, bf16 autocast."""
+    texts_count, length, width, words = at.pick(8, 2), at.pick(512, 8), at.pick(1024, 32), at.pick(32_000, 50)
+    narrow = at.pick(128, 16)
+
+    def make(kept: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True, graph: bool = False) -> Step:
+        def build_model(layers: int, wide: int, heads: int) -> nn.Sequential:
+            return nn.Sequential(nn.Embedding(words, wide), Stack(layers, wide, heads, causal_attention),
+                                 nn.LayerNorm(wide), nn.Linear(wide, words, bias=False))
+        model = at.build(build_model, at.pick(8, 2), width, at.pick(16, 2))
+        older = at.build(build_model, 1, narrow, 2).eval().requires_grad_(False)
+        texts = at.integers(words, texts_count, length + 1)
+        count = 6 * texts_count * length // 10
+
+        def find_losses(network: nn.Module) -> torch.Tensor:
+            with at.autocast(True):
+                scores = network(texts[:, :-1]).flatten(0, 1)
+            return F.cross_entropy(scores.float(), texts[:, 1:].flatten(), reduction="none")
+        ready = find_losses(older) if kept else None
+
+        def loss_of() -> torch.Tensor:
+            losses = find_losses(model)
+            excess = losses.detach() - (find_losses(older) if ready is None else ready)
+            return losses.gather(0, excess.topk(count).indices).mean()
+        return loss_read(trained(model, adam(model, how, graph), loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": texts_count,
+                                    "reference": "read in each step", "reads": "each loss"}),
+        Side("reference_losses_kept", partial(make, kept=True), ("less_work",), {"reference": "losses kept"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
+def scan_in_turn(rates: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+    """Return every state of a linear recurrence over the positions, the second dimension, one after another."""
+    state, states = torch.zeros_like(added[:, 0]), []
+    for rate, add in zip(rates.unbind(1), added.unbind(1), strict=True):
+        state = rate * state + add
+        states.append(state)
+    return torch.stack(states, 1)
+
+
+def scan_in_chunks(chunk: int, rates: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+    """Return what scan_in_turn does: all chunks are handled at once, then states are carried from chunk to chunk."""
+    rates, added = rates.unflatten(1, (-1, chunk)), added.unflatten(1, (-1, chunk))
+    within = scan_in_turn(rates.flatten(0, 1), added.flatten(0, 1)).unflatten(0, added.shape[:2])
+    left = rates.cumprod(2)
+    ends = scan_in_turn(left[:, :, -1], within[:, :, -1])
+    carried = torch.cat([torch.zeros_like(ends[:, :1]), ends[:, :-1]], 1)
+    return (within + left * carried[:, :, None]).flatten(1, 2)
+
+
+@before("mamba_inference")
+def states_in_turn(at: Place) -> list[Side]:
+    """A Mamba block as in Jamba reads 4 texts of 256 words, fp32 with TF32 off; 16 states per channel fade in turn."""
+    full, length, width, states, chunk = at.pick(4, 2), at.pick(256, 8), at.pick(512, 8), at.pick(16, 4), at.pick(16, 4)
+    inner, rank = 2 * width, at.pick(32, 2)
+
+    def make(batch: int = full, scan: Callable[..., torch.Tensor] = scan_in_turn, autocast: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.LayerNorm(width), nn.Linear(width, 2 * inner, bias=False),
+                                  nn.Conv1d(inner, inner, 4, padding=3, groups=inner),
+                                  nn.Linear(inner, rank + 2 * states, bias=False), nn.Linear(rank, inner),
+                                  nn.Linear(inner, width, bias=False)])
+        norm, start, conv, choose, widen, end = at.build(build_model).eval()
+        fading = -torch.arange(1, states + 1, device=at.device).float()
+        rows = at.randn(batch, length, width)
+
+        def read() -> torch.Tensor:
+            with at.autocast(autocast):
+                x, gate = start(norm(rows)).chunk(2, -1)
+                x = F.silu(conv(x.transpose(1, 2))[..., :length].transpose(1, 2))
+                speed, key, query = choose(x).split((rank, states, states), -1)
+                speed = F.softplus(widen(speed)).float()
+                key, query = (F.layer_norm(part.float(), (states,)) for part in (key, query))
+                added = (speed * x)[..., None] * key[:, :, None]
+                whole = scan((speed[..., None] * fading).exp(), added)
+                found = (whole * query[:, :, None]).sum(-1) + x
+                return end(found * F.silu(gate)).float()
+        return wrap(read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "positions": "one by one"}, tf32=False),
+        Side("chunks_at_once", partial(make, scan=partial(scan_in_chunks, chunk)), ("loop_to_batched_op",),
+             {"positions": f"chunks of {chunk} at once"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_16", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("autocast",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+    ]
+
+
+def retain_in_turn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
+    """Return what queries read of sums of outer products that fade by head, position after position."""
+    state = torch.zeros(*k.shape[:2], k.shape[-1], v.shape[-1], device=k.device)
+    outputs, fades = [], rates[:, None, None]
+    for query, key, value in zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
+        state = fades * state + key[..., :, None] * value[..., None, :]
+        outputs.append((query[..., None, :] @ state)[..., 0, :])
+    return torch.stack(outputs, 2)
+
+
+def retain_at_once(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
+    """Return what retain_in_turn does, by two products and weights that fade with the distance."""
+    places = torch.arange(q.shape[2], device=q.device)
+    apart = places[:, None] - places
+    fades = torch.where(apart >= 0, rates[:, None, None] ** apart.clamp(min=0), 0.0)
+    return ((q @ k.transpose(-1, -2)) * fades) @ v
+
+
+@before("retention_training", training=True)
+def retained_letters(at: Place) -> list[Side]:
+    """A retentive network of 2 layers learns 32 names of 64 letters, fp32, TF32 off; states fade letter by letter."""
+    full, length, width, heads, letters = at.pick(32, 3), at.pick(64, 8), at.pick(256, 16), at.pick(4, 2), 64
+
+    def make(batch: int = full, retain: Callable[..., torch.Tensor] = retain_in_turn, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        rates = 1 - 2.0 ** (-3 - torch.arange(heads, device=at.device))
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return F.layer_norm(retain(q, k / k.shape[-1] ** 0.5, v, rates), v.shape[-1:])
+
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Embedding(letters, width), Stack(2, width, heads, attend), nn.LayerNorm(width),
+                                 nn.Linear(width, letters))
+        model, names = at.build(build_model), at.integers(letters, batch, length + 1)
+
+        def loss_of() -> torch.Tensor:
+            return F.cross_entropy(model(names[:, :-1]).flatten(0, 1), names[:, 1:].flatten())
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "positions": "one by one"}, tf32=False),
+        Side("two_products", partial(make, retain=retain_at_once), ("loop_to_batched_op",), {"positions": "at once"},
+             tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_128", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("advantage_estimation")
+def judged_moves(at: Place) -> list[Side]:
+    """A critic judges 128 moves of 256 games, fp32, TF32 off; what each move gained is summed up from the last back."""
+    full, moves, seen, width = at.pick(256, 3), at.pick(128, 8), at.pick(64, 8), at.pick(256, 16)
+    discount, trust = 0.99, 0.95
+
+    def make(games: int = full, summed: str = "in turn", wrap: Wrap = as_is) -> Step:
+        critic = at.build(build_mlp, seen, width, 1).eval()
+        screens = at.randn(moves + 1, games, seen)
+        rewards, goes_on = at.randn(moves, games), (at.integers(at.pick(50, 4), moves, games) > 0).float()
+
+        def sum_in_turn(worths: torch.Tensor) -> torch.Tensor:
+            gained, gains = torch.zeros(games, device=at.device), []
+            for move in reversed(range(moves)):
+                surprise = rewards[move] + discount * worths[move + 1] * goes_on[move] - worths[move]
+                gained = surprise + discount * trust * goes_on[move] * gained
+                gains.append(gained)
+            return torch.stack(gains[::-1])
+
+        def find_surprises(worths: torch.Tensor) -> torch.Tensor:
+            return rewards + discount * worths[1:] * goes_on - worths[:-1]
+
+        def sum_surprises(worths: torch.Tensor) -> torch.Tensor:
+            gained, gains = torch.zeros(games, device=at.device), []
+            rates = discount * trust * goes_on
+            for surprise, rate in zip(find_surprises(worths).flip(0), rates.flip(0), strict=True):
+                gained = surprise + rate * gained
+                gains.append(gained)
+            return torch.stack(gains[::-1])
+
+        def multiply(worths: torch.Tensor) -> torch.Tensor:
+            number = F.pad((1 - goes_on).cumsum(0)[:-1], (0, 0, 1, 0)).T
+            apart = torch.arange(moves, device=at.device) - torch.arange(moves, device=at.device)[:, None]
+            is_ahead = (apart >= 0) & (number[:, None, :] == number[:, :, None])
+            shares = (discount * trust) ** apart.clamp(min=0) * is_ahead
+            return (shares @ find_surprises(worths).T[..., None])[..., 0].T
+        sum_up = {"in turn": sum_in_turn, "surprises first": sum_surprises, "one product": multiply}[summed]
+
+        def judge() -> torch.Tensor:
+            worths = critic(screens)[..., 0]
+            gains = sum_up(worths)
+            wanted = gains + worths[:-1]
+            return torch.stack([(gains - gains.mean()) / (gains.std() + 1e-8), wanted])
+        return wrap(judge)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "games": full, "moves": "summed one by one"}, tf32=False),
+        Side("one_product", partial(make, summed="one product"), ("loop_to_batched_op",), {"moves": "at once"},
+             tf32=False),
+        Side("surprises_at_once", partial(make, summed="surprises first"), ("loop_to_batched_op",),
+             {"moves": "surprises at once, summed one by one"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("games_2048", partial(make, games=8 * full), ("larger_batch",), {"games": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("leaky_integration")
+def saturated_signals(at: Place) -> list[Side]:
+    """Leaky integrators that saturate follow 16 signals of 256 moments, one by one; a product reads them, fp32."""
+    full, moments, width = at.pick(16, 2), at.pick(256, 8), at.pick(512, 16)
+
+    def advance(state: torch.Tensor, rate: torch.Tensor, driven: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(rate * state + driven)
+
+    def make(batch: int = full, compiled: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        enter, leave = at.build(nn.Linear, 64, width, dtype=dtype), at.build(nn.Linear, width, 10, dtype=dtype)
+        rate = torch.linspace(0.5, 0.99, width, device=at.device).to(dtype)
+        signals = at.randn(batch, moments, 64, dtype=dtype)
+        move = at.compiled(advance) if compiled else advance
+
+        def follow() -> torch.Tensor:
+            drives = enter(signals).transpose(0, 1).contiguous()
+            state, states = torch.zeros_like(drives[0]), []
+            for driven in drives:
+                state = move(state, rate, driven)
+                states.append(state)
+            return leave(torch.stack(states, 1)).float()
+        return wrap(follow)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "moments": "one by one"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("moment_compiled", partial(make, compiled=True), ("compile",), {"compile": "one moment"}, tf32=False),
+        Side("batch_128", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+def quick_gelu(x: torch.Tensor) -> torch.Tensor:
+    """Return the activation of CLIP, written out."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+class TitleBlock(nn.Module):
+    """A causal block as in the text tower of CLIP, with an activation of one's own."""
+
+    def __init__(self, width: int, heads: int, activate: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.heads, self.activate = heads, activate
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend to earlier words, then transform each."""
+        parts = self.qkv(self.norm1(x)).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        x = x + self.out(causal_attention(q, k, v).transpose(1, 2).flatten(2))
+        return x + self.down(self.activate(self.up(self.norm2(x))))
+
+
+@before("product_search_indexing")
+def padded_titles(at: Place) -> list[Side]:
+    """A text tower as in CLIP, 12 layers, embeds 512 titles of up to 18 words, all filled up to 77, bf16."""
+    full, length, longest, width = at.pick(512, 4), at.pick(77, 12), at.pick(18, 6), at.pick(512, 32)
+    words, heads, layers = at.pick(49_408, 50), at.pick(8, 2), at.pick(12, 2)
+
+    def make(batch: int = full, filled: int = length, compiled: bool = False, wrap: Wrap = as_is) -> Step:
+        activate = at.compiled(quick_gelu) if compiled else quick_gelu
+
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width),
+                                  nn.ModuleList(TitleBlock(width, heads, activate) for _ in range(layers)),
+                                  nn.LayerNorm(width), nn.Linear(width, width, bias=False)])
+        embedding, places, blocks, norm, leave = at.build(build_model, dtype=BF16).eval()
+        titles = at.integers(words, batch, length)[:, :filled].contiguous()
+        ends = torch.linspace(longest // 3, longest, batch, device=at.device).long() - 1
+        rows = torch.arange(batch, device=at.device)
+
+        def embed() -> torch.Tensor:
+            x = embedding(titles) + places.weight[:filled]
+            for block in blocks:
+                x = block(x)
+            return F.normalize(leave(norm(x)[rows, ends]).float(), dim=1)
+        return wrap(embed)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "filled_to": length,
+                                    "activation": "written out"}),
+        Side("filled_to_longest", partial(make, filled=longest), ("less_work",), {"filled_to": longest}),
+        Side("activation_compiled", partial(make, compiled=True), ("compile",), {"compile": "activation"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("batch_1024", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("entailment_finetuning", training=True)
+def padded_claims(at: Place) -> list[Side]:
+    """A BERT of 12 layers learns 16 pairs of a text and a claim, up to 96 words, filled up to 512, bf16 autocast."""
+    full, length, longest, width = at.pick(16, 3), at.pick(512, 16), at.pick(96, 6), at.pick(768, 32)
+    words, layers = at.pick(30_522, 50), at.pick(12, 2)
+
+    def make(batch: int = full, filled: int = length, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width), nn.Embedding(2, width),
+                                  nn.LayerNorm(width), nn.ModuleList(LastNormBlock(width, at.pick(12, 2))
+                                                                     for _ in range(layers)), nn.Linear(width, 3)])
+        model = at.build(build_model)
+        embedding, places, kinds, norm, blocks, head = model
+        pairs, labels = at.integers(words, batch, length)[:, :filled].contiguous(), at.integers(3, batch)
+        spots = torch.arange(filled, device=at.device)
+        ends = torch.linspace(longest // 3, longest, batch, device=at.device).long()[:, None]
+        is_word, is_claim = spots < ends, (spots >= 2 * ends // 3).long()
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                x = norm(embedding(pairs) + places(spots) + kinds(is_claim))
+                for block in blocks:
+                    x = block(x, is_word[:, None, None])
+                scores = head(x[:, 0])
+            return F.cross_entropy(scores.float(), labels)
+        return loss_read(trained(model, adam(model, how, graph), loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "filled_to": length,
+                                    "reads": "each loss"}),
+        Side("filled_to_longest", partial(make, filled=longest), ("less_work",), {"filled_to": longest}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
+@before("optimal_transport")
+def moved_mass(at: Place) -> list[Side]:
+    """The cheapest transport between 16 pairs of 512 points, 30 rounds of logarithms, fp32; each change is read."""
+    full, points, size, rounds, blur = at.pick(16, 2), at.pick(512, 12), at.pick(64, 4), at.pick(30, 12), 0.05
+
+    def update(other: torch.Tensor, costs: torch.Tensor) -> torch.Tensor:
+        return -blur * torch.logsumexp((other - costs) / blur, -1, keepdim=True) - blur * math.log(1 / points)
+
+    def make(batch: int = full, scaled: bool = False, compiled: bool = False, checked_each: int = 1) -> Step:
+        move = at.compiled(update) if compiled else update
+        ours, theirs = (F.normalize(at.randn(batch, points, size), dim=-1) for _ in range(2))
+
+        def in_logarithms(costs: torch.Tensor) -> torch.Tensor:
+            mine, yours = torch.zeros_like(costs[..., :1]), torch.zeros_like(costs[:, :1])
+            for number in range(1, rounds + 1):
+                last, mine = mine, move(yours, costs)
+                yours = move(mine.transpose(1, 2), costs.transpose(1, 2)).transpose(1, 2)
+                if number % checked_each == 0 and (mine - last).abs().max().item() == 0.0:
+                    break
+            return ((mine + yours - costs) / blur).exp() / points ** 2
+
+        def in_factors(costs: torch.Tensor) -> torch.Tensor:
+            kernel = (-costs / blur).exp()
+            mine, yours = torch.ones_like(costs[..., :1]), torch.ones_like(costs[..., :1])
+            for number in range(1, rounds + 1):
+                last, mine = mine, points / (kernel @ yours)
+                yours = points / (kernel.transpose(1, 2) @ mine)
+                if number % checked_each == 0 and (mine - last).abs().max().item() == 0.0:
+                    break
+            return mine * kernel * yours.transpose(1, 2) / points ** 2
+
+        def transport() -> torch.Tensor:
+            costs = 1 - ours @ theirs.transpose(1, 2)
+            plan = in_factors(costs) if scaled else in_logarithms(costs)
+            return torch.stack([(plan * costs).sum((1, 2)), plan.amax((1, 2))])
+        return transport
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "rounds": "in logarithms",
+                                    "reads": "each change"}, tf32=False),
+        Side("rounds_as_products", partial(make, scaled=True), ("less_work",), {"rounds": "products with a vector"},
+             tf32=False),
+        Side("half_round_compiled", partial(make, compiled=True), ("compile",), {"compile": "half a round"},
+             tf32=False),
+        Side("change_read_rarely", partial(make, checked_each=10), ("remove_syncs",), {"reads": "each tenth change"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("batch_32", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+@before("face_recognition_training", training=True)
+def margins_of_faces(at: Place) -> list[Side]:
+    """A network learns 256 faces of 85,742 people by angles, TF32 convolutions; a margin is found for every angle."""
+    batch, side, size, people = at.pick(256, 3), at.pick(56, 16), at.pick(512, 16), at.pick(85_742, 30)
+    cosine, sine = math.cos(0.5), math.sin(0.5)
+
+    def make(margins: str = "for all", autocast: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([ResNet(at.pick(32, 4), size), nn.Linear(size, people, bias=False)])
+        model = at.build(build_model).to(memory_format=layout)
+        network, centres = model
+        pictures, labels = at.randn(batch, 3, side, side).to(memory_format=layout), at.integers(people, batch)
+
+        def add_margin(angles: torch.Tensor) -> torch.Tensor:
+            return angles * cosine - (1 - angles.square()).clamp(min=1e-7).sqrt() * sine
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                angles = F.linear(F.normalize(network(pictures), dim=1), F.normalize(centres.weight, dim=1)).float()
+            if margins == "for all":
+                is_label = torch.zeros_like(angles).scatter_(1, labels[:, None], 1.0)
+                scores = is_label * add_margin(angles) + (1 - is_label) * angles
+            else:
+                scores = angles.scatter(1, labels[:, None], add_margin(angles.gather(1, labels[:, None])))
+            return F.cross_entropy(32 * scores, labels)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, **how)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "layout": "nchw",
+                                    "margins": "for all people", "reads": "each loss"}),
+        Side("margin_of_label", partial(make, margins="for the label"), ("less_work",), {"margins": "for the label"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("private_training", training=True)
+def private_samples(at: Place) -> list[Side]:
+    """A small network learns 32 scans in private: gradients of each scan are clipped by themselves, fp32, TF32 off."""
+    full, side, width, limit = at.pick(32, 3), at.pick(28, 12), at.pick(32, 8), 1.0
+
+    def make(batch: int = full, at_once: bool = False, read: bool = True, how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(1, width, 5, 2, 2), nn.GroupNorm(4, width), nn.ReLU(),
+                                 nn.Conv2d(width, 2 * width, 3, 2, 1), nn.GroupNorm(4, 2 * width), nn.ReLU(),
+                                 nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8 * width, 10))
+        model = at.build(build_model)
+        weights = dict(model.named_parameters())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **how)
+        scans, labels = at.randn(batch, 1, side, side), at.integers(10, batch)
+        norms: list[float] = []
+
+        def find_loss(values: Mapping[str, torch.Tensor], scan: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+            return F.cross_entropy(torch.func.functional_call(model, dict(values), (scan[None],)), label[None])
+        find_all = torch.func.vmap(torch.func.grad_and_value(find_loss), in_dims=(None, 0, 0))
+
+        def sum_in_turn() -> tuple[list[torch.Tensor], torch.Tensor]:
+            sums, losses = [torch.zeros_like(weight) for weight in weights.values()], []
+            norms.clear()
+            for scan, label in zip(scans, labels, strict=True):
+                loss = F.cross_entropy(model(scan[None]), label[None])
+                parts = torch.autograd.grad(loss, list(weights.values()))
+                norm = torch.stack([part.norm() for part in parts]).norm()
+                norms.extend([norm.item()] if read else [])
+                for total, part in zip(sums, parts, strict=True):
+                    total += part * (limit / (norm + 1e-6)).clamp(max=1.0)
+                losses.append(loss.detach())
+            return sums, torch.stack(losses).mean()
+
+        def sum_at_once() -> tuple[list[torch.Tensor], torch.Tensor]:
+            values = {name: weight.detach() for name, weight in weights.items()}
+            parts, losses = find_all(values, scans, labels)
+            norm = torch.stack([part.flatten(1).norm(dim=1) for part in parts.values()]).norm(dim=0)
+            norms[:] = norm.tolist() if read else []
+            shares = (limit / (norm + 1e-6)).clamp(max=1.0)
+            return [torch.tensordot(shares, part, 1) for part in parts.values()], losses.mean()
+
+        def step() -> torch.Tensor:
+            sums, loss = sum_at_once() if at_once else sum_in_turn()
+            for weight, total in zip(weights.values(), sums, strict=True):
+                weight.grad = (total + 0.1 * limit * torch.randn_like(total)) / batch
+            optimizer.step()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "scans": "one by one", "reads": "each norm"},
+             tf32=False),
+        Side("scans_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"scans": "at once"}, tf32=False),
+        Side("norms_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, tf32=False),
+        Side("batch_64", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("weather_forecast")
+def forecast_weather(at: Place) -> list[Side]:
+    """A transformer forecasts 70 fields of 180 x 360 places 4 times ahead, fp32 with TF32 off; each is copied away."""
+    fields, rows, columns, patch, width = at.pick(70, 3), at.pick(180, 8), at.pick(360, 12), 4, at.pick(512, 16)
+    ahead, layers = at.pick(4, 2), at.pick(6, 2)
+
+    def make(dtype: torch.dtype = FP32, copied: str = "in turn", wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            count = rows * columns // patch ** 2
+            return nn.ModuleList([nn.Conv2d(fields, width, patch, patch), nn.Embedding(count, width),
+                                  Stack(layers, width, at.pick(8, 2)), nn.LayerNorm(width),
+                                  nn.ConvTranspose2d(width, fields, patch, patch)])
+        cut, places, stack, norm, join = at.build(build_model, dtype=dtype).eval()
+        now = at.randn(1, fields, rows, columns)
+        means, scales = at.randn(fields, 1, 1), at.randn(fields, 1, 1).abs() + 0.5
+        pages = torch.empty(ahead, fields, rows, columns, pin_memory=True) if copied == "pinned" else None
+
+        def advance(state: torch.Tensor) -> torch.Tensor:
+            x = cut(state.to(dtype)).flatten(2).transpose(1, 2) + places.weight
+            x = norm(stack(x)).transpose(1, 2).unflatten(2, (rows // patch, columns // patch))
+            return state + join(x).float()
+        entry = now.clone()
+        move = wrap(lambda: advance(entry))
+
+        def step() -> torch.Tensor:
+            state, forecasts = now, []
+            for number in range(ahead):
+                entry.copy_(state)
+                state = move()
+                forecast = state[0] * scales + means
+                if pages is not None:
+                    forecasts.append(pages[number].copy_(forecast, non_blocking=True))
+                else:
+                    forecasts.append(forecast.cpu() if copied == "in turn" else forecast)
+            if pages is not None:
+                at.wait()
+                return pages
+            return torch.stack(forecasts).cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": 1, "forecasts": "copied one by one, pageable"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("pinned_pages", partial(make, copied="pinned"), ("pinned_copies",),
+             {"forecasts": "copied to pinned memory"}, gpu_only=True, tf32=False),
+        Side("copied_at_end", partial(make, copied="at end"), ("remove_syncs",),
+             {"forecasts": "copied at once, pageable"}, useless=True, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "one forecast"}, useless=True,
+             gpu_only=True, tf32=False),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
