@@ -12,7 +12,10 @@ from aaco.core import tables
 from benchmarks.ordered import imported
 from tests import timed
 
-HERE = Path(__file__).parents[1] / "captures/torch_training_h200"
+CAPTURES = Path(__file__).parents[1] / "captures"
+HERE = CAPTURES / "torch_training_h200"
+LAUNCH, BACK = "cudaLaunchKernel", "autograd::engine::evaluate_function: "
+PREFERENCES = "../torch_changes/preference_pairs/before.trace"
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +25,7 @@ def traced(tmp_path_factory):
 
     def attribute(name, cuts=()):
         if name not in sessions:
-            sessions[name] = imported([HERE / f"{name}.json.gz"], tmp_path_factory.mktemp(name))
+            sessions[name] = imported([HERE / f"{name}.json.gz"], tmp_path_factory.mktemp(Path(name).name))
         session = sessions[name]
         found = {table: session.table(table) for table in ("kernels", "api_calls")}
         arguments = session.table("call_arguments")
@@ -49,13 +52,25 @@ def phases(rows):
 @pytest.mark.parametrize(("name", "again"), [("plain", 0), ("reentrant", 21), ("unpack", 12), ("unpack_stack", 12)])
 def test_what_is_computed_again_is_found_however_it_is_done(traced, name, again):
     """Mutations: an operator that is recorded counted without looking where; the outermost operation of the way back
-    instead of the nearest (then the gradients of `reentrant` are computed again)."""
+    instead of the nearest (then the gradients of `reentrant` are computed again). The gradient of the loss is a tensor
+    of ones, of which none is recorded.
+    """
     _, operators = traced(name)
-    expected = {"forward": 23, "backward": 39, "optimizer": 1} | ({"recompute": again} if again else {})
+    expected = {"forward": 22, "no_grad": 1, "backward": 39, "optimizer": 1} | ({"recompute": again} if again else {})
     assert {phase: count for phase, count in phases(operators).items() if count} == expected
 
 
-@pytest.mark.parametrize("name", ["reentrant", "unpack_stack"])
+def test_a_network_without_gradients_is_apart_from_its_twin_that_learns(traced):
+    """Of the same models, one learns and the other is read inside of torch.no_grad. Mutation: an operator in a numbered
+    one counted as not recorded.
+    """
+    launched = {phase: Counter({(row["operator"], row["shapes"]): row["kernels"] for row in traced(PREFERENCES)[1]
+                                if row["phase"] == phase and row["family"] in ("gemm", "attention")})
+                for phase in ("forward", "no_grad")}
+    assert launched["forward"] == launched["no_grad"] and launched["forward"].total() == 42
+
+
+@pytest.mark.parametrize("name", ["reentrant", "unpack_stack", PREFERENCES])
 def test_slices_do_not_matter(traced, name):
     """Mutation: numbers of calls that are open at a cut forgotten."""
     whole = sorted(str({key: value for key, value in row.items() if key != "operator_id"}) for row in traced(name)[1])
@@ -86,19 +101,30 @@ def test_a_graph_captured_in_the_trace_gives_its_replays_their_operators(traced)
     assert {row["calls"] for row in operators if row["method"] == "sequence"} == {4}
 
 
-def test_a_way_back_inside_a_recorded_operator_is_no_repetition():
-    """Mutation: whatever lies in a recorded operator is computed again."""
-    recorded, gradient = '{"Sequence number": 1, "Fwd thread id": 0}', '{"Sequence number": 2, "Fwd thread id": 1}'
-    nested = [("Outer", 0, 100, None, recorded),
-              ("autograd::engine::evaluate_function: MmBackward0", 10, 90, 0, gradient),
-              ("aten::mm", 20, 80, 1, "{}"), ("cudaLaunchKernel", 30, 40, 2, "{}")]
+def _attributed(*nested):
+    """The operators of calls inside each other that launch one kernel: name, start, end, parent and arguments."""
     calls = timed.calls(*(timed.at(start, end, name=name, call_id=place, parent_id=parent,
-                                   domain="cpu_op" if place < 3 else "cuda_runtime",
-                                   correlation_id=None if place < 3 else 5)
+                                   domain="cuda_runtime" if name == LAUNCH else "cpu_op",
+                                   correlation_id=5 if name == LAUNCH else None)
                           for place, (name, start, end, parent, _) in enumerate(nested)))
-    arguments = tables.CALL_ARGUMENTS.build(call_id=range(4), arguments=[one[4] for one in nested])
+    arguments = tables.CALL_ARGUMENTS.build(call_id=range(len(nested)), arguments=[one[4] for one in nested])
     pass_ = Attribution()
     pass_.feed(timed.kernels(timed.at(200, 210, correlation_id=5)).select(COLUMNS["kernels"]),
                calls.select(COLUMNS["api_calls"]), arguments, None)
-    assert [(row["operator"], row["phase"]) for row in pass_.operators().to_pylist() if row["kernels"]] == [
-        ("aten::mm", "backward")]
+    return [(row["operator"], row["phase"]) for row in pass_.operators().to_pylist() if row["kernels"]]
+
+
+def test_a_way_back_inside_a_recorded_operator_is_no_repetition():
+    """Mutation: whatever lies in a recorded operator is computed again."""
+    recorded, gradient = '{"Sequence number": 1, "Fwd thread id": 0}', '{"Sequence number": 2, "Fwd thread id": 1}'
+    nested = [("Outer", 0, 100, None, recorded), (f"{BACK}MmBackward0", 10, 90, 0, gradient),
+              ("aten::mm", 20, 80, 1, "{}"), (LAUNCH, 30, 40, 2, "{}")]
+    assert _attributed(*nested) == [("aten::mm", "backward")]
+
+
+@pytest.mark.parametrize(("number", "phase"), [('{"Sequence number": 1, "Fwd thread id": 0}', "no_grad"),
+                                               ("{}", "forward")])
+def test_what_is_not_recorded_shows_only_where_others_are(number, phase):
+    """A trace may have no numbers at all."""
+    assert _attributed(("aten::add", 0, 10, None, number), ("aten::mm", 20, 80, None, "{}"), (LAUNCH, 30, 40, 1, "{}"),
+                       (f"{BACK}AddBackward0", 90, 95, None, "{}")) == [("aten::mm", phase)]

@@ -395,6 +395,20 @@ def test_a_loop_becomes_one_call_without_the_fixed_part_of_each():
     assert after.device_ns == pytest.approx(1000 * (8 * 7 + 3)) and after.calls_left == pytest.approx(1 / 9)
 
 
+def test_a_loop_that_scales_and_adds_is_a_scan_in_steps_of_doubled_length():
+    """Of 8 turns of two kernels of 3.5 us each half a us of each is work, and 3 us are there once, in each of 3 passes.
+    No pass takes longer than the turns one after another, of 4 us.
+    """
+    def scanned(us):
+        turn = [kernel(us, operator=StepOperator(name, name, types=("f32",), flops=1e6, arguments=OperatorArguments(
+            [[8, 32], [8, 32]], ["float"] * 2, [""] * 2))) for name in ("aten::mul", "aten::add")]
+        stacks = kernel(5, "copy", StepOperator("aten::cat", "aten::stack"))
+        return changed(step(*turn * 8, stacks), "loop_to_batched_op")
+
+    assert scanned(3.5).device_ns == pytest.approx(1000 * 2 * 3 * (8 * 0.5 + 3))
+    assert scanned(3.5).calls_left == pytest.approx(6 / 17) and scanned(4).device_ns == pytest.approx(1000 * 2 * 8 * 4)
+
+
 def test_turns_of_a_loop_run_beside_each_other_where_their_kernels_leave_room():
     """Eight kernels of 10 blocks on 40 units: four at once, 3 us once and 7 us twice. A matrix is read once, in an
     eighth of the time; its 8e8 FLOPs at .6 of 5e13 need 26.7 us.

@@ -24,7 +24,7 @@ from aaco.analytics.advice.floor import (
 )
 from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
-from aaco.analytics.advice.loops import groups_in_turn, parts_in_turn, repeats, rows_in_turn, stacked_turns
+from aaco.analytics.advice.loops import groups_in_turn, parts_in_turn, repeats, rows_in_turn, scan_passes, stacked_turns
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.mechanisms.larger_batch import larger_batch
 from aaco.analytics.advice.mechanisms.list_updates import listed_updates
@@ -475,7 +475,7 @@ def test_turns_of_a_kind_that_needs_the_one_before_are_left_out():
     def turns(*operators):
         return stacked_turns(step(*_turns(8, *operators), STACK))[0]
 
-    updates = (_reading("aten::mul", (8, 32), (32,)), _reading("aten::add", (8, 32), (8, 32)))
+    updates = (_reading("aten::mul", (8, 32), (32,)), _reading("aten::relu", (8, 32)))
     assert turns(*QUERY) == turns(_product_of(32, 32), _reading("aten::silu", (8, 32))) == 8
     assert turns(*updates) == turns(_product_of(32, 32), _reading("aten::tanh", (8, 32))) == 1
     assert turns(_product_of(32, 16), _reading("aten::tanh", (8, 16))) == 8
@@ -489,6 +489,21 @@ def test_turns_of_a_kind_that_needs_the_one_before_are_left_out():
     lists = OperatorArguments([[[8, 16], [8, 16]], []], ["TensorList", ""], ["", "1"])
     joined = StepOperator("aten::cat", arguments=lists)
     assert turns(joined, _product_of(32, 16), _reading("aten::tanh", (8, 16))) == 1
+
+
+SCAN = (_reading("aten::mul", (8, 32), (32,)), _reading("aten::add", (8, 32), (8, 32)))
+
+
+@pytest.mark.parametrize(("operators", "passes"), [
+    (SCAN, 4), ((*SCAN, _product_of(32, 16)), 4),  # 9 turns at once: sums of the 1, 2, 4 and 8 turns before
+    ((*SCAN, _reading("aten::tanh", (8, 32))), None), ((SCAN[0], _reading("aten::mul", (8, 32), (8, 32))), None),
+    ((SCAN[0], _reading("aten::add", (8, 16), (8, 16))), None),
+    ((_product_of(32, 16), _reading("aten::tanh", (8, 16))), 1)])
+def test_turns_that_only_scale_and_add_are_a_scan(operators, passes):
+    """Each turn needs the one before; all at once they are sums of what came in. passes: None where it is no loop."""
+    work = step(*_turns(9, *operators), STACK)
+    assert stacked_turns(work)[0] == (9 if passes else 1)
+    assert scan_passes(work)[0] == (passes or 1)
 
 
 READ = copy(1, "d2h", 4, pinned=True)
@@ -576,6 +591,22 @@ def test_a_whole_model_called_three_times_and_more_is_a_loop():
     assert _parts(*_model(), count=5) == {5} and _parts(*_model(), count=3) == {3}
     assert _parts(*_model(), count=2) == {1} and _parts(*_model(15), count=5) == {1}
     assert _parts(*_model(), _called("aten::mm", (8, 5), (5, 32)), count=5) == {1}
+
+
+CONVOLVED = _called("aten::add_", (4, 9), (1, 9), outermost="aten::conv2d")
+
+
+@pytest.mark.parametrize(("turns", "last", "after", "expected"), [
+    (2, CONVOLVED, _called("aten::sub", (4, 9), (4, 9)), 2), (2, CONVOLVED, _called("aten::lerp", (4, 9), (4, 9)), 2),
+    (2, CONVOLVED, _called("aten::add", (4, 9), (4, 9)), 1), (2, CONVOLVED, _called("aten::sub", (4, 9), (1, 9)), 1),
+    (2, CONVOLVED, _called("aten::sub", (4, 8), (4, 8)), 1),
+    (2, _called("aten::gelu", (4, 9)), _called("aten::sub", (4, 9), (4, 9)), 1)])
+def test_two_passes_whose_results_are_subtracted_do_not_need_each_other(turns, last, after, expected):
+    """As of a denoiser with and without a text. Layers end in other operators, and nothing subtracts two of them."""
+    assert _parts(*_model(), last, count=turns, after=[kernel(3, operator=after)]) == {expected}
+    moved = [kernel(3, "copy", _called("aten::copy_", (4, 9), (4, 9))), kernel(3, operator=after)]
+    assert _parts(*_model(), last, count=turns, after=moved) == {expected}
+    assert _parts(MULTIPLY, last, count=turns, after=[kernel(3, operator=after)]) == {1}  # a layer
 
 
 def test_calls_of_several_steps_are_no_loop_of_one():
@@ -1171,6 +1202,35 @@ def test_tables_of_numbers_are_made_once():
     for end in (passed, kernel(7, operator=taking("aten::bernoulli_", (64, 64)))):
         work = biased(end)
         assert after.respond(work, work.sure_ns).device_ns.tolist() == [*[0] * 6, 7000, 50000] * 2
+
+
+def frozen(*more, follows=None, phase="optimizer"):
+    """A network multiplies in 30 us and adds in 9 without gradients; another multiplies in 50 and is updated in 4."""
+    older = [multiplied(30, 8, 32, 64, phase="no_grad"),
+             kernel(9, operator=taking("aten::add", (8, 64), (8, 64), phase="no_grad"))]
+    copied = [kernel(2, operator=follows)] if follows else []
+    return step(*older, multiplied(50, 8, 32, 64), *more, *copied,
+                kernel(4, operator=taking("aten::_foreach_add_", (32, 64), phase=phase)))
+
+
+def test_what_a_frozen_network_computes_is_kept():
+    """Not where nothing is trained, where no network runs without gradients, or where its weights are written."""
+    assert floor_us(frozen(), "less_work") == 54
+    assert floor_us(frozen(kernel(7, "collective", taking("aten::all", (9,), phase="no_grad"))), "less_work") == 61
+    after = MECHANISMS["frozen_network"]
+    response = after.respond(frozen(), after.least_ns(frozen()))
+    assert response.only_less and response.whole_calls and response.left.tolist() == [0, 0, 1, 1]
+    assert "without gradients" in why(frozen(phase="no_grad"), "less_work")
+    assert "without gradients" in why(step(multiplied(50, 8, 32, 64), kernel(4, operator=taking(
+        "aten::_foreach_add_", (32, 64), phase="optimizer")), kernel(9, operator=taking(
+            "aten::add", (8, 64), phase="no_grad"))), "less_work")
+    for name, shape, outermost, is_frozen in (
+            ("aten::copy_", (64, 32), "aten::copy_", False), ("aten::_foreach_lerp_", (32, 64), "", False),
+            ("aten::copy_", (64, 32), "aten::linear", True), ("aten::copy_", (8, 64), "aten::copy_", True),
+            ("aten::mul_", (32, 64), "", True)):
+        follows = taking(name, shape, shape, outermost=outermost or name, phase="no_grad")
+        work = frozen(follows=follows)
+        assert (floor_us(work, "less_work") == 54) if is_frozen else ("change" in why(work, "less_work"))
 
 
 def test_weights_are_converted_and_scaled_once():

@@ -20,17 +20,29 @@ parted before the loop, the turns are independent. So are two passes of a model 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from aaco.analytics.advice.least import PRODUCTS
+from aaco.analytics.advice.turn_flow import (
+    LOOKUPS,
+    MOVES,
+    STACKS,
+    TRUTH,
+    WITH_WEIGHTS,
+    Shape,
+    TurnFlow,
+    made_sizes,
+    read_and_made,
+    result_shape,
+    size_of,
+    tensors_of,
+)
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
-from aaco.analytics.costs.terms import UnknownShape
 from aaco.analytics.costs.tiles import ProductShape
-from aaco.analytics.costs.torch import call, product
-from aaco.analytics.workload.signs import COMPARISONS
+from aaco.analytics.costs.torch import product
 from aaco.core.arrays import Flags, Ints, Reals
 
 TURNS = 8  # fewer are no loop
@@ -38,34 +50,18 @@ LONGEST_TURN = 32  # operators; a longer turn is a model's
 SELDOM = 2  # times in a step that a group has one number of rows
 MODEL_TURNS = 3  # of whole models that are called again and again; fewer may be two models
 PAIR = 2  # passes of a model whose results are subtracted
-STACKS = ("aten::stack", "aten::cat")
-LOOKUPS = ("embedding", "index", "gather")  # what they read next may be what was chosen last
-BY_A_LIST = ("aten::index", "aten::_unsafe_index")  # of numbers, which are not recorded
 MASKED = "aten::nonzero"  # what a mask of a turn looks up is not what was looked up last
-TRUTH = -1  # before the sizes of truth values, which nothing reads in place of numbers
 GATES = ("tanh", "sigmoid")  # of recurrent layers
 LINEAR = ("aten::mul", "aten::add", "aten::sub", "aten::lerp", "aten::addcmul")  # in what they read
-READOUTS = ("aten::bmm", "aten::mm", "aten::mv", "aten::sum", "aten::copy_")  # of what a linear recurrence has made
+READOUTS = ("aten::bmm", "aten::mm", "aten::mv", "aten::sum")  # of what a linear recurrence has made
 MOST_STACKS = 1000  # of a step that are looked at
 LONGEST_ROW = 2000  # operators of a whole model, in a turn that ends in a read
 MOST_READS = 4  # of single numbers in such a turn
 READ = -2  # among numbers of operators: a read of the host
-# Operators whose other tensors are weights, by the start of the outermost one's name.
-WITH_WEIGHTS = ("aten::linear", "aten::conv", "aten::embedding", "aten::layer_norm", "aten::group_norm",
-                "aten::rms_norm", "aten::batch_norm")
-CHOOSING = ("arg", "topk", "sort", "multinomial", "max", "min")  # of operators that also make integers
-WRITES = ("aten::copy_", "aten::fill_", "aten::zero_")  # whatever the tensor held before
-FLOATING = ("float", "double", "c10::Half", "c10::BFloat16")
 MOST_DISTANCES = 50  # between calls of one operator that are looked at, as lengths of turns
 SUBTRACTING = ("aten::sub", "aten::lerp")
-MOVES = ("aten::copy_", "aten::clone", "aten::flip", "aten::roll")  # of values that stay as they are
-ADDING = ("aten::add_", "aten::index_add_", "aten::scatter_add_")
 PARTING = ("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor_split", "aten::unbind")
 PART = "aten::as_strided"  # which each part is made by
-WIDTHS = (1, 2, 4, 8)  # of numbers, bytes
-Shape = tuple[int, ...]
-Tensor = tuple[Shape, bool]  # of a tensor: its shape, and whether it has floating-point numbers
-Size = tuple[int, bool]  # of a tensor: its elements, and whether they are floating-point numbers
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ class Repeat:
     @property
     def is_pair(self) -> bool:
         """Whether it is a whole model that is called twice."""
-        return self.turns == PAIR and self.calls > LONGEST_TURN
+        return self.turns == PAIR
 
 
 @dataclass(frozen=True)
@@ -134,12 +130,11 @@ def stacked_loops(work: StepWork) -> list[StackedLoop]:
     for end in np.flatnonzero(stacks[work.operator[starts]])[:MOST_STACKS].tolist():
         if not (length := _turn_length(calls[:end])):
             continue
-        turn = [work.operators[number] for number in work.operator[starts[end - length:end]]]
-        needed, scans = _usually_needs_the_one_before(work, turn, starts[end - length:end]), _scales_and_adds(turn)
-        repeated = _periodic(calls[:end], length)
-        if (scans or not needed) and _stacks(work.operators[work.operator[starts[end]]], repeated // length):
-            loops.append(StackedLoop(slice(int(starts[end - repeated]), int(starts[end])), repeated // length,
-                                     needed and scans))
+        turn, repeated = work.operator[starts[end - length:end]], _periodic(calls[:end], length)
+        scans = _scans([work.operators[number] for number in turn])
+        if ((scans or not _usually_needs_the_one_before(work, turn))
+                and _stacks(work.operators[work.operator[starts[end]]], repeated // length)):
+            loops.append(StackedLoop(slice(int(starts[end - repeated]), int(starts[end])), repeated // length, scans))
     return loops
 
 
@@ -162,36 +157,31 @@ def _periodic(calls: Ints, length: int) -> int:
     return len(calls) - (int(broken[-1]) + 1 if len(broken) else 0)
 
 
-def _usually_needs_the_one_before(work: StepWork, turn: Sequence[StepOperator], rows: Ints) -> bool:
-    masks = any(operator.name == MASKED for operator in turn)
-    if not masks and any(word in operator.name for operator in turn for word in LOOKUPS):
+def _usually_needs_the_one_before(work: StepWork, turn: Ints) -> bool:
+    operators = [work.operators[number] for number in turn]
+    masks = any(operator.name == MASKED for operator in operators)
+    if not masks and any(word in operator.name for operator in operators for word in LOOKUPS):
         return True
-    has_gates = any(gate in operator.name for operator in turn for gate in GATES)
-    multiplies = bool(work.of_families(*PRODUCTS)[rows].any())
-    return (has_gates or not multiplies) and _may_need_the_one_before(turn)
+    has_gates = any(gate in operator.name for operator in operators for gate in GATES)
+    multiplies = any(name.family in PRODUCTS for number in turn for name in work.names_by_operator.get(number, ()))
+    return (has_gates or not multiplies) and _may_need_the_one_before(operators)
 
 
-def _scales_and_adds(turn: Sequence[StepOperator]) -> bool:
-    """Return whether a turn only scales and adds, in tensors of one shape, but for what it reads of the result."""
+def _scans(turn: Sequence[StepOperator]) -> bool:
+    """Return whether a turn may need the one before and only scales and adds, in tensors of one shape, but for what it
+    reads of the result.
+    """
     updates = [operator for operator in turn if operator.name.rstrip("_") in LINEAR]
-    return (len({_result(operator) for operator in updates}) == 1 < len({operator.name for operator in updates})
-            and all(operator in updates or operator.name in READOUTS for operator in turn))
+    shapes = {result_shape(operator) for operator in updates}
+    return (len(shapes) == 1 < len({operator.name for operator in updates}) and _may_need_the_one_before(turn)
+            and all(operator in updates or operator.name == MOVES[0]
+                    or (operator.name in READOUTS and result_shape(operator) not in shapes) for operator in turn))
 
 
 def _may_need_the_one_before(turn: Sequence[StepOperator]) -> bool:
-    results = [_result(operator) for operator in turn]
+    results = [result_shape(operator) for operator in turn]
     return any((_shapes_read(operator) - set(results[:number])) & set(results[number:])
                for number, operator in enumerate(turn))
-
-
-def _result(operator: StepOperator) -> Shape | None:
-    """Return the shape of what an operator makes, of truth values after TRUTH; None where it is not known."""
-    try:
-        formed = call(operator.name, operator.arguments)
-        shape = tuple(formed.result()) if formed else None
-    except (UnknownShape, ValueError, LookupError, TypeError):
-        return None
-    return (TRUTH, *shape) if shape is not None and operator.name in COMPARISONS else shape
 
 
 def _shapes_read(operator: StepOperator) -> set[Shape | None]:
@@ -236,10 +226,10 @@ def _independent(work: StepWork, loop: slice, two_turns: Sequence[slice], turns:
     one_before, last = (_operators(work, turn) for turn in two_turns)
     if work.copies("h2d")[loop].any() or any(operator.phase in (BACKWARD, OPTIMIZER) for operator in last):
         return False
-    outside, made = _from_outside(last)
-    made |= _from_outside(one_before)[1]
-    before = {_size(shape, floating) for number in np.unique(work.operator[:loop.start]).tolist() if number >= 0
-              for shape, floating in _tensors(work.operators[number])}
+    outside, made = read_and_made(last)
+    made |= read_and_made(one_before)[1]
+    before = {size_of(shape, floating) for number in np.unique(work.operator[:loop.start]).tolist() if number >= 0
+              for shape, floating in tensors_of(work.operators[number])}
     return all((elements * turns, floating) in before for elements, floating in outside & made)
 
 
@@ -357,8 +347,8 @@ def _guides(work: StepWork, loop: Repeat) -> bool:
     multiplies = last.outermost.startswith(WITH_WEIGHTS[:2])
     if subtracts is None or subtracts.name not in SUBTRACTING or not multiplies:
         return False
-    first, second = [*_tensors(subtracts), ((), True), ((), True)][:2]
-    return first == second and _size(*first) in _made(last)
+    first, second = [*tensors_of(subtracts), ((), True), ((), True)][:2]
+    return first == second and size_of(*first) in made_sizes(last)
 
 
 def _given(work: StepWork, loop: Repeat) -> frozenset[int] | None:
@@ -390,191 +380,7 @@ def _to_last_product(work: StepWork, turn: slice) -> int:
     return len(_operators(work, slice(turn.start, turn.start + last + 1)))
 
 
-class TurnFlow:
-    """What the operators of a turn read from outside and what they make. given: bytes that the host sends.
-
-    What turns only add to is the same in any order, if nothing else reads it. Rows that are added by number are of
-    another tensor than those that are taken by number from one of its size. What a turn chooses may be what the next
-    one looks up, unless that looks up more than was chosen.
-    """
-
-    def __init__(self, given: frozenset[int]) -> None:
-        """Begin with what the host gives the turn."""
-        self._given, self._made, self._filled = given, set[Size](), set[Size]()
-        self._unknown = list[Tensor | None]()  # of each result of unknown size the table that it is of, if it is
-        self._most_chosen, self._least_looked_up = 0.0, math.inf  # rows
-        self._used: set[Shape] | None = None
-        self._outside, self._tables, self._sums, self._row_sums, self._written = (set[Tensor]() for _ in range(5))
-
-    def follow(self, operator: StepOperator) -> bool:
-        """Take in what an operator reads and makes. Return whether that is known."""
-        tensors, first = [*_tensors_read(operator), *_listed(operator)], _tensors(operator)[:1]
-        adds = operator.name in ADDING and bool(first) and _size(*first[0]) not in self._made
-        if adds or (operator.name in ADDING and tensors[1:2] == first):  # it or what is added
-            (self._sums if operator.name == ADDING[0] else self._row_sums).update(first)
-        if adds:
-            tensors = tensors[1:]
-        for place, tensor in enumerate(tensors):
-            if _looks_up(operator) and not place and _size(*tensor) not in self._made - self._filled:
-                self._tables.add(tensor)  # nobody looks up rows of what was only filled
-            else:
-                self._read(tensor)
-        if operator.outermost == WRITES[0]:
-            self._written.update(first)
-        if operator.name in WRITES[1:]:
-            self._filled |= _sizes(first)
-        moves = operator.name in MOVES
-        results = _sizes(first) if moves else _made(operator)
-        by_a_list = operator.name in BY_A_LIST and not results
-        if _chooses(operator):
-            self._most_chosen = max(self._most_chosen, _choices(operator, results))
-        elif _looks_up(operator) and not by_a_list:
-            self._look_up(operator, [tensor for tensor in tensors if not tensor[1]])
-        if not adds and (not moves or _sizes(tensors) & self._made):  # what is moved from outside stays that
-            self._made |= results
-            self._unknown += [] if results else [first[0] if by_a_list and first else None]
-        return bool(results) or _looks_up(operator)
-
-    def end_of_products(self, before: Iterable[StepOperator]) -> None:
-        """Begin with what follows the last product: what it reads from outside no product of this turn needs, unless it
-        may be one of the tensors that they took, as weights that a turn updates.
-        """
-        self._used = {shape for operator in before for shape, _ in _tensors(operator)}
-
-    def may_carry(self, filled: set[int]) -> bool:
-        """Return whether the next turn may read what the turn made. filled: bytes of fills in the turn."""
-        read, sums = self._outside | self._tables, self._sums | self._row_sums
-        made = self._made | _sizes(self._sums)
-        looked_up = 0 if any(self._unknown) else self._least_looked_up
-        return (self._most_chosen >= max(1, looked_up)
-                or bool(_sizes(read) & made) or bool(_sizes(self._outside) & _sizes(self._row_sums))
-                or any(math.prod(shape) * width in filled for shape, _ in sums for width in WIDTHS)
-                or any(_is_row(part, whole) for part, _ in read for whole, _ in self._sums)
-                or any(_is_slice(part, whole) for part, _ in self._written for whole, _ in read))
-
-    def _look_up(self, operator: StepOperator, integers: Sequence[Tensor]) -> None:
-        """Note how much an operator looks up, if nothing in the turn made the numbers of it, the last integers that it
-        takes. Those of a gather may be a few, each again and again; a list of them is not recorded.
-        """
-        for size in _sizes(integers[-1:]) - self._made:
-            self._least_looked_up = min(self._least_looked_up, 0 if "gather" in operator.name else size[0])
-
-    def _read(self, tensor: Tensor) -> None:
-        size = _size(*tensor)
-        if size in self._made or any(size[0] * width in self._given for width in WIDTHS):
-            return
-        if self._unknown:
-            if table := self._unknown.pop(0):
-                rows, part = divmod(size[0], max(1, math.prod(table[0][1:])))
-                self._least_looked_up = min(self._least_looked_up, 0 if part else rows)
-            self._made.add(size)
-        elif self._used is None or tensor[0] in self._used:
-            self._outside.add(tensor)
-
-
-def _looks_up(operator: StepOperator) -> bool:
-    return operator.name not in ADDING and any(word in operator.name for word in LOOKUPS)
-
-
-def _chooses(operator: StepOperator) -> bool:
-    """Return whether an operator makes numbers of what it chose."""
-    name = operator.name.rpartition("::")[2]
-    return name in CHOOSING or name.startswith(CHOOSING[:-2])
-
-
-def _choices(operator: StepOperator, results: set[Size]) -> float:
-    """Return how much an operator chooses; infinitely much where it is not known along which axis."""
-    known = results and operator.arguments and any(operator.arguments.values or ())
-    return min(results)[0] if known else math.inf
-
-
-def _sizes(tensors: Iterable[Tensor]) -> set[Size]:
-    return {_size(*tensor) for tensor in tensors}
-
-
-def _is_row(part: Shape, whole: Shape) -> bool:
-    """Return whether a tensor may be a row or a column of another: it has some of its axes."""
-    part, whole = (tuple(size for size in shape if size > 1) for shape in (part, whole))
-    axes = iter(whole)
-    return 0 < len(part) < len(whole) and all(size in axes for size in part)
-
-
-def _is_slice(part: Shape, whole: Shape) -> bool:
-    """Return whether a tensor may be a slice of another: it is smaller along one axis."""
-    return len(part) == len(whole) and [size < all_of for size, all_of in zip(part, whole, strict=True)
-                                        if size != all_of] == [True]
-
-
 def _operators(work: StepWork, turn: slice) -> list[StepOperator]:
     """Return the operators of a turn, each once for its kernels."""
     numbers = work.operator[turn][work.operator[turn] >= 0]
     return [work.operators[number] for number in numbers[np.diff(numbers, prepend=-1) != 0]]
-
-
-def _from_outside(turn: Sequence[StepOperator]) -> tuple[set[Size], set[Size]]:
-    """Return the sizes that a turn reads before anything in it made them, and those that it makes.
-
-    What an operator with a result of unknown size makes is the next that is read and was not made.
-    """
-    outside, made, unknown = set[Size](), set[Size](), 0
-    for operator in turn:
-        for size in _read(operator):
-            if size not in made and unknown:
-                unknown -= 1
-                made.add(size)
-            elif size not in made:
-                outside.add(size)
-        results = _made(operator)
-        made |= results
-        unknown += not results
-    return outside, made
-
-
-def _read(operator: StepOperator) -> Iterator[Size]:
-    """Yield the sizes of what an operator reads, without weights."""
-    yield from (_size(*tensor) for tensor in _tensors_read(operator))
-
-
-def _tensors_read(operator: StepOperator) -> list[Tensor]:
-    """Return the shapes of what an operator reads, without weights, and whether they are floating."""
-    tensors = _tensors(operator)
-    if operator.outermost.startswith(WITH_WEIGHTS):
-        place = int(operator.name == "aten::addmm")
-        tensors = [tensor for tensor in tensors if not tensor[1]] if "embedding" in operator.outermost else tensors[
-            place:place + 1]
-    return tensors[1:] if operator.name in WRITES else tensors
-
-
-def _made(operator: StepOperator) -> set[Size]:
-    """Return the sizes of what an operator makes, of integers or of others as its inputs are; nothing if unknown."""
-    tensors = _tensors(operator)
-    floating = any(is_floating for _, is_floating in tensors)
-    if operator.name.endswith("_") and tensors:
-        return {_size(*tensors[0])}
-    if operator.name in STACKS and (parts := _listed(operator)):
-        return {(sum(math.prod(shape) for shape, _ in parts), True)}
-    shape = _result(operator)
-    if shape is None:
-        return set()
-    sizes = {_size(shape, floating)}
-    return sizes | {_size(shape, False)} if _chooses(operator) else sizes
-
-
-def _tensors(operator: StepOperator) -> list[Tensor]:
-    """Return the shapes of the tensors that an operator takes, those of lists not, and whether they are floating."""
-    taken = operator.arguments
-    return [] if taken is None else [
-        (tuple(shape), kind in FLOATING) for shape, kind in zip(taken.shapes, taken.types, strict=False)
-        if isinstance(shape, list) and all(isinstance(size, int) for size in shape)
-        and kind not in ("", "Scalar", "ScalarList")]
-
-
-def _listed(operator: StepOperator) -> list[Tensor]:
-    """Return the shapes of the tensors in the lists that an operator takes, as floating-point numbers."""
-    taken = operator.arguments
-    return [] if taken is None else [(tuple(part), True) for shape in taken.shapes if isinstance(shape, list)
-                                     for part in shape if isinstance(part, list)]
-
-
-def _size(shape: Shape, floating: bool) -> Size:
-    return math.prod(shape), floating

@@ -66,7 +66,7 @@ class Phases:
 
     def __init__(self) -> None:
         self._path_of: OrderedDict[tuple[int, int], int] = OrderedDict()  # (capture, number) -> path
-        self._numbered = False  # whether the trace numbers what is recorded
+        self._numbered = False  # whether a call had a number: some traces have none
 
     def placed(self, line: CallLine, around: CallContext, means: Ints, numbers: Numbers) -> CallContext:
         """Return the context of the calls with the phase of each, and with gradients in the modules of their operators.
@@ -79,8 +79,9 @@ class Phases:
         phase_of_name = np.append(means, Phase.NONE)
         gradient = nearest(parent, (gradient_of >= 0) | (phase_of_name[np.maximum(line.name, -1)] == Phase.BACKWARD))
         recomputed = nearest(parent, recorded >= 0)
-        self._numbered |= bool((recorded >= 0).any())
-        ahead = np.where((recomputed < 0) & self._numbered, Phase.NO_GRAD, Phase.FORWARD)
+        numbered = np.logical_or.accumulate(np.r_[self._numbered, recorded >= 0])[1:]
+        self._numbered = bool(numbered[-1:].any()) or self._numbered
+        ahead = np.where((recomputed < 0) & numbered, Phase.NO_GRAD, Phase.FORWARD)
         phase = np.where(gradient < 0, ahead, np.where(recomputed > gradient, Phase.RECOMPUTE, Phase.BACKWARD))
         phase[phase_of_name[np.maximum(around.annotation, -1)] == Phase.OPTIMIZER] = Phase.OPTIMIZER
         for row in np.flatnonzero((recorded >= 0) & (around.path >= 0)).tolist():

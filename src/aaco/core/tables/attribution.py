@@ -30,8 +30,9 @@ OPERATORS = TableSpec("operators", "attribution/operators.parquet",
     "annotation": (NAME, "innermost range around it that the user named; a profiler's own steps are none"),
     "frame": (NAME, "of launches outside any operator the innermost Python function around it, without those of "
                     "PyTorch and Triton; null where the trace has no stacks"),
-    "phase": (NAME, "forward, backward, optimizer, or recompute: forward operators computed again on the way back; "
-              "null in a trace without a way back"),
+    "phase": (NAME, "forward, backward, optimizer, recompute: forward operators computed again on the way back, or "
+              "no_grad: those of which no gradient is recorded, as inside of torch.no_grad; null in a trace without a "
+              "way back"),
     "shapes": (TEXT, "JSON of the inputs' shapes; null where not recorded, and for calls that launched nothing"),
     "dtypes": (TEXT, "JSON of the inputs' types, as captured"),
     "inputs": (TEXT, "JSON of the inputs' values where they are numbers or lists of them, as captured"),

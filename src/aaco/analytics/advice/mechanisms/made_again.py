@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, fusible, without
-from aaco.analytics.advice.loops import WRITES
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import WHOLE, without_rows
+from aaco.analytics.advice.turn_flow import WRITES
 from aaco.analytics.advice.work import StepOperator, StepWork
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent

@@ -11,7 +11,7 @@ from aaco.report.names import shorten
 from aaco.report.rows import Row
 
 SHOWN = 6
-PHASES = {"recompute": "forward again in the backward pass"}
+PHASES = {"recompute": "forward again in the backward pass", "no_grad": "without gradients"}
 NAME = 60  # columns of a name in the listing
 
 

@@ -1,0 +1,226 @@
+"""What the operators of a loop's turn read from outside and what they make, by the sizes of their tensors.
+
+A trace does not say which tensor an operator reads: one of the same size counts as it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from aaco.analytics.advice.work import StepOperator
+from aaco.analytics.costs.terms import UnknownShape
+from aaco.analytics.costs.torch import call
+from aaco.analytics.workload.signs import COMPARISONS
+
+LOOKUPS = ("embedding", "index", "gather")  # what they read next may be what was chosen last
+BY_A_LIST = ("aten::index", "aten::_unsafe_index")  # of numbers, which are not recorded
+TRUTH = -1  # before the sizes of truth values, which nothing reads in place of numbers
+# Operators whose other tensors are weights, by the start of the outermost one's name.
+WITH_WEIGHTS = ("aten::linear", "aten::conv", "aten::embedding", "aten::layer_norm", "aten::group_norm",
+                "aten::rms_norm", "aten::batch_norm")
+CHOOSING = ("arg", "topk", "sort", "multinomial", "max", "min")  # of operators that also make integers
+WRITES = ("aten::copy_", "aten::fill_", "aten::zero_")  # whatever the tensor held before
+FLOATING = ("float", "double", "c10::Half", "c10::BFloat16")
+MOVES = ("aten::copy_", "aten::clone", "aten::flip", "aten::roll")  # of values that stay as they are
+ADDING = ("aten::add_", "aten::index_add_", "aten::scatter_add_")
+WIDTHS = (1, 2, 4, 8)  # of numbers, bytes
+STACKS = ("aten::stack", "aten::cat")
+Shape = tuple[int, ...]
+Tensor = tuple[Shape, bool]  # of a tensor: its shape, and whether it has floating-point numbers
+Size = tuple[int, bool]  # of a tensor: its elements, and whether they are floating-point numbers
+
+
+class TurnFlow:
+    """What the operators of a turn read from outside and what they make. given: bytes that the host sends.
+
+    What turns only add to is the same in any order, if nothing else reads it. Rows that are added by number are of
+    another tensor than those that are taken by number from one of its size. What a turn chooses may be what the next
+    one looks up, unless that looks up more than was chosen.
+    """
+
+    def __init__(self, given: frozenset[int]) -> None:
+        """Begin with what the host gives the turn."""
+        self._given, self._made, self._filled = given, set[Size](), set[Size]()
+        self._unknown = list[Tensor | None]()  # of each result of unknown size the table that it is of, if it is
+        self._most_chosen, self._least_looked_up = 0.0, math.inf  # rows
+        self._used: set[Shape] | None = None
+        self._outside, self._tables, self._sums, self._row_sums, self._written = (set[Tensor]() for _ in range(5))
+
+    def follow(self, operator: StepOperator) -> bool:
+        """Take in what an operator reads and makes. Return whether that is known."""
+        tensors, first = [*_tensors_read(operator), *_listed(operator)], tensors_of(operator)[:1]
+        adds = operator.name in ADDING and bool(first) and size_of(*first[0]) not in self._made
+        if adds or (operator.name in ADDING and tensors[1:2] == first):  # it or what is added
+            (self._sums if operator.name == ADDING[0] else self._row_sums).update(first)
+        if adds:
+            tensors = tensors[1:]
+        for place, tensor in enumerate(tensors):
+            if _looks_up(operator) and not place and size_of(*tensor) not in self._made - self._filled:
+                self._tables.add(tensor)  # nobody looks up rows of what was only filled
+            else:
+                self._read(tensor)
+        if operator.outermost == WRITES[0]:
+            self._written.update(first)
+        if operator.name in WRITES[1:]:
+            self._filled |= _sizes(first)
+        moves = operator.name in MOVES
+        results = _sizes(first) if moves else made_sizes(operator)
+        by_a_list = operator.name in BY_A_LIST and not results
+        if _chooses(operator):
+            self._most_chosen = max(self._most_chosen, _choices(operator, results))
+        elif _looks_up(operator) and not by_a_list:
+            self._look_up(operator, [tensor for tensor in tensors if not tensor[1]])
+        if not adds and (not moves or _sizes(tensors) & self._made):  # what is moved from outside stays that
+            self._made |= results
+            self._unknown += [] if results else [first[0] if by_a_list and first else None]
+        return bool(results) or _looks_up(operator)
+
+    def end_of_products(self, before: Iterable[StepOperator]) -> None:
+        """Begin with what follows the last product: what it reads from outside no product of this turn needs, unless it
+        may be one of the tensors that they took, as weights that a turn updates.
+        """
+        self._used = {shape for operator in before for shape, _ in tensors_of(operator)}
+
+    def may_carry(self, filled: set[int]) -> bool:
+        """Return whether the next turn may read what the turn made. filled: bytes of fills in the turn."""
+        read, sums = self._outside | self._tables, self._sums | self._row_sums
+        made = self._made | _sizes(self._sums)
+        looked_up = 0 if any(self._unknown) else self._least_looked_up
+        return (self._most_chosen >= max(1, looked_up)
+                or bool(_sizes(read) & made) or bool(_sizes(self._outside) & _sizes(self._row_sums))
+                or any(math.prod(shape) * width in filled for shape, _ in sums for width in WIDTHS)
+                or any(_is_row(part, whole) for part, _ in read for whole, _ in self._sums)
+                or any(_is_slice(part, whole) for part, _ in self._written for whole, _ in read))
+
+    def _look_up(self, operator: StepOperator, integers: Sequence[Tensor]) -> None:
+        """Note how much an operator looks up, if nothing in the turn made the numbers of it, the last integers that it
+        takes. Those of a gather may be a few, each again and again; a list of them is not recorded.
+        """
+        for size in _sizes(integers[-1:]) - self._made:
+            self._least_looked_up = min(self._least_looked_up, 0 if "gather" in operator.name else size[0])
+
+    def _read(self, tensor: Tensor) -> None:
+        size = size_of(*tensor)
+        if size in self._made or any(size[0] * width in self._given for width in WIDTHS):
+            return
+        if self._unknown:
+            if table := self._unknown.pop(0):
+                rows, part = divmod(size[0], max(1, math.prod(table[0][1:])))
+                self._least_looked_up = min(self._least_looked_up, 0 if part else rows)
+            self._made.add(size)
+        elif self._used is None or tensor[0] in self._used:
+            self._outside.add(tensor)
+
+
+def result_shape(operator: StepOperator) -> Shape | None:
+    """Return the shape of what an operator makes, of truth values after TRUTH; None where it is not known."""
+    try:
+        formed = call(operator.name, operator.arguments)
+        shape = tuple(formed.result()) if formed else None
+    except (UnknownShape, ValueError, LookupError, TypeError):
+        return None
+    return (TRUTH, *shape) if shape is not None and operator.name in COMPARISONS else shape
+
+
+def _looks_up(operator: StepOperator) -> bool:
+    return operator.name not in ADDING and any(word in operator.name for word in LOOKUPS)
+
+
+def _chooses(operator: StepOperator) -> bool:
+    """Return whether an operator makes numbers of what it chose."""
+    name = operator.name.rpartition("::")[2]
+    return name in CHOOSING or name.startswith(CHOOSING[:-2])
+
+
+def _choices(operator: StepOperator, results: set[Size]) -> float:
+    """Return how much an operator chooses; infinitely much where it is not known along which axis."""
+    known = results and operator.arguments and any(operator.arguments.values or ())
+    return min(results)[0] if known else math.inf
+
+
+def _sizes(tensors: Iterable[Tensor]) -> set[Size]:
+    return {size_of(*tensor) for tensor in tensors}
+
+
+def _is_row(part: Shape, whole: Shape) -> bool:
+    """Return whether a tensor may be a row or a column of another: it has some of its axes."""
+    part, whole = (tuple(size for size in shape if size > 1) for shape in (part, whole))
+    axes = iter(whole)
+    return 0 < len(part) < len(whole) and all(size in axes for size in part)
+
+
+def _is_slice(part: Shape, whole: Shape) -> bool:
+    """Return whether a tensor may be a slice of another: it is smaller along one axis."""
+    return len(part) == len(whole) and [size < all_of for size, all_of in zip(part, whole, strict=True)
+                                        if size != all_of] == [True]
+
+
+def read_and_made(turn: Sequence[StepOperator]) -> tuple[set[Size], set[Size]]:
+    """Return the sizes that a turn reads before anything in it made them, and those that it makes.
+
+    What an operator with a result of unknown size makes is the next that is read and was not made.
+    """
+    outside, made, unknown = set[Size](), set[Size](), 0
+    for operator in turn:
+        for size in _read(operator):
+            if size not in made and unknown:
+                unknown -= 1
+                made.add(size)
+            elif size not in made:
+                outside.add(size)
+        results = made_sizes(operator)
+        made |= results
+        unknown += not results
+    return outside, made
+
+
+def _read(operator: StepOperator) -> Iterator[Size]:
+    """Yield the sizes of what an operator reads, without weights."""
+    yield from (size_of(*tensor) for tensor in _tensors_read(operator))
+
+
+def _tensors_read(operator: StepOperator) -> list[Tensor]:
+    """Return the shapes of what an operator reads, without weights, and whether they are floating."""
+    tensors = tensors_of(operator)
+    if operator.outermost.startswith(WITH_WEIGHTS):
+        place = int(operator.name == "aten::addmm")
+        tensors = [tensor for tensor in tensors if not tensor[1]] if "embedding" in operator.outermost else tensors[
+            place:place + 1]
+    return tensors[1:] if operator.name in WRITES else tensors
+
+
+def made_sizes(operator: StepOperator) -> set[Size]:
+    """Return the sizes of what an operator makes, of integers or of others as its inputs are; nothing if unknown."""
+    tensors = tensors_of(operator)
+    floating = any(is_floating for _, is_floating in tensors)
+    if operator.name.endswith("_") and tensors:
+        return {size_of(*tensors[0])}
+    if operator.name in STACKS and (parts := _listed(operator)):
+        return {(sum(math.prod(shape) for shape, _ in parts), True)}
+    shape = result_shape(operator)
+    if shape is None:
+        return set()
+    sizes = {size_of(shape, floating)}
+    return sizes | {size_of(shape, False)} if _chooses(operator) else sizes
+
+
+def tensors_of(operator: StepOperator) -> list[Tensor]:
+    """Return the shapes of the tensors that an operator takes, those of lists not, and whether they are floating."""
+    taken = operator.arguments
+    return [] if taken is None else [
+        (tuple(shape), kind in FLOATING) for shape, kind in zip(taken.shapes, taken.types, strict=False)
+        if isinstance(shape, list) and all(isinstance(size, int) for size in shape)
+        and kind not in ("", "Scalar", "ScalarList")]
+
+
+def _listed(operator: StepOperator) -> list[Tensor]:
+    """Return the shapes of the tensors in the lists that an operator takes, as floating-point numbers."""
+    taken = operator.arguments
+    return [] if taken is None else [(tuple(part), True) for shape in taken.shapes if isinstance(shape, list)
+                                     for part in shape if isinstance(part, list)]
+
+
+def size_of(shape: Shape, floating: bool) -> Size:
+    """Return how many elements a tensor of this shape has, and whether they are floating-point numbers."""
+    return math.prod(shape), floating
