@@ -223,6 +223,12 @@ def nearest(parent: Ints, marked: Flags) -> Ints:
     return _last(np.where(marked, -1, parent), marked)
 
 
+def farthest(parent: Ints, marked: Flags) -> Ints:
+    """Return for each call the position of the outermost marked call among itself and its ancestors, or -1."""
+    near = nearest(parent, marked)
+    return at(_last(at(near, at(parent, near))), near)
+
+
 def _last(step: Ints, marked: Flags | None = None) -> Ints:
     """Return where each walk along the steps ends (a step of -1 ends it), -1 if the end is not marked.
 

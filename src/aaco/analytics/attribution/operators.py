@@ -215,7 +215,7 @@ class Operators:
         rows = np.array(used, np.int64)
         return OPERATORS.build(
             operator_id=rows, **self.described(used, names, path, signatures),
-            phase=[NAMES.get(Phase(key[7])) for key in keys],
+            phase=_phases([Phase(key[7]) for key in keys]),
             calls=pa.array(self._calls[rows], mask=of_none), kernels=self._kernels[rows],
             device_ns=self._device[rows], host_ns=pa.array(self._host[rows], mask=no_host),
             family=[_name(families, largest.get(row, -1)) for row in used],
@@ -270,6 +270,12 @@ def _decode_one(text: str | None) -> _Inputs:
 
 def _texts(signature: Signature) -> tuple[str | None, ...]:
     return tuple(part.decode() or None for part in signature)
+
+
+def _phases(phases: Sequence[Phase]) -> list[str | None]:
+    """Return the names of phases. In a trace that numbers nothing all that is not on the way back is forward."""
+    names = NAMES if Phase.FORWARD in phases else {**NAMES, Phase.NO_GRAD: NAMES[Phase.FORWARD]}
+    return [names.get(phase) for phase in phases]
 
 
 def _name(names: Sequence[str], number: int) -> str | None:

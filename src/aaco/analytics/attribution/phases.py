@@ -3,9 +3,9 @@
 PyTorch numbers every operation that it records for the backward pass ("Sequence number"). A backward operation names
 the one that it differentiates and the thread that recorded it ("Fwd thread id" above 0). An operation recorded inside a
 backward operation is a forward operator computed again, as any form of activation checkpointing does; so is a gradient
-that will itself be differentiated, which the trace does not distinguish. An operation ahead of the backward pass that
-has no number, and is in none that has one, was not recorded: PyTorch numbers all but those inside of torch.no_grad and
-those that read no tensor.
+that will itself be differentiated, which the trace does not distinguish. An operation ahead of the backward pass was
+not recorded if it has no number and is in none that has one, as inside of torch.no_grad; or if the next one has the
+same number, for PyTorch counts on where it records one: so of frozen weights and constant inputs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.attribution.call_context import CallContext, CallLine, at, nearest
+from aaco.analytics.attribution.call_context import CallContext, CallLine, at, farthest, nearest
 from aaco.analytics.streaming.stream_ids import integers
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Flags, Ints
 
 BACKWARD_PREFIX = "autograd::engine::evaluate_function"
 OPTIMIZER_PREFIX = "Optimizer."  # what PyTorch calls its ranges around the steps of optimizers
@@ -66,7 +66,6 @@ class Phases:
 
     def __init__(self) -> None:
         self._path_of: OrderedDict[tuple[int, int], int] = OrderedDict()  # (capture, number) -> path
-        self._numbered = False  # whether a call had a number: some traces have none
 
     def placed(self, line: CallLine, around: CallContext, means: Ints, numbers: Numbers) -> CallContext:
         """Return the context of the calls with the phase of each, and with gradients in the modules of their operators.
@@ -79,9 +78,7 @@ class Phases:
         phase_of_name = np.append(means, Phase.NONE)
         gradient = nearest(parent, (gradient_of >= 0) | (phase_of_name[np.maximum(line.name, -1)] == Phase.BACKWARD))
         recomputed = nearest(parent, recorded >= 0)
-        numbered = np.logical_or.accumulate(np.r_[self._numbered, recorded >= 0])[1:]
-        self._numbered = bool(numbered[-1:].any()) or self._numbered
-        ahead = np.where((recomputed < 0) & numbered, Phase.NO_GRAD, Phase.FORWARD)
+        ahead = np.where(_is_recorded(line, parent, recorded, gradient < 0), Phase.FORWARD, Phase.NO_GRAD)
         phase = np.where(gradient < 0, ahead, np.where(recomputed > gradient, Phase.RECOMPUTE, Phase.BACKWARD))
         phase[phase_of_name[np.maximum(around.annotation, -1)] == Phase.OPTIMIZER] = Phase.OPTIMIZER
         for row in np.flatnonzero((recorded >= 0) & (around.path >= 0)).tolist():
@@ -93,6 +90,20 @@ class Phases:
         for row in np.flatnonzero((phase == Phase.BACKWARD) & (path < 0) & (source >= 0)).tolist():
             path[row] = self._path_of.get((int(line.capture[row]), int(source[row])), -1)
         return replace(around, path=path, phase=phase)
+
+
+def _is_recorded(line: CallLine, parent: Ints, recorded: Ints, ahead: Flags) -> Flags:
+    """Return which calls lie in an outermost one that was recorded: the next outermost one has another number.
+
+    The last one of a line counts as recorded. ahead: which calls do not belong to the way back.
+    """
+    outermost = farthest(parent, recorded >= 0)
+    calls = np.flatnonzero((outermost == np.arange(len(line))) & ahead)
+    number, capture = recorded[calls], line.capture[calls]
+    counted_on = np.zeros(len(line) + 1, bool)
+    counted_on[calls[:-1]] = (number[1:] != number[:-1]) | (capture[1:] != capture[:-1])
+    counted_on[calls[-1:]] = True
+    return counted_on[outermost]
 
 
 def meaning(name: str) -> Phase:
