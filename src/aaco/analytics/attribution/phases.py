@@ -95,14 +95,15 @@ class Phases:
 def _is_recorded(line: CallLine, parent: Ints, recorded: Ints, ahead: Flags) -> Flags:
     """Return which calls lie in an outermost one that was recorded: the next outermost one has another number.
 
-    The last one of a line counts as recorded. ahead: which calls do not belong to the way back.
+    The last one of a line, after which nothing is known yet, is taken for what the one before is. ahead: which calls do
+    not belong to the way back.
     """
     outermost = farthest(parent, recorded >= 0)
     calls = np.flatnonzero((outermost == np.arange(len(line))) & ahead)
     number, capture = recorded[calls], line.capture[calls]
     counted_on = np.zeros(len(line) + 1, bool)
     counted_on[calls[:-1]] = (number[1:] != number[:-1]) | (capture[1:] != capture[:-1])
-    counted_on[calls[-1:]] = True
+    counted_on[calls[-1:]] = counted_on[calls[-2:-1]] if len(calls) > 1 else True
     return counted_on[outermost]
 
 

@@ -1,7 +1,8 @@
 """More samples at once, the same samples in all: weights are read and updated once, and the host calls as often.
 
 Each call of an operator leaves a kernel of the larger step, however few its samples are, and copies between host and
-device move as many bytes at least. Of each sample nothing is sure to stay but arithmetic and bytes.
+device move as many bytes at least. Of each sample nothing is sure to stay but arithmetic and bytes. Where a step works
+on its samples one by one, more samples are more turns, and nothing is gained.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from functools import partial
 import numpy as np
 
 from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, OWN_CODE, PYTORCH, USUAL, Action, Values, of_launches
+from aaco.analytics.advice.gradient_turns import gradient_turns
 from aaco.analytics.advice.least import PRODUCTS, memory_roofs, own_rate, product_roofs
-from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.mechanism import Mechanism, NothingToChange
 from aaco.analytics.advice.responses import CONVERSIONS, unchanged
 from aaco.analytics.advice.work import COPY, FOR_LISTS, HOST_COPIES, OPTIMIZER, StepWork
 from aaco.core.advice import Step, fact_is
@@ -23,6 +25,8 @@ MOST_SAMPLES = 16.0  # times as many as before: more were never recorded
 
 def _least_ns(work: StepWork, samples: float) -> Reals:
     """Return the least times per sample. Conversions may be of weights, and lists are of all parameters."""
+    if work.once(gradient_turns).apart:
+        raise NothingToChange("a step makes the gradients of its samples one by one")
     copies, products = work.of_families(COPY), work.of_families(*PRODUCTS)
     once = work.operated(lambda operator: operator.phase == OPTIMIZER or FOR_LISTS in operator.name)
     conversions = work.of_families(*CONVERSIONS)
@@ -50,10 +54,12 @@ def _waiting(values: Values) -> float:
     """Return the time that the device waits for the host, which only a step without a profiler shows; else that of
     launches, where recorded changes say what more samples usually gain.
 
-    More samples are copied as long each: raise KeyError where more time goes to copies.
+    More samples are copied as long each: raise KeyError where more time goes to copies. 0 where they act on nothing.
     """
     if values.get("transfer_limited_pct", 0.0) > values["host_limited_pct"]:
         raise KeyError("transfer_limited_pct")
+    if not values.get(ACTS_ON + "larger_batch", 100.0):
+        return 0.0
     waits = values["launch_tax_pct"] if USUAL + "larger_batch" in values else values[ACTS_ON + "graph"]
     return min(waits, of_launches(values))
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
+from aaco.analytics.advice.action import OWN_CODE, PYTORCH, TRAINING, Action, of_targets
+from aaco.analytics.advice.gradient_turns import ahead_or_back, gradient_turns
 from aaco.analytics.advice.least import (
     LOCAL_COPIES,
     MOST_UNKNOWN,
@@ -127,10 +128,17 @@ def _loops(work: StepWork) -> Loops:
     stacked.
     """
     ahead = np.maximum.reduce([_rows_of_calls(work), stacked_turns(work), rows_in_turn(work), work.once(parts_in_turn),
-                               work.once(groups_in_turn)])
+                               work.once(groups_in_turn), _gradients_in_turn(work)])
     ahead[work.once(listed_updates) > 0] = 1.0
     return Loops(np.maximum(ahead, _turns_back(work, ahead)),
                  max(map(len, work.once(products_of_groups)), default=0))
+
+
+def _gradients_in_turn(work: StepWork) -> Reals:
+    """Return of each row how many samples a step has whose gradients it makes and works on one by one; 1 without any.
+    """
+    turns = work.once(gradient_turns)
+    return np.where(turns.apart & ahead_or_back(work), float(turns.count), 1.0)
 
 
 def _is_loop(work: StepWork) -> bool:
@@ -185,6 +193,9 @@ ACTIONS = (Action(
      Step("groups filled up to one size: then data decide no sizes, and a graph can hold the step",
           (PYTORCH, OWN_CODE, fact_is("graph_capture", "sized_by_data"))),
      Step("one pass over all rows or parts of a batch in place of one for each, results read once after it: by their "
-          "sizes no turn needs what the one before made; check that in the program", (PYTORCH, OWN_CODE))),
+          "sizes no turn needs what the one before made; check that in the program", (PYTORCH, OWN_CODE)),
+     Step("a state that is only scaled and added to: torch.cumsum, a product with a triangular matrix of decays, or "
+          "chunks of it (torch.associative_scan)", (PYTORCH, OWN_CODE)),
+     Step("gradients of each sample: torch.func.vmap over torch.func.grad", (PYTORCH, OWN_CODE, TRAINING))),
     "kernels_per_step", applies_if=(PYTORCH,), memory="padded or sorted copies of the groups",
     mechanism="loop_to_batched_op"),)

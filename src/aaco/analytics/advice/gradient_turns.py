@@ -1,0 +1,65 @@
+"""Turns of a training step: it goes ahead and back with the same operators several times before one update.
+
+They are micro batches, whose gradients it adds up, or single samples whose gradients it works on, as where it clips
+those of each (Abadi et al. 2016).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from aaco.analytics.advice.work import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, StepWork
+from aaco.core.arrays import Flags, Ints
+
+ALIKE = 0.9  # of the operators of a turn, but for sums of gradients, which the first one has none of
+ADDS_UP = ("aten::add_", "aten::add")
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How often a step goes ahead and back with the same operators before an update. apart: whether something works on
+    the gradients of each turn, as where those of each sample are clipped, so that they cannot be added up at once.
+    """
+
+    count: int
+    apart: bool = False
+
+
+def gradient_turns(work: StepWork) -> Turns:
+    """Return the turns of a step; one where they differ, or where the weights change between two."""
+    back = work.operated(lambda operator: operator.phase == BACKWARD)
+    rows = np.flatnonzero(back | work.operated(lambda operator: operator.phase == FORWARD))
+    ahead = ~back[rows]
+    ways_back = int(np.count_nonzero(back[rows] & np.r_[True, ahead[:-1]]))
+    starts = np.flatnonzero(ahead & np.r_[True, ~ahead[:-1]])[:ways_back]  # no turn is what follows the last way back
+    count = len(starts) // work.steps
+    if count < 2 or len(starts) % work.steps:
+        return Turns(1)
+    sums = adds_up(work)
+    counts = [np.bincount(work.operator[part[~sums[part]]], minlength=len(work.operators))
+              for part in np.split(rows, starts[1:])]
+    shared = np.minimum.reduce(counts).sum() / max(1, np.maximum.reduce(counts).sum())
+    updates, others = (_between(work, rows, starts, phase) for phase in (OPTIMIZER, NO_GRAD))
+    most = len(starts) - work.steps  # gaps between turns of a step
+    return Turns(count, others >= most) if shared >= ALIKE and updates < most else Turns(1)
+
+
+def _between(work: StepWork, rows: Ints, starts: Ints, phase: str) -> int:
+    """Return in how many gaps before a turn, but the first, there are operators of this phase on more than a number."""
+    of_phase = np.flatnonzero(work.operated(lambda operator: operator.phase == phase and any(
+        math.prod(shape) > 1 for shape, _ in operator.each_tensor)))
+    gaps = np.searchsorted(of_phase, rows[starts[1:]]) - np.searchsorted(of_phase, rows[starts[1:] - 1])
+    return int(np.count_nonzero(gaps))
+
+
+def ahead_or_back(work: StepWork) -> Flags:
+    """Return which rows belong to the turns of a step."""
+    return work.operated(lambda operator: operator.phase in (FORWARD, NO_GRAD, BACKWARD))
+
+
+def adds_up(work: StepWork) -> Flags:
+    """Return which rows add gradients up on the way back."""
+    return work.operated(lambda operator: operator.phase == BACKWARD and operator.name in ADDS_UP)
