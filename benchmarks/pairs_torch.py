@@ -34,7 +34,8 @@ A side holds:
 
     name, mechanisms, pure (one mechanism only), expected ("gain" or "no gain": what we expected before measuring)
                       the kind "autocast" is that of an inference, which makes narrow weights anew in each step: another
-                      change than "narrower_types", and no advice offers it
+                      change than "narrower_types", and no advice offers it; "no_grad" is that of a step whose device
+                      does the same without gradients
     truth             facts of the program: precision, batch, what differs from the before
     flags             tf32 (null: PyTorch's default, TF32 in convolutions only), cudnn_benchmark
     samples_per_step  multiples of the samples that a step of the before handles
@@ -2425,7 +2426,7 @@ def distilled_pictures(at: Place) -> list[Side]:
         Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "teacher": "with gradients"}),
         Side("teacher_without_gradients", partial(make, teaching="without"), ("less_work",),
              {"teacher": "without gradients"}),
-        Side("answers_kept", partial(make, teaching="kept"), ("less_work",), {"teacher": "asked once"}),
+        Side("answers_kept", partial(make, teaching="kept"), ("frozen_network",), {"teacher": "asked once"}),
         Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
         Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
     ]
@@ -4108,7 +4109,7 @@ def preference_pairs(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "bf16", "pairs": pairs, "passes": 4}),
         Side("pairs_together", partial(make, together=True), ("loop_to_batched_op",), {"passes": 2}),
-        Side("older_scores_kept", partial(make, kept=True), ("less_work",), {"passes": 2}),
+        Side("older_scores_kept", partial(make, kept=True), ("frozen_network",), {"passes": 2}),
         Side("compiled_scores", partial(make, compiled=True), ("compile",), {"compile": "scores of texts"}),
         Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
     ]
@@ -4182,7 +4183,7 @@ def evaluated_pictures(at: Place) -> list[Side]:
         Side("pinned_pictures", partial(make, pinned=True), ("pinned_copies",), {"pictures": "pinned"},
              gpu_only=True),
         Side("totals_on_device", partial(make, read=False), ("remove_syncs",), {"reads": "none"}),
-        Side("without_gradients", partial(make, gradients=False), ("less_work",), {"gradients": "off"}, useless=True),
+        Side("without_gradients", partial(make, gradients=False), ("no_grad",), {"gradients": "off"}, useless=True),
     ]
 
 
@@ -6968,7 +6969,7 @@ def citation_epochs(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "fp32", "reads": "4 numbers", "tests": "each step"}, tf32=False),
         Side("numbers_read_once", partial(make, reads="once"), ("remove_syncs",), {"reads": "once"}, tf32=False),
-        Side("not_tested", partial(make, tested=False), ("less_work",), {"tests": "none", "reads": "loss"},
+        Side("not_tested", partial(make, tested=False), ("frozen_network",), {"tests": "none", "reads": "loss"},
              tf32=False),
         Side("to_graph", partial(make, reads="once", graph=True), ("graph", "remove_syncs"),
              {"graph": "training, testing", "reads": "once"}, gpu_only=True, tf32=False),
@@ -8495,7 +8496,7 @@ def adapted_denoiser(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "bf16 autocast", "batch": batch, "layout": "nchw",
                                     "frozen_weights": "fp32", "latents": "in each step"}),
-        Side("latents_kept", partial(make, kept=True), ("less_work",), {"latents": "kept"}),
+        Side("latents_kept", partial(make, kept=True), ("frozen_network",), {"latents": "kept"}),
         Side("frozen_in_bf16", partial(make, frozen_type=BF16), ("cast_once",), {"frozen_weights": "bf16"}),
         Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
         Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
@@ -11709,9 +11710,9 @@ def encoded_each_step(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "layout": "nchw",
                                     "latents": "in each step", "texts": "read in each step", "reads": "each loss"}),
-        Side("latents_and_texts_kept", partial(make, pictures_kept=True, texts_kept=True), ("less_work",),
+        Side("latents_and_texts_kept", partial(make, pictures_kept=True, texts_kept=True), ("frozen_network",),
              {"latents": "kept", "texts": "kept"}),
-        Side("texts_kept", partial(make, texts_kept=True), ("less_work",), {"texts": "kept"}),
+        Side("texts_kept", partial(make, texts_kept=True), ("frozen_network",), {"texts": "kept"}),
         Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
         Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
         Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
@@ -11751,10 +11752,10 @@ def features_of_leaves(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "tf32 convolutions", "batch": batch, "layout": "nchw",
                                     "features": "in each step, gradients not forbidden"}),
-        Side("features_kept", partial(make, kept=True), ("less_work",), {"features": "kept"}),
+        Side("features_kept", partial(make, kept=True), ("frozen_network",), {"features": "kept"}),
         Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
         Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
-        Side("gradients_forbidden", partial(make, recorded=False), ("less_work",),
+        Side("gradients_forbidden", partial(make, recorded=False), ("no_grad",),
              {"features": "in each step, gradients forbidden"}, useless=True),
         Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
     ]
@@ -11789,7 +11790,8 @@ def frozen_documents(at: Place) -> list[Side]:
 
     return [
         Side("before", make, truth={"precision": "fp32", "batch": full, "documents": "read in each step"}, tf32=False),
-        Side("documents_kept", partial(make, kept=True), ("less_work",), {"documents": "kept as vectors"}, tf32=False),
+        Side("documents_kept", partial(make, kept=True), ("frozen_network",), {"documents": "kept as vectors"},
+             tf32=False),
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
         Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
              tf32=False),
@@ -11830,7 +11832,7 @@ def weighed_words(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "bf16 autocast", "batch": texts_count,
                                     "reference": "read in each step", "reads": "each loss"}),
-        Side("reference_losses_kept", partial(make, kept=True), ("less_work",), {"reference": "losses kept"}),
+        Side("reference_losses_kept", partial(make, kept=True), ("frozen_network",), {"reference": "losses kept"}),
         Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
         Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True),
         Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),

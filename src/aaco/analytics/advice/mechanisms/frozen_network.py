@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from aaco.analytics.advice.action import OWN_CODE, PYTORCH, TRAINING, Action, of_targets
 from aaco.analytics.advice.least import PRODUCTS, without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import without_rows
 from aaco.analytics.advice.work import COLLECTIVE, NO_GRAD, OPTIMIZER, Shape, StepOperator, StepWork
+from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
@@ -32,7 +34,7 @@ def _frozen(work: StepWork) -> Flags:
     rows = work.operated(_unrecorded) & ~work.of_families(COLLECTIVE)
     trains = any(operator.phase == OPTIMIZER for operator in work.operators)
     if not trains or not (rows & work.of_families(*PRODUCTS)).any() or _averages(work):
-        raise Absent(NONE_FROZEN)
+        raise NothingToChange(NONE_FROZEN)
     return rows
 
 
@@ -65,3 +67,11 @@ def _kept(work: StepWork, least: Reals) -> Response:
 
 FROZEN_NETWORK = Mechanism("frozen_network", "Keep what a frozen network computes", "D - operators of a training step "
                            "of which no gradient is recorded", _least_ns, respond=_kept)
+ACTIONS = (Action(
+    "keep_frozen_results", "Keep what a frozen network computes", of_targets("frozen_network"),
+    "kernels compute what no gradient is recorded of", "medium",
+    (Step("if its weights and inputs are the same in every epoch: compute its results once and keep them with the data "
+          "(latents, embeddings, scores of an older model)", (PYTORCH, OWN_CODE)),
+     Step("a validation: at the end of an epoch, not in every step", (PYTORCH, OWN_CODE))),
+    "compute_limited_pct", applies_if=(PYTORCH, TRAINING), memory="the results, on disk or in memory",
+    mechanism="frozen_network", or_confirm=("memory_limited_pct",)),)

@@ -10,9 +10,8 @@ from functools import reduce
 
 import numpy as np
 
-from aaco.analytics.advice.action import ACTS_ON, INFERENCE, OWN_CODE, PYTORCH, TRAINING, Action, Values
+from aaco.analytics.advice.action import ACTS_ON, INFERENCE, OWN_CODE, PYTORCH, Action, Values
 from aaco.analytics.advice.mechanism import Mechanism, Response
-from aaco.analytics.advice.mechanisms.frozen_network import FROZEN_NETWORK
 from aaco.analytics.advice.mechanisms.last_logits import LAST_LOGITS
 from aaco.analytics.advice.mechanisms.made_again import MADE_AGAIN
 from aaco.analytics.advice.mechanisms.product_before_gather import PRODUCT_BEFORE_GATHER
@@ -21,7 +20,7 @@ from aaco.core.advice import Step
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
-KINDS = (LAST_LOGITS, PRODUCT_BEFORE_GATHER, MADE_AGAIN, FROZEN_NETWORK)
+KINDS = (LAST_LOGITS, PRODUCT_BEFORE_GATHER, MADE_AGAIN)
 
 
 def _found(work: StepWork) -> list[tuple[Mechanism, Reals]]:
@@ -74,11 +73,4 @@ ACTIONS = (
            (Step("compute them before the first step and keep them: register_buffer, an argument of each layer",
                  (PYTORCH, OWN_CODE)),),
            "memory_limited_pct", applies_if=(PYTORCH,), memory="the tables stay on the device",
-           mechanism="less_work"),
-    Action("keep_frozen_results", "Keep what a frozen network computes", _of(FROZEN_NETWORK),
-           "kernels compute what no gradient is recorded of", "medium",
-           (Step("if its weights and inputs are the same in every epoch: compute its results once and keep them with "
-                 "the data (latents, embeddings, scores of an older model)", (PYTORCH, OWN_CODE)),
-            Step("a validation: at the end of an epoch, not in every step", (PYTORCH, OWN_CODE))),
-           "compute_limited_pct", applies_if=(PYTORCH, TRAINING), memory="the results, on disk or in memory",
-           mechanism="less_work", or_confirm=("memory_limited_pct",)))
+           mechanism="less_work"))
