@@ -15,7 +15,7 @@ from tests import timed
 CAPTURES = Path(__file__).parents[1] / "captures"
 HERE = CAPTURES / "torch_training_h200"
 LAUNCH, BACK = "cudaLaunchKernel", "autograd::engine::evaluate_function: "
-PREFERENCES = "../torch_changes/preference_pairs/before.trace"
+PREFERENCES, LEAVES = (f"../torch_changes/{name}/before.trace" for name in ("preference_pairs", "features_of_leaves"))
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,14 @@ def test_a_network_without_gradients_is_apart_from_its_twin_that_learns(traced):
                                 if row["phase"] == phase and row["family"] in ("gemm", "attention")})
                 for phase in ("forward", "no_grad")}
     assert launched["forward"] == launched["no_grad"] and launched["forward"].total() == 42
+
+
+def test_frozen_weights_are_apart_whether_gradients_are_off_or_not(traced):
+    """A head learns on what a network of frozen weights makes of pictures: nothing of that network is recorded."""
+    convolved = [row["phase"] for row in traced(LEAVES)[1] if row["operator"] == "aten::cudnn_convolution"]
+    assert len(convolved) > 10 and set(convolved) == {"no_grad"}
+    multiplied = {row["phase"] for row in traced(LEAVES)[1] if row["outermost"] == "aten::linear" and row["kernels"]}
+    assert multiplied == {"forward"}
 
 
 @pytest.mark.parametrize("name", ["reentrant", "unpack_stack", PREFERENCES])

@@ -313,6 +313,16 @@ def test_a_larger_batch_is_offered_of_a_profiled_step_where_recorded_changes_say
         assert len(advised) == 2 and advised[0].name == first and not any(one.expected for one in advised)
 
 
+def test_no_larger_batch_is_advised_where_it_acts_on_nothing():
+    """As where a step works on its samples one by one."""
+    for shown, names in ((True, ["device_graph", "larger_device_batch"]), (False, ["device_graph"])):
+        batch = MechanismFloor("larger_batch", 1e5 if shown else None, shown=shown)
+        known = replace(floors(), unprofiled=False, usual={"graph": 2.0, "larger_batch": 1.5},
+                        floors=(*floors().floors, batch))
+        found = recommend.gaining({**LAUNCHING, **readings({"host_limited_pct": 80.0})}, None, known)
+        assert [one.name for one in found] == names
+
+
 def test_what_is_usual_is_no_more_than_the_readings_leave():
     """Launches are 20 % of the time, the host's own work 60 %: a graph gains 1.25 x, whatever others did. Mutation: no
     `at_most_pct`.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aaco.analytics.advice.work import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, StepWork
+from aaco.analytics.advice.work import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, StepOperator, StepWork
 from aaco.core.arrays import Flags, Ints
 
 ALIKE = 0.9  # of the operators of a turn, but for sums of gradients, which the first one has none of
@@ -32,9 +32,8 @@ def gradient_turns(work: StepWork) -> Turns:
     """Return the turns of a step; one where they differ, or where the weights change between two."""
     back = work.operated(lambda operator: operator.phase == BACKWARD)
     rows = np.flatnonzero(back | work.operated(lambda operator: operator.phase == FORWARD))
-    ahead = ~back[rows]
-    ways_back = int(np.count_nonzero(back[rows] & np.r_[True, ahead[:-1]]))
-    starts = np.flatnonzero(ahead & np.r_[True, ~ahead[:-1]])[:ways_back]  # no turn is what follows the last way back
+    rows = rows[rows <= np.flatnonzero(back).max(initial=-1)]  # what follows the last way back is no turn
+    starts = np.flatnonzero(~back[rows] & np.r_[True, back[rows][:-1]])
     count = len(starts) // work.steps
     if count < 2 or len(starts) % work.steps:
         return Turns(1)
@@ -42,17 +41,21 @@ def gradient_turns(work: StepWork) -> Turns:
     counts = [np.bincount(work.operator[part[~sums[part]]], minlength=len(work.operators))
               for part in np.split(rows, starts[1:])]
     shared = np.minimum.reduce(counts).sum() / max(1, np.maximum.reduce(counts).sum())
-    updates, others = (_between(work, rows, starts, phase) for phase in (OPTIMIZER, NO_GRAD))
+    updates = _gaps_with(work.operated(lambda operator: operator.phase == OPTIMIZER), rows, starts)
+    others = _gaps_with(work.operated(_works_on_tensors), rows, starts)
     most = len(starts) - work.steps  # gaps between turns of a step
     return Turns(count, others >= most) if shared >= ALIKE and updates < most else Turns(1)
 
 
-def _between(work: StepWork, rows: Ints, starts: Ints, phase: str) -> int:
-    """Return in how many gaps before a turn, but the first, there are operators of this phase on more than a number."""
-    of_phase = np.flatnonzero(work.operated(lambda operator: operator.phase == phase and any(
-        math.prod(shape) > 1 for shape, _ in operator.each_tensor)))
-    gaps = np.searchsorted(of_phase, rows[starts[1:]]) - np.searchsorted(of_phase, rows[starts[1:] - 1])
-    return int(np.count_nonzero(gaps))
+def _works_on_tensors(operator: StepOperator) -> bool:
+    """Return whether an operator outside of the turns reads more than a number, as that which begins a way back."""
+    return operator.phase == NO_GRAD and any(math.prod(shape) > 1 for shape, _ in operator.each_tensor)
+
+
+def _gaps_with(between: Flags, rows: Ints, starts: Ints) -> int:
+    """Return how many gaps before a turn, but the first, hold such rows. rows: of all turns; starts: places in them."""
+    held = np.cumsum(np.r_[0, between])
+    return int(np.count_nonzero(held[rows[starts[1:]]] > held[rows[starts[1:] - 1]]))
 
 
 def ahead_or_back(work: StepWork) -> Flags:

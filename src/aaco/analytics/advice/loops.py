@@ -239,10 +239,10 @@ def parts_in_turn(work: StepWork) -> Reals:
     """
     turns, judged = np.ones(len(work.ns)), dict[Hashable, bool]()
     for loop in work.once(repeats):
-        if (loop.is_loop or loop.is_pair) and loop.phase not in (BACKWARD, OPTIMIZER):
+        if loop.phase not in (BACKWARD, OPTIMIZER):
             kind = tuple(column[loop.rows].tobytes() for column in (work.label, work.operator, work.copied))
             if kind not in judged:  # once for all steps
-                judged[kind] = _may_be_one_call(work, loop) if loop.is_loop else _guides(work, loop)
+                judged[kind] = _may_be_one_call(work, loop) if loop.is_loop else loop.is_pair and _guides(work, loop)
             if judged[kind]:
                 turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
     return turns

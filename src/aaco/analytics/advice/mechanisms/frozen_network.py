@@ -11,12 +11,11 @@ from dataclasses import replace
 
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, TRAINING, Action, of_targets
 from aaco.analytics.advice.least import PRODUCTS, without
-from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
 from aaco.analytics.advice.responses import without_rows
 from aaco.analytics.advice.work import COLLECTIVE, NO_GRAD, OPTIMIZER, Shape, StepOperator, StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
-from aaco.core.readings import Absent
 
 # Of products the place of the weight among the arguments; the shape of one that is transposed is the other way round.
 WEIGHTS = {"aten::mm": 1, "aten::addmm": 2, "aten::linear": 1, "aten::cudnn_convolution": 1,
@@ -30,7 +29,8 @@ def _unrecorded(operator: StepOperator) -> bool:
 
 
 def _frozen(work: StepWork) -> Flags:
-    """Return the rows of networks without gradients. Raise Absent if there are none, or if their weights change."""
+    """Return the rows of networks without gradients. Raise NothingToChange if there are none, or their weights change.
+    """
     rows = work.operated(_unrecorded) & ~work.of_families(COLLECTIVE)
     trains = any(operator.phase == OPTIMIZER for operator in work.operators)
     if not trains or not (rows & work.of_families(*PRODUCTS)).any() or _averages(work):
