@@ -198,7 +198,7 @@ def test_without_waits_the_hosts_calls_are_as_long():
     found = floor(work, [MECHANISMS["remove_syncs"]])
     assert (found.floor_ns, found.most_ns, found.waits_ns) == (100_000, None, 100_000 + 3 * 80_000)
     assert kept_ns(StepTime(1_000_000, True), found) == 660_000
-    assert kept_ns(StepTime(1_000_000, True, 900_000), found) == 560_000  # of the fastest steps
+    assert kept_ns(StepTime(1_000_000, True, 900_000), found) == 460_000  # and as much less again
     read = step(kernel(95, "gemm"), copy(5, "d2h", 8, True), syncs=0)
     assert floor(read, [MECHANISMS["remove_syncs"]]).waits_ns == 180_000
     summed = step(kernel(85, "gemm"), kernel(10), copy(5, "d2h", 8, True), syncs=3)
