@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaco.core.redaction import HINT, redact
+from aaco.core.redaction import HINT, columns, redact
 from aaco.core.redaction.columns import redact_column
 from aaco.tracelake.ingest import text
 from tests.property.test_redaction import SHAPES
@@ -42,9 +42,18 @@ def test_the_hint_is_in_all_that_would_be_changed(texts):
     assert [text for text, hint in zip(texts, hinted, strict=True) if not hint and redact(text) != text] == []
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.parametrize("few", [0, columns.FEW])
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(st.none(), TEXTS), max_size=20))
-def test_a_column_is_redacted_like_its_texts(texts):
+def test_a_column_is_redacted_like_its_texts(few, texts):
+    """By the pattern, and one by one where they are few."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(columns, "FEW", few)
+        is_redacted_like_its_texts(texts)
+
+
+def is_redacted_like_its_texts(texts):
+    """Assert it of columns of texts, of names and of lists."""
     column = pa.chunked_array([pa.array(texts[:7], pa.string()), pa.array(texts[7:], pa.string())])
     wanted = [None if one is None else redact(one) for one in texts]
     assert redact_column(column).to_pylist() == wanted

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 LARGEST = 2**62  # a count above it is no count of tokens
@@ -73,6 +74,7 @@ class CapturedBatch:
     rank: int | None = None
 
 
+@lru_cache(1 << 12)
 def read_step(name: str) -> StepAnnotation | None:
     """Return the step that an annotation names; None if it has no known form, or is not one of a step."""
     name = DOMAIN.sub("", name.strip(), count=1) if len(name) <= LONGEST else ""

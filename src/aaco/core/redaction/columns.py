@@ -5,7 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.core.redaction import HINT, redact
+from aaco.core.redaction import HINT, redact, redact_json
+
+FEW = 32  # texts that are read one by one: Arrow compiles the pattern for each column, which takes longer
 
 
 def redact_table(table: pa.Table) -> pa.Table:
@@ -36,6 +38,12 @@ def redact_array(texts: pa.Array) -> pa.Array:
         texts = pa.concat_arrays([texts])  # a slice would keep the rest of its values
         flat = redact_array(texts.values)
         return pa.ListArray.from_arrays(texts.offsets, flat, mask=texts.is_null() if texts.null_count else None)
+    if texts.null_count == len(texts):
+        return texts
+    if len(texts) <= FEW:
+        listed = texts.to_pylist()
+        clean = redact_json(listed)
+        return texts if clean == listed else pa.array(clean, texts.type)
     doubtful = pc.match_substring_regex(texts, HINT).fill_null(False)
     if not pc.any(doubtful).as_py():
         return texts
