@@ -1,6 +1,6 @@
 """Results of a network that a training step only reads, kept from epoch to epoch: no step computes them again.
 
-It shows as products of which no gradient is recorded (torch.no_grad). That its weights stay, a trace does not say; that
+It shows as products of which no gradient is recorded (phases.py). That its weights stay, a trace does not say; that
 they follow those of the network that learns shows where weights are written without gradients, outside of the update.
 """
 
