@@ -68,6 +68,9 @@ def test_a_network_without_gradients_is_apart_from_its_twin_that_learns(traced):
                                 if row["phase"] == phase and row["family"] in ("gemm", "attention")})
                 for phase in ("forward", "no_grad")}
     assert launched["forward"] == launched["no_grad"] and launched["forward"].total() == 42
+    layers = Counter(row["phase"] for row in traced(PREFERENCES)[1] for _ in range(row["calls"] or 0)
+                     if row["operator"] == "aten::linear")
+    assert layers == {"forward": 34, "no_grad": 34}
 
 
 def test_frozen_weights_are_apart_whether_gradients_are_off_or_not(traced):
