@@ -40,6 +40,8 @@ from aaco.analytics.advice.expected import LEAST_GAIN, Expected
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, floor
 from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.mechanisms.compile import COMPILE
+from aaco.analytics.advice.mechanisms.pointwise_fusion import POINTWISE_FUSION
 from aaco.analytics.advice.mechanisms.prefetching import PREFETCHING
 from aaco.analytics.advice.recommend import bounded, gaining
 from aaco.analytics.advice.track_record import LEVEL, RecordedChange, TrackRecord
@@ -64,6 +66,8 @@ NO_GAIN = 1.02  # times as fast
 NEAR_BEST = 0.9  # of the best gain
 MOST_ERROR = 0.25  # of the log of a gain, in the median
 FIRST = 3
+# What is fused by hand follows the advice to fuse passes, of which a compiler is the first thing to try.
+FOLLOWS = {POINTWISE_FUSION.name: COMPILE.name}
 # Programs of one kind of model, by the first name here that a workload's begins with; others are their own family.
 FAMILIES = {"gpt": "gpt", "dlrm": "recommender", "moe": "moe", "rnn": "recurrent", "lstm": "recurrent",
             "beam_search": "recurrent", "cnn": "cnn", "host_pictures": "cnn", "unet": "unet", "volume_unet": "unet",
@@ -232,7 +236,7 @@ def _place(change: TriedChange, advised: Sequence[str]) -> int | None:
     """Return the place of the first advice that a change follows: of one of its kinds, where each of them is advised,
     or of one that is all of its kinds together. None where there is neither.
     """
-    tried = set(change.mechanisms)
+    tried = {FOLLOWS.get(kind, kind) for kind in change.mechanisms}
     singly = [advised.index(kind) for kind in tried] if tried <= set(advised) else []
     whole = [place for place, name in enumerate(advised) if (parts := MECHANISMS[name].parts)
              and parts[0] in tried and len(tried) > 1 and tried <= set(parts)]
@@ -293,9 +297,11 @@ def by_before(changes: Iterable[JudgedChange]) -> dict[str, list[JudgedChange]]:
 
 
 def order(changes: Sequence[JudgedChange]) -> list[JudgedChange]:
-    """Return the alternatives that are advised, best first; of two in one place the one that is expected to gain more.
+    """Return the alternatives that are advised, best first; of two in one place what is tried first, then the one that
+    is expected to gain more.
     """
-    places = [(change.place, -change.expected.factor if change.expected else 0.0, index, change)
+    places = [(change.place, any(kind in FOLLOWS for kind in change.tried.mechanisms),
+               -change.expected.factor if change.expected else 0.0, index, change)
               for index, change in enumerate(changes) if change.place is not None]
     return [change for *_, change in sorted(places, key=lambda place: place[:-1])]
 

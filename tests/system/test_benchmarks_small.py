@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -160,6 +161,11 @@ def test_advice_expected(small: Callable[..., Ran], tmp_path: Path):
     before, after = ({"wall_ms": ms, "samples_per_step": samples} for ms, samples in ((9.0, 1), (6.0, 2)))
     for mechanism, gain in (("prefetching", 3.0), ("graph", 8.0)):
         assert advice_expected.gain(before, after | {"mechanisms": [mechanism], "speedup": 8.0}) == gain
+    parts = before | {"truth": {"parts": 4}}
+    assert advice_expected.samples_at_once(parts, after | {"truth": {"parts": 1}}) == 8
+    by_hand, compiled = (advice_expected.JudgedChange(SimpleNamespace(mechanisms=(kind,)), None, None, place=0)
+                         for kind in ("pointwise_fusion", "compile"))
+    assert advice_expected.order([by_hand, compiled]) == [compiled, by_hand]
 
 
 def test_faults(small: Callable[..., Ran], tmp_path: Path):

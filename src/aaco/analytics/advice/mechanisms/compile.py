@@ -77,6 +77,8 @@ ACTIONS = (Action(
         Step("torch.compile(model)", (PYTORCH, OWN_CODE), (fact_is("execution", "compiled", "partly_compiled"),)),
         Step("torch.compile of the whole model: only a part of it is compiled",
              (PYTORCH, OWN_CODE, fact_is("execution", "partly_compiled"))),
+        Step("F.gelu, F.silu, F.softmax and fused losses in place of formulas that are written out",
+             (PYTORCH, OWN_CODE, fact_is("execution", "eager"))),
         Step("ONNX Runtime: onnxruntime.transformers.optimizer", (ORT,)),
         Step("the CUDA provider's fuse_conv_bias=1", (ORT, NVIDIA)),
         Step("the CUDA provider's prefer_nhwc=1", (ORT, NVIDIA, fact_is("layout", "nchw")))),
