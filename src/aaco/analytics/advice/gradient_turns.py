@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aaco.analytics.advice.work import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, StepOperator, StepWork
+from aaco.analytics.advice.work import AHEAD, BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, StepOperator, StepWork
 from aaco.core.arrays import Flags, Ints
 
 ALIKE = 0.9  # of the operators of a turn, but for sums of gradients, which the first one has none of
@@ -60,7 +60,7 @@ def _gaps_with(between: Flags, rows: Ints, starts: Ints) -> int:
 
 def ahead_or_back(work: StepWork) -> Flags:
     """Return which rows belong to the turns of a step."""
-    return work.operated(lambda operator: operator.phase in (FORWARD, NO_GRAD, BACKWARD))
+    return work.operated(lambda operator: operator.phase in (*AHEAD, BACKWARD))
 
 
 def adds_up(work: StepWork) -> Flags:

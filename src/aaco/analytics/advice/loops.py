@@ -132,9 +132,9 @@ def stacked_loops(work: StepWork) -> list[StackedLoop]:
             continue
         turn, repeated = work.operator[starts[end - length:end]], _periodic(calls[:end], length)
         scans = _scans([work.operators[number] for number in turn])
-        if ((scans or not _usually_needs_the_one_before(work, turn))
-                and _stacks(work.operators[work.operator[starts[end]]], repeated // length)):
-            loops.append(StackedLoop(slice(int(starts[end - repeated]), int(starts[end])), repeated // length, scans))
+        turns, stack = repeated // length, work.operators[work.operator[starts[end]]]
+        if (scans or not _usually_needs_the_one_before(work, turn)) and _stacks(stack, turns):
+            loops.append(StackedLoop(slice(int(starts[end - repeated]), int(starts[end])), turns, scans))
     return loops
 
 
@@ -343,12 +343,11 @@ def _guides(work: StepWork, loop: Repeat) -> bool:
     """
     after = _operators(work, slice(loop.rows.stop, loop.rows.stop + LONGEST_TURN))
     subtracts = next((operator for operator in after if operator.name not in MOVES), None)
-    last = work.operators[work.operator[loop.rows][work.operator[loop.rows] >= 0][-1]]
-    multiplies = last.outermost.startswith(WITH_WEIGHTS[:2])
-    if subtracts is None or subtracts.name not in SUBTRACTING or not multiplies:
+    last = _operators(work, loop.rows)[-1]
+    if subtracts is None or subtracts.name not in SUBTRACTING or not last.outermost.startswith(WITH_WEIGHTS[:2]):
         return False
-    first, second = [*tensors_of(subtracts), ((), True), ((), True)][:2]
-    return first == second and size_of(*first) in made_sizes(last)
+    taken = tensors_of(subtracts)[:2]
+    return len(taken) == 2 and taken[0] == taken[1] and size_of(*taken[0]) in made_sizes(last)
 
 
 def _given(work: StepWork, loop: Repeat) -> frozenset[int] | None:

@@ -357,12 +357,16 @@ def why_not_advised(mechanisms: Iterable[str], facts: FactValues | None) -> str:
 
 def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues | None, floors: Floors | None
              ) -> Recommendation | None:
-    """Return the action's gain in this session; None if its limit was not measured, or the gain is not worth a line."""
+    """Return the action's gain in this session; None if its limit was not measured, if the work shows that there is
+    nothing to change, or if the gain is not worth a line.
+    """
     values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
     if floors:
         values |= {ACTS_ON + name: share for name, share in floors.acts_on_pct().items()}
         values |= {BUSY: floors.busy_pct, COMPUTES: floors.computes_pct}
         values |= {USUAL + name: gain for name, gain in floors.usual.items()}
+    if values.get(ACTS_ON + action.mechanism) == 0:
+        return None
     try:
         share, feasible, at_most = action.share(values), action.feasible(values), action.at_most(values)
     except KeyError:

@@ -38,6 +38,7 @@ ONE_NUMBER = 8  # bytes that the host reads, as of a loss that is only printed
 COLLECTIVE = "collective"  # the family of communication between ranks
 FORWARD, BACKWARD = "forward", "backward"  # the phases of a training step before the update
 NO_GRAD = "no_grad"  # the phase of operators in a training step of which no gradient is recorded
+AHEAD = (FORWARD, NO_GRAD)
 OPTIMIZER = "optimizer"  # the phase of the operators that update the weights
 FOR_LISTS = "_foreach_"  # of the names of operators that work on all parameters at once
 COPY = "memory copy"  # the family of copies by the device's copy engines, and of fills

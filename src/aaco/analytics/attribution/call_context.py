@@ -123,7 +123,7 @@ class CallContexts:
         annotation = nearest(parent, line.kind == Is.ANNOTATION)
         frames = line.kind == Is.FRAME
         frame = nearest(parent, frames) if frames.any() else np.full(len(line), -1)
-        return CallContext(operator, above, at(_last(above), operator), at(path, modules), at(line.name, annotation),
+        return CallContext(operator, above, farthest(parent, operator), at(path, modules), at(line.name, annotation),
                            at(line.name, frame), np.zeros(len(line), np.int64))
 
     def ranges_around(self, line: CallLine, places: Ints) -> list[list[str]]:
@@ -223,9 +223,10 @@ def nearest(parent: Ints, marked: Flags) -> Ints:
     return _last(np.where(marked, -1, parent), marked)
 
 
-def farthest(parent: Ints, marked: Flags) -> Ints:
-    """Return for each call the position of the outermost marked call among itself and its ancestors, or -1."""
-    near = nearest(parent, marked)
+def farthest(parent: Ints, near: Ints) -> Ints:
+    """Return for each call the position of the outermost marked call among itself and its ancestors, or -1. near: the
+    nearest of each.
+    """
     return at(_last(at(near, at(parent, near))), near)
 
 

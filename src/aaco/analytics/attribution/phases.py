@@ -78,7 +78,8 @@ class Phases:
         phase_of_name = np.append(means, Phase.NONE)
         gradient = nearest(parent, (gradient_of >= 0) | (phase_of_name[np.maximum(line.name, -1)] == Phase.BACKWARD))
         recomputed = nearest(parent, recorded >= 0)
-        ahead = np.where(_is_recorded(line, parent, recorded, gradient < 0), Phase.FORWARD, Phase.NO_GRAD)
+        is_recorded = _is_recorded(line, farthest(parent, recomputed), recorded, gradient < 0)
+        ahead = np.where(is_recorded, Phase.FORWARD, Phase.NO_GRAD)
         phase = np.where(gradient < 0, ahead, np.where(recomputed > gradient, Phase.RECOMPUTE, Phase.BACKWARD))
         phase[phase_of_name[np.maximum(around.annotation, -1)] == Phase.OPTIMIZER] = Phase.OPTIMIZER
         for row in np.flatnonzero((recorded >= 0) & (around.path >= 0)).tolist():
@@ -92,13 +93,12 @@ class Phases:
         return replace(around, path=path, phase=phase)
 
 
-def _is_recorded(line: CallLine, parent: Ints, recorded: Ints, ahead: Flags) -> Flags:
+def _is_recorded(line: CallLine, outermost: Ints, recorded: Ints, ahead: Flags) -> Flags:
     """Return which calls lie in an outermost one that was recorded: the next outermost one has another number.
 
-    The last one of a line, after which nothing is known yet, is taken for what the one before is. ahead: which calls do
-    not belong to the way back.
+    The last one of a line, after which nothing is known yet, is taken for what the one before is. outermost: of each
+    call the outermost with a number around it. ahead: which calls do not belong to the way back.
     """
-    outermost = farthest(parent, recorded >= 0)
     calls = np.flatnonzero((outermost == np.arange(len(line))) & ahead)
     number, capture = recorded[calls], line.capture[calls]
     counted_on = np.zeros(len(line) + 1, bool)

@@ -12,15 +12,16 @@ from dataclasses import replace
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, TRAINING, Action, of_targets
 from aaco.analytics.advice.least import PRODUCTS, without
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
+from aaco.analytics.advice.mechanisms.cast_once import OPERANDS
 from aaco.analytics.advice.responses import without_rows
 from aaco.analytics.advice.work import COLLECTIVE, NO_GRAD, OPTIMIZER, Shape, StepOperator, StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
 
 # Of products the place of the weight among the arguments; the shape of one that is transposed is the other way round.
-WEIGHTS = {"aten::mm": 1, "aten::addmm": 2, "aten::linear": 1, "aten::cudnn_convolution": 1,
-           "aten::miopen_convolution": 1, "aten::_convolution": 1}
-WRITES = {f"aten::{of_lists}{name}_" for of_lists in ("", "_foreach_") for name in ("lerp", "add", "copy")}
+WEIGHTS = {**{name: OPERANDS[name][1] for name in ("aten::mm", "aten::addmm", "aten::linear")},
+           **dict.fromkeys(("aten::cudnn_convolution", "aten::miopen_convolution", "aten::_convolution"), 1)}
+AVERAGING = {f"aten::{of_lists}{name}_" for of_lists in ("", "_foreach_") for name in ("lerp", "add", "copy")}
 NONE_FROZEN = "no network runs in a training step without gradients, or its weights change"
 
 
@@ -42,7 +43,7 @@ def _averages(work: StepWork) -> bool:
     """Return whether weights are written without gradients, as those of a network that follows another one."""
     weights = {_sizes(shape) for operator in work.operators if _unrecorded(operator)
                for shape in _weight(operator)}
-    return any(_unrecorded(operator) and operator.name == operator.outermost and operator.name in WRITES
+    return any(_unrecorded(operator) and operator.name == operator.outermost and operator.name in AVERAGING
                and any(_sizes(shape) in weights for shape, _ in operator.each_tensor) for operator in work.operators)
 
 
@@ -57,12 +58,12 @@ def _sizes(shape: Iterable[int]) -> Shape:
 
 
 def _least_ns(work: StepWork) -> Reals:
-    return without(work, _frozen(work))
+    return without(work, work.once(_frozen))
 
 
 def _kept(work: StepWork, least: Reals) -> Response:
     """Return the step without these networks, and without what the program does for them."""
-    return replace(without_rows(work, _frozen(work)), whole_calls=True, only_less=True)
+    return replace(without_rows(work, work.once(_frozen)), whole_calls=True, only_less=True)
 
 
 FROZEN_NETWORK = Mechanism("frozen_network", "Keep what a frozen network computes", "D - operators of a training step "

@@ -54,12 +54,10 @@ def _waiting(values: Values) -> float:
     """Return the time that the device waits for the host, which only a step without a profiler shows; else that of
     launches, where recorded changes say what more samples usually gain.
 
-    More samples are copied as long each: raise KeyError where more time goes to copies. 0 where they act on nothing.
+    More samples are copied as long each: raise KeyError where more time goes to copies.
     """
     if values.get("transfer_limited_pct", 0.0) > values["host_limited_pct"]:
         raise KeyError("transfer_limited_pct")
-    if not values.get(ACTS_ON + "larger_batch", 100.0):
-        return 0.0
     waits = values["launch_tax_pct"] if USUAL + "larger_batch" in values else values[ACTS_ON + "graph"]
     return min(waits, of_launches(values))
 

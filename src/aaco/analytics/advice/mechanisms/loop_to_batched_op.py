@@ -40,7 +40,7 @@ from aaco.analytics.advice.loops import (
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.list_updates import listed_updates
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
-from aaco.analytics.advice.work import BACKWARD, COPY, FORWARD, NO_GRAD, StepWork
+from aaco.analytics.advice.work import AHEAD, BACKWARD, COPY, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
@@ -152,7 +152,7 @@ def _turns_back(work: StepWork, ahead: Reals) -> Reals:
     """
     calls = np.where(work.operated(lambda operator: operator.phase == BACKWARD),
                      work.calls_of(lambda operator: (operator.name, operator.phase)), 0.0)
-    turns, forward = np.ones(len(calls)), work.operated(lambda operator: operator.phase in (FORWARD, NO_GRAD))
+    turns, forward = np.ones(len(calls)), work.operated(lambda operator: operator.phase in AHEAD)
     for count in np.unique(ahead[forward & (ahead > 1)]).tolist():
         turns[(calls > 0) & (calls % count == 0) & (calls <= MOST_BACK * count)] = count
         for loop in work.once(repeats):

@@ -26,7 +26,7 @@ from aaco.analytics.advice.least import (
 )
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
 from aaco.analytics.advice.responses import FIXED_NS, HALF, retyped
-from aaco.analytics.advice.work import BACKWARD, FORWARD, NO_GRAD, StepOperator, StepWork, WorkName
+from aaco.analytics.advice.work import AHEAD, BACKWARD, StepOperator, StepWork, WorkName
 from aaco.core.advice import Step, fact_is, fact_is_not
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
@@ -110,7 +110,7 @@ def _retyped(work: StepWork, least: Reals) -> Response:
         return replace(narrow, device_ns=np.where(gone, 0.0, device), left=np.where(gone, 0.0, narrow.left))
     products = product_names(work)
     calls = sum(work.operator_calls[number] for number, names in products.items()
-                if work.operators[number].phase in (FORWARD, NO_GRAD) and _is_wide(work.operators[number], names))
+                if work.operators[number].phase in AHEAD and _is_wide(work.operators[number], names))
     narrow, own = retyped(work, least), work.sure_ns
     device = np.where(work.operated(_promotes), own, narrow.device_ns)
     norms = work.named(lambda name: BATCH_NORM in name.name)
