@@ -35,7 +35,8 @@ A side holds:
     name, mechanisms, pure (one mechanism only), expected ("gain" or "no gain": what we expected before measuring)
                       the kind "autocast" is that of an inference, which makes narrow weights anew in each step: another
                       change than "narrower_types", and no advice offers it; "no_grad" is that of a step whose device
-                      does the same without gradients
+                      does the same without gradients; "pinned_source" page-locks what the host makes its copies' source
+                      of, and the copies stay pageable
     truth             facts of the program: precision, batch, what differs from the before
     flags             tf32 (null: PyTorch's default, TF32 in convolutions only), cudnn_benchmark
     samples_per_step  multiples of the samples that a step of the before handles
@@ -49,7 +50,8 @@ A side holds:
     repetitions       event_ms, event_p10_ms, event_p90_ms, wall_ms, host_issue_ms, synced_ms, sm_mhz, power_w, temp_c
     output_max_rel_error  largest difference from the output of the before (third step) over the before's largest value;
                       null where the change alters the output by intention; `output_note` says why
-    speedup, speedup_wall, speedup_synced, speedup_by_repetition, gain_pct   per sample, of alternatives only
+    speedup, speedup_wall, speedup_synced, speedup_by_repetition, gain_pct   per sample, of alternatives only; each the
+                      median over repetitions of before over after: what slows a machine down for a while slows both
     measured          "gain" above 1.02 with every repetition above 1, "loss" below 0.98 likewise, else "no gain"
     trace             file, steps, bytes, or `failed`
 """
@@ -10831,7 +10833,7 @@ def scaled_on_host(at: Place) -> list[Side]:
              {"pictures": "bytes, scaled by the device"}),
         Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
         Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
-        Side("pinned_bytes", partial(make, pinned=True), ("pinned_copies",), {"pictures": "floats of pinned bytes"},
+        Side("pinned_bytes", partial(make, pinned=True), ("pinned_source",), {"pictures": "floats of pinned bytes"},
              useless=True, gpu_only=True),
         Side("means_as_lists", partial(make, means="one call"), ("loop_to_batched_op",), {"means": "one call"}),
         Side("losses_not_read", partial(make, read="none"), ("remove_syncs",), {"reads": "none"}, useless=True),
@@ -12725,15 +12727,15 @@ def compute_speedup(first: dict[str, Any], side: dict[str, Any]) -> dict[str, An
     if "repetitions" not in first or "repetitions" not in side:
         return {}
 
-    def ratio(before_ms: float, after_ms: float) -> float:
-        return before_ms * side["samples_per_step"] / after_ms
+    def ratios(clock: str) -> list[float]:
+        return [before_[clock] * side["samples_per_step"] / after[clock]
+                for before_, after in zip(first["repetitions"], side["repetitions"], strict=False)]
 
-    speedup = ratio(first["step_ms"], side["step_ms"])
-    each = [ratio(before_["event_ms"], after["event_ms"])
-            for before_, after in zip(first["repetitions"], side["repetitions"], strict=False)]
+    each = ratios("event_ms")
+    speedup = statistics.median(each)
     is_gain, is_loss = speedup > 1 + NOTABLE and min(each) > 1, speedup < 1 - NOTABLE and max(each) < 1
-    return {"speedup": speedup, "speedup_wall": ratio(first["wall_ms"], side["wall_ms"]),
-            "speedup_synced": ratio(first["synced_ms"], side["synced_ms"]), "speedup_by_repetition": each,
+    return {"speedup": speedup, "speedup_wall": statistics.median(ratios("wall_ms")),
+            "speedup_synced": statistics.median(ratios("synced_ms")), "speedup_by_repetition": each,
             "gain_pct": 100 * (1 - 1 / speedup), "measured": "gain" if is_gain else "loss" if is_loss else "no gain"}
 
 

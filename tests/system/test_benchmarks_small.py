@@ -158,14 +158,23 @@ def test_advice_expected(small: Callable[..., Ran], tmp_path: Path):
                                                                                       untimed))
     kept = json.loads((tmp_path / "kept.json").read_text())
     assert "expert_masks" in printed and kept and code == int(any(claim["met"] is False for claim in kept))
-    before, after = ({"wall_ms": ms, "samples_per_step": samples} for ms, samples in ((9.0, 1), (6.0, 2)))
+    before, after = ({"samples_per_step": samples, "repetitions": [{"wall_ms": wall, "event_ms": event}
+                                                                   for wall, event in times]}
+                     for samples, times in ((1, ((9.0, 4.0), (18.0, 8.0))), (2, ((6.0, 1.0), (12.0, 2.0)))))
     for mechanism, gain in (("prefetching", 3.0), ("graph", 8.0)):
-        assert advice_expected.gain(before, after | {"mechanisms": [mechanism], "speedup": 8.0}) == gain
+        assert advice_expected.gains(before, after | {"mechanisms": [mechanism]}) == (gain, gain)
     parts = before | {"truth": {"parts": 4}}
     assert advice_expected.samples_at_once(parts, after | {"truth": {"parts": 1}}) == 8
     by_hand, compiled = (advice_expected.JudgedChange(SimpleNamespace(mechanisms=(kind,)), None, None, place=0)
                          for kind in ("pointwise_fusion", "compile"))
     assert advice_expected.order([by_hand, compiled]) == [compiled, by_hand]
+    first, once, always = (
+        advice_expected.JudgedChange(advice_expected.TriedChange("a", "b", "c", ("graph",), None, None, turns, False,
+                                                                 True, None), None, None, place=place)
+        for place, turns in ((0, (2.0, 3.0, 2.0)), (1, (1.9, 9.0, 9.0)), (None, (2.1, 3.1, 2.1))))
+    assert advice_expected.better_than_first([first, once]) == []
+    assert advice_expected.better_than_first([first, once, always]) == [always]
+    assert advice_expected.better_than_first([always]) == [always]
 
 
 def test_faults(small: Callable[..., Ran], tmp_path: Path):
