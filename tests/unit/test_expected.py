@@ -345,6 +345,15 @@ def test_a_recurrent_layer_gains_the_time_of_its_arithmetic_alone():
         assert device_us(step(layer), "narrower_types") == left
 
 
+def test_products_of_tiny_matrices_gain_the_time_of_their_arithmetic_alone():
+    """400,000 products of 2 x 3 by 3 x 3 are 14.4e6 FLOPs, .3 of 400 us; those of 2 x 8 by 8 x 3 are ten times as fast.
+    """
+    for depth, left in ((3, 400), (8, 40)):
+        bmm = StepOperator("aten::bmm", types=("f32",), flops=2 * 400_000 * 6 * depth, arguments=OperatorArguments(
+            [[400_000, 2, depth], [400_000, depth, 3]], ["float", "float"]))
+        assert device_us(step(kernel(400, "gemm", bmm, FP32)), "tf32") == pytest.approx(left, abs=0.5)
+
+
 def test_what_converts_the_operands_of_a_convolution_moves_half_of_the_bytes_and_takes_seven_tenths():
     """1e10 FLOPs are 10 us in 16 bits, 33.3 us at .3 of that rate, of which the product has its part of the time."""
     called = StepOperator("aten::cudnn_convolution", types=("f32",), flops=1e10, kernels=2)

@@ -142,6 +142,15 @@ def made_bytes(operator: StepOperator) -> float:
         return 0.0
 
 
+def depth(operator: StepOperator) -> float:
+    """Return how many products each number of a product's result adds up; 0 if not known."""
+    formed = call(operator.name, operator.arguments)
+    try:
+        return (operator.flops or 0.0) / 2 / max(1, formed.made()) if formed else 0.0
+    except UnknownShape:
+        return 0.0
+
+
 def is_convolution(operator: StepOperator, names: Iterable[WorkName]) -> bool:
     """Return whether an operator convolves, by its own name or by those of its kernels."""
     return "conv" in operator.name or any(name.family == "conv" for name in names)

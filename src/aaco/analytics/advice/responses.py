@@ -13,6 +13,7 @@ import numpy as np
 
 from aaco.analytics.advice.least import (
     FAST_CONVOLUTION,
+    depth,
     is_convolution,
     own_rate,
     own_time,
@@ -31,6 +32,7 @@ REACH, REACH_CONVOLUTION = 0.6, 0.3
 FIXED_NS = 3000.0  # of a kernel: filling the device and draining it; the shortest of those traces take 1 to 3 us
 HALF = 0.5
 NARROW_CONVERSION = 0.7  # of the time of a conversion of order, in half the bytes: .71 and .75 in two recorded traces
+LEAST_DEPTH = 8  # of products that matrix units hasten: one instruction adds up 4 or 8 in TF32, 8 or 16 in 16 bits
 WHOLE = ("softmax", "norm")
 # Norms that read no sums of their own rows: batch norm by stored means (cuDNN, MIOpen), and ATen's second pass.
 POINTWISE_NORMS = ("bn_fw_inf", "BatchNormFwdInfer", "batch_norm_transform_input")
@@ -118,12 +120,15 @@ def retyped(work: StepWork, least: Reals) -> Response:
     Of other work the time that its bytes need is halved; what takes longer for another reason, still does. Conversions
     between orders of a product's operands move half of the bytes, which does not halve their time. Fused attention is
     another kernel then, at REACH. Reads by index take as long: lines of memory, not widths. Each kernel of a recurrent
-    layer waits for the one before: only the time that its arithmetic needs is another then.
+    layer waits for the one before, and products of many tiny matrices take the time of their blocks: of both only the
+    time that their arithmetic needs is another then.
     """
     own, now = own_time(work), roofs_now(work)
-    is_product, reaches = np.zeros(len(work.operators) + 1, bool), np.full(len(work.operators) + 1, REACH)
+    is_product, is_shallow = np.zeros((2, len(work.operators) + 1), bool)
+    reaches = np.full(len(work.operators) + 1, REACH)
     for number, names in product_names(work).items():
         is_product[number] = True
+        is_shallow[number] = 0 < depth(work.operators[number]) < LEAST_DEPTH
         if is_convolution(work.operators[number], names):
             reaches[number] = REACH_CONVOLUTION / FAST_CONVOLUTION
     products = is_product[work.operator]
@@ -134,8 +139,8 @@ def retyped(work: StepWork, least: Reals) -> Response:
                                      work.of_families("attention")[rows])
     reordered = products & work.of_families(*CONVERSIONS)
     achieved[reordered] = NARROW_CONVERSION * own[reordered]
-    layers = work.operated(_is_recurrent)
-    achieved[layers] = own[layers] - now[layers] + np.minimum(now[layers], least[layers] / REACH)
+    held = work.operated(_is_recurrent) | is_shallow[work.operator]
+    achieved[held] = own[held] - now[held] + np.minimum(now[held], least[held] / REACH)
     np.maximum(achieved, np.minimum(own, FIXED_NS), out=achieved)
     return Response(np.minimum(own, achieved, out=achieved), np.ones(len(least)))
 
