@@ -839,6 +839,15 @@ def test_the_idle_time_of_a_step_stays_where_only_the_device_changes():
     assert device_us(work, "remove_syncs", step_us=100) == 80
 
 
+def test_the_idle_time_of_a_step_stays_where_few_calls_go():
+    """The device works 80 of 100 us, 20 of them in four recomputed calls, which go: four of 24, or four of seven, and a copy."""
+    again = [kernel(5, operator=StepOperator("aten::mul", phase="recompute", host_ns=1000)) for _ in range(4)]
+    for others, idle_us in ((20, 20), (3, 0)):
+        kept = [kernel(60 / others, operator=StepOperator("aten::mul", host_ns=1000)) for _ in range(others)]
+        work = step(*again, *kept, copy(0, "d2h", 8, True), syncs=1)
+        assert device_us(work, "checkpointing_off", step_us=100) == 60 + idle_us
+
+
 def test_a_host_that_waits_for_loaders_gets_no_batch_sooner():
     """A tenth of the time and more. Work that leaves the host leaves its loaders, too; more of them share it."""
     work = step(copy(10, "h2d", 1000, True), kernel(30), paused=0.5)

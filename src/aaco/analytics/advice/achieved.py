@@ -20,6 +20,7 @@ from aaco.analytics.advice.responses import FIXED_NS, room_for_blocks
 from aaco.analytics.advice.work import HOST_COPIES, OPTIMIZER, StepWork, WorkName
 from aaco.core.arrays import Reals
 
+MANY_CALLS = 0.8  # of the host's calls: where so many are left, a device that mostly works waits for them as long
 REPLAY_GAP_NS = 250.0  # between two kernels of a graph: in the median of recorded graphs without a wait
 WAITS_FOR_LOADERS = 0.1  # of the time: batches that are there take less
 
@@ -58,12 +59,10 @@ class ChangedStep:
 
 @dataclass(frozen=True)
 class _ChangedPath:
-    """What a change leaves of steps of any length: the device's path in ns, the share of the host's calls that is left,
-    and whether each of them is left as it was."""
+    """What a change leaves of steps of any length: the device's path in ns, and the share of the host's calls."""
 
     chain_ns: float
     calls_left: float
-    same_calls: bool
 
 
 def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism], samples: float = 1.0,
@@ -92,9 +91,8 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
         idle_ns = (0.0 if handed else computing_ns) + (0.0 if waits_ns else _fed_ns(work))
     else:
         idle_ns = step.ns - busy_ns
-        device_alone = (samples == 1.0 and busy_ns >= idle_ns and path.same_calls
-                        and all(mechanism.host_stays for mechanism in mechanisms))
-        if waits_ns or not (host_ns is None or device_alone):
+        stays = samples == 1.0 and busy_ns >= idle_ns and path.calls_left >= MANY_CALLS and not handed
+        if waits_ns or not (host_ns is None or stays):
             idle_ns = 0.0
     return ChangedStep(chain_ns * streams + added_ns + idle_ns / samples, host_ns, work.calls / work.steps,
                        path.calls_left,
@@ -114,8 +112,7 @@ def _changed_path(work: StepWork, responses: Sequence[Response], samples: float)
         device = _per_sample(work, device, samples)
     left = of_calls(work, reduce(np.minimum, (response.left for response in responses)))
     return _ChangedPath(device_chain_ns(work, device),
-                        _calls_left(work, left, sum(response.more_calls for response in responses)),
-                        bool((left == 1.0).all()))
+                        _calls_left(work, left, sum(response.more_calls for response in responses)))
 
 
 def _loading_ns(work: StepWork, step: StepTime, paused_ns: float, loaders: int, handed: bool) -> float:
