@@ -12354,6 +12354,233 @@ def forecast_weather(at: Place) -> list[Side]:
     ]
 
 
+@before("answer_policy_training", training=True)
+def rewarded_answers(at: Place) -> list[Side]:
+    """A GPT of 8 layers learns from 8 rewarded answers to prompts, 512 words in all, bf16 autocast; an older
+    state too gives logarithms of all chances of all words, in fp32, in each step."""
+    full, asked, length, width = at.pick(8, 3), at.pick(256, 4), at.pick(512, 9), at.pick(1024, 32)
+    words, layers = at.pick(50_304, 50), at.pick(8, 2)
+
+    def make(answers_only: bool = False, one_call: bool = False, kept: bool = False, how: Mapping[str, Any] = FOREACH,
+             read: bool = True) -> Step:
+        def build_model() -> nn.ModuleList:
+            body = nn.Sequential(nn.Embedding(words, width), Stack(layers, width, at.pick(16, 2), causal_attention),
+                                 nn.LayerNorm(width))
+            return nn.ModuleList([body, nn.Linear(width, words, bias=False)])
+        model, older = at.build(build_model), at.build(build_model).eval().requires_grad_(False)
+        texts, rewards = at.integers(words, full, length), at.randn(full)
+        gains = ((rewards - rewards.mean()) / (rewards.std() + 1e-4))[:, None]
+        first = asked - 1 if answers_only else 0
+        is_answer = (torch.arange(first, length - 1, device=at.device) >= asked - 1).float()
+        optimizer = adam(model, how)
+
+        def find_chances(network: Any) -> torch.Tensor:
+            body, head = network
+            with at.autocast(True):
+                scores = head(body(texts[:, :-1])[:, first:]).float()
+            if one_call:
+                return -F.cross_entropy(scores.flatten(0, 1), texts[:, first + 1:].flatten(),
+                                        reduction="none").view(full, -1)
+            return scores.log_softmax(-1).gather(2, texts[:, first + 1:, None])[..., 0]
+        ready = find_chances(older) if kept else None
+
+        def loss_of() -> torch.Tensor:
+            chances = find_chances(model)
+            apart = (find_chances(older) if ready is None else ready) - chances
+            distance = apart.exp() - apart - 1
+            gained = (chances - chances.detach()).exp() * gains - 0.04 * distance
+            loss = -(gained * is_answer).sum() / (is_answer.sum() * full)
+            if read:
+                for number in (loss, (distance * is_answer).mean(), chances.min()):
+                    number.item()
+            return loss
+        return trained(model, optimizer, loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "scored": "prompts and answers",
+                                    "reference": "read in each step", "chances": "of all words", "reads": 3}),
+        Side("reference_kept", partial(make, kept=True), ("frozen_network",), {"reference": "chances kept"}),
+        Side("answers_scored_only", partial(make, answers_only=True), ("less_work",), {"scored": "answers"}),
+        Side("chances_in_one_call", partial(make, one_call=True), ("less_work",), {"chances": "cross entropy"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("numbers_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("object_tracking")
+def followed_things(at: Place) -> list[Side]:
+    """A tracker follows 48 things by Kalman filters of 8 numbers, fp64, one by one; the host asks for each thing
+    whether its nearest find is near enough."""
+    full, finds, limit = at.pick(48, 5), at.pick(64, 7), 9.0
+    types = {"fp64": torch.float64, "fp32": FP32}
+
+    def make(things: int = full, how: str = "in turn", read: bool = True, precision: str = "fp64") -> Step:
+        dtype = types[precision]
+        motion = (torch.eye(8, device=at.device) + 0.1 * torch.eye(8, device=at.device).roll(4, 1).triu()).to(dtype)
+        view = torch.eye(4, 8, device=at.device, dtype=dtype)
+        moved, seen = (0.05 * torch.eye(size, device=at.device, dtype=dtype) for size in (8, 4))
+        states = at.randn(things, 8, dtype=dtype)
+        spreads = torch.eye(8, device=at.device, dtype=dtype).repeat(things, 1, 1)
+        found = at.randn(finds, 4, dtype=dtype)
+
+        def predict(state: torch.Tensor, spread: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return state @ motion.T, motion @ spread @ motion.T + moved
+
+        def correct(state: torch.Tensor, spread: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            distance, nearest = (found - state[..., None, :4]).square().sum(-1).min(-1)
+            doubt = view @ spread @ view.T + seen
+            inverse = torch.linalg.inv(doubt) if read else torch.linalg.inv_ex(doubt).inverse
+            gain = spread @ view.T @ inverse
+            better = state + (gain @ (found[nearest] - state[..., :4])[..., None])[..., 0]
+            surer = spread - gain @ view @ spread
+            if state.ndim == 1 and read:
+                return (better, surer) if distance.item() < limit else (state, spread)
+            is_near = distance < limit
+            return torch.where(is_near[..., None], better, state), torch.where(is_near[..., None, None], surer, spread)
+
+        def follow() -> torch.Tensor:
+            if how == "at once":
+                after, sure = correct(*predict(states, spreads))
+                return torch.cat([after, sure.flatten(1)], 1).float()
+            ahead = list(zip(*predict(states, spreads), strict=True)) if how == "predicted at once" else None
+            lines = []
+            for number in range(things):
+                after, sure = correct(*(ahead[number] if ahead else predict(states[number], spreads[number])))
+                lines.append(torch.cat([after, sure.flatten()]))
+            return torch.stack(lines).float()
+        return follow
+
+    return [
+        Side("before", make, truth={"precision": "fp64", "things": full, "filters": "one by one",
+                                    "reads": "distance of each, whether inverses exist"}, tf32=False),
+        Side("things_at_once", partial(make, how="at once"), ("loop_to_batched_op", "remove_syncs"),
+             {"filters": "at once", "reads": "whether inverses exist"}, tf32=False),
+        Side("nothing_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, tf32=False),
+        Side("predicted_at_once", partial(make, how="predicted at once"), ("loop_to_batched_op",),
+             {"filters": "predicted at once, corrected one by one"}, tf32=False),
+        Side("to_fp32", partial(make, precision="fp32"), ("single_precision",), {"precision": "fp32"}, useless=True,
+             tf32=False),
+        Side("things_96", partial(make, things=2 * full), ("larger_batch",), {"things": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+@before("scan_reconstruction")
+def coiled_slices(at: Place) -> list[Side]:
+    """An unrolled network rebuilds a slice of 320 x 320 from a fourth of its lines, seen by 12 coils, in 6 rounds, fp32
+    with TF32 off; coils are transformed one by one, with shifts around each transform."""
+    coils, side, width, rounds = at.pick(12, 3), at.pick(320, 16), at.pick(64, 4), at.pick(6, 2)
+    both = (-2, -1)
+
+    def make(at_once: bool = False, shifted: str = "each time", layout: torch.memory_format = torch.contiguous_format,
+             autocast: bool = False, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.Sequential:
+            layers: list[nn.Module] = []
+            for inputs, outputs in ((2, width), (width, width), (width, width)):
+                layers += [nn.Conv2d(inputs, outputs, 3, 1, 1), nn.InstanceNorm2d(outputs), nn.LeakyReLU(0.2)]
+            return nn.Sequential(*layers, nn.Conv2d(width, 2, 3, 1, 1))
+        network = at.build(build_model).eval().to(memory_format=layout)
+        lenses = torch.complex(at.randn(coils, side, side), at.randn(coils, side, side)) / (2 * coils) ** 0.5
+        data = torch.complex(at.randn(coils, side, side), at.randn(coils, side, side))
+        is_line = (torch.arange(side, device=at.device) % 4 == 0).float()
+        data = data * is_line
+        if shifted == "once":
+            lenses, data, is_line = (torch.fft.ifftshift(lenses, both), torch.fft.ifftshift(data, both),
+                                     torch.fft.ifftshift(is_line))
+
+        def compare(image: torch.Tensor, lens: torch.Tensor, lines: torch.Tensor) -> torch.Tensor:
+            if shifted == "once":
+                missed = is_line * torch.fft.fft2(image * lens, norm="ortho") - lines
+                return torch.fft.ifft2(missed, norm="ortho") * lens.conj()
+            seen = torch.fft.fftshift(torch.fft.fft2(torch.fft.ifftshift(image * lens, both), norm="ortho"), both)
+            missed = torch.fft.ifftshift(is_line * seen - lines, both)
+            return torch.fft.fftshift(torch.fft.ifft2(missed, norm="ortho"), both) * lens.conj()
+
+        def find_step(image: torch.Tensor) -> torch.Tensor:
+            image = torch.fft.ifftshift(image, both) if shifted == "once" else image
+            if at_once:
+                total = compare(image, lenses, data).sum(0)
+            else:
+                total = torch.zeros_like(image)
+                for lens, lines in zip(lenses, data, strict=True):
+                    total = total + compare(image, lens, lines)
+            return torch.fft.fftshift(total, both) if shifted == "once" else total
+
+        def rebuild() -> torch.Tensor:
+            image = torch.zeros(side, side, dtype=torch.complex64, device=at.device)
+            for _ in range(rounds):
+                step = find_step(image)
+                pair = torch.stack([image.real, image.imag])[None].contiguous(memory_format=layout)
+                with at.autocast(autocast):
+                    change = network(pair)[0].float()
+                image = image - 0.5 * step - torch.complex(change[0], change[1])
+            return image.abs()
+        return wrap(rebuild)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "coils": "one by one", "shifts": "around each transform",
+                                    "layout": "nchw"}, tf32=False),
+        Side("coils_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"coils": "at once"}, tf32=False),
+        Side("shifted_once", partial(make, shifted="once"), ("less_work",), {"shifts": "two a round"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True, tf32=False),
+    ]
+
+
+@before("instance_segmentation")
+def enlarged_masks(at: Place) -> list[Side]:
+    """A decoder as in MaskFormer finds 100 masks of 256 x 256 in a picture, fp32 with TF32; all are enlarged to
+    1,024 x 1,024 and weighed, then 10 are chosen, whose areas the host reads one by one."""
+    queries, side, width, chosen = at.pick(100, 6), at.pick(256, 16), at.pick(256, 16), at.pick(10, 3)
+
+    def make(enlarged: str = "all", dtype: torch.dtype = FP32, read: str = "each", compiled: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            pixels = nn.Sequential(nn.Conv2d(at.pick(64, 8), width, 3, 1, 1), nn.GroupNorm(4, width), nn.ReLU(),
+                                   nn.Conv2d(width, width, 1))
+            return nn.ModuleList([pixels, nn.Embedding(queries, width), Stack(3, width, at.pick(8, 2)),
+                                  nn.Linear(width, 81), nn.Linear(width, width)])
+        pixels, asked, stack, head, look = at.build(build_model, dtype=dtype).eval()
+        features = at.randn(1, at.pick(64, 8), side, side, dtype=dtype)
+        areas: list[float] = []
+
+        def weigh(masks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            chances = masks.sigmoid()
+            is_inside = (chances > 0.5).float()
+            area = is_inside.sum((1, 2))
+            return area, (chances * is_inside).sum((1, 2)) / (area + 1e-6)
+        rate = at.compiled(weigh) if compiled else weigh
+
+        def segment() -> torch.Tensor:
+            x = stack(asked.weight[None])[0]
+            best, kinds = head(x).float().softmax(-1)[:, :-1].max(-1)
+            masks = torch.einsum("qc,chw->qhw", look(x), pixels(features)[0])
+            best, numbers = best.topk(chosen)
+            if enlarged == "chosen":
+                masks = masks[numbers]
+            masks = F.interpolate(masks[None], scale_factor=4, mode="bilinear", align_corners=False)[0]
+            area, quality = rate(masks)
+            if enlarged == "all":
+                area, quality = area[numbers], quality[numbers]
+            areas[:] = [number.item() for number in area] if read == "each" else area.tolist()
+            return torch.stack([best * quality, area / (16 * side * side), kinds[numbers].float() / 80])
+        return segment
+
+    return [
+        Side("before", make, truth={"precision": "tf32", "masks": "all enlarged", "reads": "each area"}, tf32=True),
+        Side("chosen_first", partial(make, enlarged="chosen"), ("less_work",), {"masks": "10 enlarged"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, same_output=False,
+             note="near ties: other masks", tf32=True),
+        Side("weighing_compiled", partial(make, compiled=True), ("compile",), {"compile": "what weighs masks"},
+             tf32=True),
+        Side("areas_read_at_once", partial(make, read="once"), ("remove_syncs",), {"reads": "areas at once"},
+             useless=True, tf32=True),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, useless=True, tf32=True,
+             cudnn_benchmark=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
