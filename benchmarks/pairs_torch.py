@@ -12356,6 +12356,759 @@ def forecast_weather(at: Place) -> list[Side]:
     ]
 
 
+@before("answer_policy_training", training=True)
+def rewarded_answers(at: Place) -> list[Side]:
+    """A GPT of 8 layers learns from 8 rewarded answers to prompts, 512 words in all, bf16 autocast; an older
+    state too gives logarithms of all chances of all words, in fp32, in each step."""
+    full, asked, length, width = at.pick(8, 3), at.pick(256, 4), at.pick(512, 9), at.pick(1024, 32)
+    words, layers = at.pick(50_304, 50), at.pick(8, 2)
+
+    def make(answers_only: bool = False, one_call: bool = False, kept: bool = False, how: Mapping[str, Any] = FOREACH,
+             read: bool = True) -> Step:
+        def build_model() -> nn.ModuleList:
+            body = nn.Sequential(nn.Embedding(words, width), Stack(layers, width, at.pick(16, 2), causal_attention),
+                                 nn.LayerNorm(width))
+            return nn.ModuleList([body, nn.Linear(width, words, bias=False)])
+        model, older = at.build(build_model), at.build(build_model).eval().requires_grad_(False)
+        texts, rewards = at.integers(words, full, length), at.randn(full)
+        gains = ((rewards - rewards.mean()) / (rewards.std() + 1e-4))[:, None]
+        first = asked - 1 if answers_only else 0
+        is_answer = (torch.arange(first, length - 1, device=at.device) >= asked - 1).float()
+        optimizer = adam(model, how)
+
+        def find_chances(network: Any) -> torch.Tensor:
+            body, head = network
+            with at.autocast(True):
+                scores = head(body(texts[:, :-1])[:, first:]).float()
+            if one_call:
+                return -F.cross_entropy(scores.flatten(0, 1), texts[:, first + 1:].flatten(),
+                                        reduction="none").view(full, -1)
+            return scores.log_softmax(-1).gather(2, texts[:, first + 1:, None])[..., 0]
+        ready = find_chances(older) if kept else None
+
+        def loss_of() -> torch.Tensor:
+            chances = find_chances(model)
+            apart = (find_chances(older) if ready is None else ready) - chances
+            distance = apart.exp() - apart - 1
+            gained = (chances - chances.detach()).exp() * gains - 0.04 * distance
+            loss = -(gained * is_answer).sum() / (is_answer.sum() * full)
+            if read:
+                for number in (loss, (distance * is_answer).mean(), chances.min()):
+                    number.item()
+            return loss
+        return trained(model, optimizer, loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "scored": "prompts and answers",
+                                    "reference": "read in each step", "chances": "of all words", "reads": 3}),
+        Side("reference_kept", partial(make, kept=True), ("frozen_network",), {"reference": "chances kept"}),
+        Side("answers_scored_only", partial(make, answers_only=True), ("less_work",), {"scored": "answers"}),
+        Side("chances_in_one_call", partial(make, one_call=True), ("less_work",), {"chances": "cross entropy"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("numbers_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("object_tracking")
+def followed_things(at: Place) -> list[Side]:
+    """A tracker follows 48 things by Kalman filters of 8 numbers, fp64, one by one; the host asks for each thing
+    whether its nearest find is near enough."""
+    full, finds, limit = at.pick(48, 5), at.pick(64, 7), 9.0
+    types = {"fp64": torch.float64, "fp32": FP32}
+
+    def make(things: int = full, how: str = "in turn", read: bool = True, precision: str = "fp64") -> Step:
+        dtype = types[precision]
+        motion = (torch.eye(8, device=at.device) + 0.1 * torch.eye(8, device=at.device).roll(4, 1).triu()).to(dtype)
+        view = torch.eye(4, 8, device=at.device, dtype=dtype)
+        moved, seen = (0.05 * torch.eye(size, device=at.device, dtype=dtype) for size in (8, 4))
+        states = at.randn(things, 8, dtype=dtype)
+        spreads = torch.eye(8, device=at.device, dtype=dtype).repeat(things, 1, 1)
+        found = at.randn(finds, 4, dtype=dtype)
+
+        def predict(state: torch.Tensor, spread: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return state @ motion.T, motion @ spread @ motion.T + moved
+
+        def correct(state: torch.Tensor, spread: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            distance, nearest = (found - state[..., None, :4]).square().sum(-1).min(-1)
+            doubt = view @ spread @ view.T + seen
+            inverse = torch.linalg.inv(doubt) if read else torch.linalg.inv_ex(doubt).inverse
+            gain = spread @ view.T @ inverse
+            better = state + (gain @ (found[nearest] - state[..., :4])[..., None])[..., 0]
+            surer = spread - gain @ view @ spread
+            if how != "at once" and read:
+                return (better, surer) if distance.item() < limit else (state, spread)
+            is_near = distance < limit
+            return torch.where(is_near[..., None], better, state), torch.where(is_near[..., None, None], surer, spread)
+
+        def follow() -> torch.Tensor:
+            if how == "at once":
+                after, sure = correct(*predict(states, spreads))
+                return torch.cat([after, sure.flatten(1)], 1).float()
+            lines = []
+            pairs = predict(states, spreads) if how == "predicted at once" else (states, spreads)
+            for state, spread in zip(pairs[0].split(1), pairs[1].split(1), strict=True):
+                pair = (state, spread) if how == "predicted at once" else predict(state, spread)
+                after, sure = correct(*pair)
+                lines.append(torch.cat([after, sure.flatten(1)], 1))
+            return torch.cat(lines).float()
+        return follow
+
+    return [
+        Side("before", make, truth={"precision": "fp64", "things": full, "filters": "one by one",
+                                    "reads": "distance of each, whether inverses exist"}, tf32=False),
+        Side("things_at_once", partial(make, how="at once"), ("loop_to_batched_op", "remove_syncs"),
+             {"filters": "at once", "reads": "whether inverses exist"}, tf32=False),
+        Side("nothing_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, tf32=False),
+        Side("predicted_at_once", partial(make, how="predicted at once"), ("loop_to_batched_op",),
+             {"filters": "predicted at once, corrected one by one"}, tf32=False),
+        Side("to_fp32", partial(make, precision="fp32"), ("single_precision",), {"precision": "fp32"}, useless=True,
+             tf32=False),
+        Side("things_96", partial(make, things=2 * full), ("larger_batch",), {"things": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+@before("scan_reconstruction")
+def coiled_slices(at: Place) -> list[Side]:
+    """An unrolled network rebuilds a slice of 320 x 320 from a fourth of its lines, seen by 12 coils, in 6 rounds, fp32
+    with TF32 off; coils are transformed one by one, with shifts around each transform."""
+    coils, side, width, rounds = at.pick(12, 3), at.pick(320, 16), at.pick(64, 4), at.pick(6, 2)
+    both = (-2, -1)
+
+    def make(at_once: bool = False, shifted: str = "each time", layout: torch.memory_format = torch.contiguous_format,
+             autocast: bool = False, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.Sequential:
+            layers: list[nn.Module] = []
+            for inputs, outputs in ((2, width), (width, width), (width, width)):
+                layers += [nn.Conv2d(inputs, outputs, 3, 1, 1), nn.InstanceNorm2d(outputs), nn.LeakyReLU(0.2)]
+            return nn.Sequential(*layers, nn.Conv2d(width, 2, 3, 1, 1))
+        network = at.build(build_model).eval().to(memory_format=layout)
+        lenses = torch.complex(at.randn(coils, side, side), at.randn(coils, side, side)) / (2 * coils) ** 0.5
+        data = torch.complex(at.randn(coils, side, side), at.randn(coils, side, side))
+        is_line = (torch.arange(side, device=at.device) % 4 == 0).float()
+        data = data * is_line
+        if shifted == "once":
+            lenses, data, is_line = (torch.fft.ifftshift(lenses, both), torch.fft.ifftshift(data, both),
+                                     torch.fft.ifftshift(is_line))
+
+        def compare(image: torch.Tensor, lens: torch.Tensor, lines: torch.Tensor) -> torch.Tensor:
+            if shifted == "once":
+                missed = is_line * torch.fft.fft2(image * lens, norm="ortho") - lines
+                return torch.fft.ifft2(missed, norm="ortho") * lens.conj()
+            seen = torch.fft.fftshift(torch.fft.fft2(torch.fft.ifftshift(image * lens, both), norm="ortho"), both)
+            missed = torch.fft.ifftshift(is_line * seen - lines, both)
+            return torch.fft.fftshift(torch.fft.ifft2(missed, norm="ortho"), both) * lens.conj()
+
+        def find_step(image: torch.Tensor) -> torch.Tensor:
+            image = torch.fft.ifftshift(image, both) if shifted == "once" else image
+            if at_once:
+                total = compare(image, lenses, data).sum(0)
+            else:
+                total = torch.zeros_like(image)
+                for lens, lines in zip(lenses, data, strict=True):
+                    total = total + compare(image, lens, lines)
+            return torch.fft.fftshift(total, both) if shifted == "once" else total
+
+        def rebuild() -> torch.Tensor:
+            image = torch.zeros(side, side, dtype=torch.complex64, device=at.device)
+            for _ in range(rounds):
+                step = find_step(image)
+                pair = torch.stack([image.real, image.imag])[None].contiguous(memory_format=layout)
+                with at.autocast(autocast):
+                    change = network(pair)[0].float()
+                image = image - 0.5 * step - torch.complex(change[0], change[1])
+            return image.abs()
+        return wrap(rebuild)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "coils": "one by one", "shifts": "around each transform",
+                                    "layout": "nchw"}, tf32=False),
+        Side("coils_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"coils": "at once"}, tf32=False),
+        Side("shifted_once", partial(make, shifted="once"), ("less_work",), {"shifts": "two a round"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True, tf32=False),
+    ]
+
+
+@before("instance_segmentation")
+def enlarged_masks(at: Place) -> list[Side]:
+    """A decoder as in MaskFormer finds 100 masks of 256 x 256 in a picture, fp32 with TF32; all are enlarged to
+    1,024 x 1,024 and weighed, then 10 are chosen, whose areas the host reads one by one."""
+    queries, side, width, chosen = at.pick(100, 6), at.pick(256, 16), at.pick(256, 16), at.pick(10, 3)
+
+    def make(enlarged: str = "all", dtype: torch.dtype = FP32, read: str = "each", compiled: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            pixels = nn.Sequential(nn.Conv2d(at.pick(64, 8), width, 3, 1, 1), nn.GroupNorm(4, width), nn.ReLU(),
+                                   nn.Conv2d(width, width, 1))
+            return nn.ModuleList([pixels, nn.Embedding(queries, width), Stack(3, width, at.pick(8, 2)),
+                                  nn.Linear(width, 81), nn.Linear(width, width)])
+        pixels, asked, stack, head, look = at.build(build_model, dtype=dtype).eval()
+        features = at.randn(1, at.pick(64, 8), side, side, dtype=dtype)
+        areas: list[float] = []
+
+        def weigh(masks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            chances = masks.sigmoid()
+            is_inside = (chances > 0.5).float()
+            area = is_inside.sum((1, 2))
+            return area, (chances * is_inside).sum((1, 2)) / (area + 1e-6)
+        rate = at.compiled(weigh) if compiled else weigh
+
+        def segment() -> torch.Tensor:
+            x = stack(asked.weight[None])[0]
+            best, kinds = head(x).float().softmax(-1)[:, :-1].max(-1)
+            masks = torch.einsum("qc,chw->qhw", look(x), pixels(features)[0])
+            best, numbers = best.topk(chosen)
+            if enlarged == "chosen":
+                masks = masks[numbers]
+            masks = F.interpolate(masks[None], scale_factor=4, mode="bilinear", align_corners=False)[0]
+            area, quality = rate(masks)
+            if enlarged == "all":
+                area, quality = area[numbers], quality[numbers]
+            areas[:] = [number.item() for number in area] if read == "each" else area.tolist()
+            return torch.stack([best * quality, area / (16 * side * side), kinds[numbers].float() / 80])
+        return segment
+
+    return [
+        Side("before", make, truth={"precision": "tf32", "masks": "all enlarged", "reads": "each area"}, tf32=True),
+        Side("chosen_first", partial(make, enlarged="chosen"), ("less_work",), {"masks": "10 enlarged"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, same_output=False,
+             note="near ties: other masks", tf32=True),
+        Side("weighing_compiled", partial(make, compiled=True), ("compile",), {"compile": "what weighs masks"},
+             tf32=True),
+        Side("areas_read_at_once", partial(make, read="once"), ("remove_syncs",), {"reads": "areas at once"},
+             useless=True, tf32=True),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, useless=True, tf32=True,
+             cudnn_benchmark=True),
+    ]
+
+
+@before("document_deduplication")
+def shingled_documents(at: Place) -> list[Side]:
+    """Signatures of 128 hashes are made of 256 documents of 512 words, in whole numbers of 64 bits, hash after hash;
+    the host reads how many of each of 16 parts of signatures differ."""
+    full, length, hashes, bands = at.pick(256, 5), at.pick(512, 12), at.pick(128, 8), at.pick(16, 4)
+    prime = 2_147_483_647
+
+    def make(documents: int = full, at_once: bool = False, bands_at_once: bool = False, graph: bool = False) -> Step:
+        texts = at.integers(50_000, documents, length)
+        texts[: documents // 4] = texts[documents // 4: 2 * (documents // 4)]  # copies to be found
+        factors, offsets = at.integers(2 ** 20, hashes) + 1, at.integers(2 ** 30, hashes)
+
+        def find_least(shingles: torch.Tensor, factor: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+            return ((shingles * factor + offset) % prime).amin(-1)
+
+        def sign() -> torch.Tensor:
+            shingles = torch.zeros_like(texts[:, 4:])
+            for place in range(5):
+                shingles = (shingles * 31 + texts[:, place:length - 4 + place]) % prime
+            if at_once:
+                return find_least(shingles[:, None], factors[:, None], offsets[:, None])
+            return torch.stack([find_least(shingles, factor, offset)
+                                for factor, offset in zip(factors, offsets, strict=True)], 1)
+        run = graphed(sign) if graph else sign
+
+        def count() -> torch.Tensor:
+            signatures = run()
+            parts = signatures.unflatten(1, (bands, -1))
+            weights = torch.arange(1, parts.shape[2] + 1, device=at.device) * 1_000_003
+            keys = (parts * weights).sum(2) % prime
+            if bands_at_once:
+                ordered = keys.sort(0).values
+                counts = (ordered[1:] != ordered[:-1]).sum(0) + 1
+                counts.tolist()
+            else:
+                counts = torch.tensor([len(keys[:, band].unique()) for band in range(bands)], device=at.device)
+            return torch.cat([counts.float(), signatures[:, 0].float() / prime])
+        return count
+
+    return [
+        Side("before", make, truth={"types": "int64", "documents": full, "hashes": "one by one",
+                                    "reads": "each part of signatures"}, tf32=False),
+        Side("hashes_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"hashes": "at once"},
+             tf32=False),
+        Side("parts_at_once", partial(make, bands_at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"reads": "once"}, tf32=False),
+        Side("signatures_to_graph", partial(make, graph=True), ("graph",), {"graph": "signatures"}, gpu_only=True,
+             tf32=False),
+        Side("documents_1024", partial(make, documents=4 * full), ("larger_batch",), {"documents": 4 * full},
+             samples=4, same_output=False, note="other batch", tf32=False),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no product"}, useless=True, tf32=True),
+    ]
+
+
+class RoundedConvolution(nn.Module):
+    """A convolution whose weights and inputs are rounded to 255 steps, as a network of bytes would; then norm, ReLU."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int,
+                 round_to: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs)
+        self.round_to = round_to
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Round, convolve, norm."""
+        weight = self.round_to(self.conv.weight)
+        y = F.conv2d(self.round_to(x), weight, stride=self.conv.stride, padding=1)
+        return F.relu(self.norm(y))
+
+
+@before("quantisation_aware_training", training=True)
+def rounded_weights(at: Place) -> list[Side]:
+    """A network of 12 convolutions learns 128 pictures of 32 x 32 as it will run in bytes, TF32 convolutions; the host
+    reads the range of all weights and inputs, which are rounded step by step."""
+    full, side, width = at.pick(128, 3), at.pick(32, 16), at.pick(64, 4)
+
+    def make(ranges: str = "read", rounded: str = "written out", how: Mapping[str, Any] = FOREACH,
+             layout: torch.memory_format = torch.contiguous_format, graph: bool = False) -> Step:
+        zero = torch.zeros(1, dtype=torch.int32, device=at.device)
+
+        def round_out(x: torch.Tensor, scale: Any) -> torch.Tensor:
+            steps = torch.clamp(torch.round(x / scale), -127, 127)
+            return x + (steps * scale - x).detach()
+
+        def round_to(x: torch.Tensor) -> torch.Tensor:
+            largest = x.detach().abs().amax()
+            if ranges == "read":
+                scale: Any = max(largest.item(), 1e-8) / 127
+                if rounded == "one call":
+                    return torch.fake_quantize_per_tensor_affine(x, scale, 0, -127, 127)
+                return round_out(x, scale)
+            scale = largest.clamp(min=1e-8) / 127
+            if rounded == "one call":
+                return torch.fake_quantize_per_tensor_affine(x, scale.view(1), zero, -127, 127)
+            return round_out(x, scale)
+
+        def build_model() -> nn.Sequential:
+            layers: list[nn.Module] = []
+            inputs = 3
+            for stage in range(4):
+                for number in range(3):
+                    layers.append(RoundedConvolution(inputs, width << stage, 2 if stage and not number else 1,
+                                                     round_to))
+                    inputs = width << stage
+            return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 100))
+        model = at.build(build_model).to(memory_format=layout)
+        pictures, labels = at.randn(full, 3, side, side).to(memory_format=layout), at.integers(100, full)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4, **how)
+        return trained(model, optimizer, lambda: F.cross_entropy(model(pictures), labels), graph)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "rounding": "written out", "reads": "24 ranges"}),
+        Side("ranges_on_device", partial(make, ranges="kept on the device"), ("remove_syncs",), {"reads": "none"}),
+        Side("rounded_in_one_call", partial(make, rounded="one call"), ("pointwise_fusion",),
+             {"rounding": "one call"}),
+        Side("both_on_device", partial(make, ranges="kept on the device", rounded="one call"),
+             ("remove_syncs", "pointwise_fusion"), {"rounding": "one call", "reads": "none"}),
+        Side("to_graph", partial(make, ranges="kept on the device", graph=True), ("graph", "remove_syncs"),
+             {"graph": True, "reads": "none"}, gpu_only=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+    ]
+
+
+@before("simulated_rollout")
+def restarted_carts(at: Place) -> list[Side]:
+    """A policy balances 4,096 poles on carts for 32 moves, simulated on the device, fp32, TF32 off; after each move the
+    host asks which fell and starts them anew."""
+    full, moves, width = at.pick(4096, 6), at.pick(32, 4), at.pick(256, 16)
+
+    def make(carts: int = full, by_index: bool = True, told: str = "each", dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        policy = at.build(build_mlp, 4, width, 2, dtype=dtype).eval()
+        starts, fresh = 0.1 * at.randn(carts, 4), 0.05 * at.randn(carts, 4)
+        fallen: list[int] = []
+
+        def move(state: torch.Tensor, force: torch.Tensor) -> torch.Tensor:
+            place, speed, angle, turn = state.unbind(1)
+            sine, cosine = angle.sin(), angle.cos()
+            push = (force + 0.05 * turn.square() * sine) / 1.1
+            bend = (9.8 * sine - cosine * push) / (0.5 * (4 / 3 - 0.1 * cosine.square() / 1.1))
+            pull = push - 0.05 * bend * cosine / 1.1
+            return torch.stack([place + 0.02 * speed, speed + 0.02 * pull, angle + 0.02 * turn, turn + 0.02 * bend], 1)
+
+        def play() -> torch.Tensor:
+            state, lived, fell = starts.clone(), torch.zeros(carts, device=at.device), []
+            fallen.clear()
+            for _ in range(moves):
+                scores = policy(state.to(dtype)).float()
+                state = move(state, 10 * torch.tanh(scores[:, 1] - scores[:, 0]))
+                is_down = (state[:, 0].abs() > 2.4) | (state[:, 2].abs() > 0.21)
+                lived = lived + (~is_down).float()
+                if by_index:
+                    numbers = is_down.nonzero()[:, 0]
+                    state[numbers] = fresh[numbers]
+                else:
+                    state = torch.where(is_down[:, None], fresh, state)
+                fell.append(is_down.sum())
+                if told == "each":
+                    fallen.append(fell[-1].item())
+            if told == "at end":
+                fallen.extend(torch.stack(fell).tolist())
+            return torch.cat([state, lived[:, None]], 1)
+        return wrap(play)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "carts": full, "restarts": "by index",
+                                    "reads": "fallen after each move"}, tf32=False),
+        Side("restarted_by_choice", partial(make, by_index=False, told="at end"), ("remove_syncs",),
+             {"restarts": "where they fell", "reads": "fallen at the end"}, tf32=False),
+        Side("told_at_end", partial(make, told="at end"), ("remove_syncs",), {"reads": "fallen at the end"},
+             useless=True, tf32=False),
+        Side("to_graph", partial(make, by_index=False, told="never", wrap=graphed), ("graph", "remove_syncs"),
+             {"restarts": "where they fell", "reads": "none", "graph": True}, gpu_only=True, tf32=False),
+        Side("carts_32768", partial(make, carts=8 * full), ("larger_batch",), {"carts": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("policy_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16 policy"},
+             useless=True, same_output=False, note="near the limit: other restarts", tf32=False),
+    ]
+
+
+@before("knowledge_graph_training", training=True)
+def linked_facts(at: Place) -> list[Side]:
+    """Complex vectors of 256 numbers for 400,000 things learn 1,024 facts, each against 128 wrong ends that the host
+    draws, fp32 with TF32 off; Adam passes over whole tables."""
+    facts, wrong, things, links = at.pick(1024, 5), at.pick(128, 4), at.pick(400_000, 60), at.pick(500, 7)
+    width = at.pick(256, 8)
+
+    def make(drawn: str = "host", how: Mapping[str, Any] = FOREACH, scored: str = "each product",
+             sparse: bool = False, read: bool = True) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList(nn.Embedding(count, width, sparse=sparse) for count in (things, links))
+        model = at.build(build_model)
+        ends, kinds = model
+        known = torch.stack([at.integers(things, facts), at.integers(links, facts), at.integers(things, facts)], 1)
+        optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **how) if not sparse else (
+            torch.optim.SparseAdam(model.parameters(), lr=1e-3))
+
+        def draw() -> torch.Tensor:
+            if drawn == "device":
+                return at.integers(things, facts, wrong)
+            chance = torch.Generator().manual_seed(SEED)  # the same in each step, so that sides learn the same
+            return torch.randint(things, (facts, wrong), generator=chance).to(at.device)
+
+        def turn(heads: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
+            (real, imaginary), (cosine, sine) = heads.chunk(2, -1), kind.chunk(2, -1)
+            return torch.cat([real * cosine - imaginary * sine, real * sine + imaginary * cosine], -1)
+
+        def loss_of() -> torch.Tensor:
+            bad = draw()
+            asked = turn(ends(known[:, 0]), kinds(known[:, 1]))
+            right = (asked * ends(known[:, 2])).sum(-1)
+            if scored == "one product":
+                false = torch.bmm(ends(bad), asked[..., None])[..., 0]
+            else:
+                false = (asked[:, None] * ends(bad)).sum(-1)
+            return -(F.logsigmoid(right).mean() + F.logsigmoid(-false).mean())
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": facts, "wrong_ends": "drawn by the host, pageable",
+                                    "gradients": "dense", "scores": "products, then sums", "reads": "each loss"},
+             tf32=False),
+        Side("sparse_gradients", partial(make, sparse=True), ("sparse_gradients",), {"gradients": "sparse, SparseAdam"},
+             same_output=False, note="rows without a gradient keep their means", tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("drawn_on_device", partial(make, drawn="device"), ("inputs_on_device", "host_work"),
+             {"wrong_ends": "drawn on the device"}, same_output=False, note="other draws", tf32=False),
+        Side("scores_in_one_product", partial(make, scored="one product"), ("less_work",), {"scores": "one product"},
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+def build_vgg(width: int) -> nn.Sequential:
+    """Return the convolutions of VGG-16, whose random weights keep the size of what passes; 64 is the usual width."""
+    layers: list[nn.Module] = []
+    inputs = 3
+    for stage, (count, outputs) in enumerate(zip((2, 2, 3, 3, 3), (1, 2, 4, 8, 8), strict=True)):
+        layers += [nn.MaxPool2d(2)] if stage else []
+        for _ in range(count):
+            convolution = nn.Conv2d(inputs, width * outputs, 3, 1, 1)
+            nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
+            layers += [convolution, nn.ReLU()]
+            inputs = width * outputs
+    return nn.Sequential(*layers)
+
+
+@before("style_transfer", training=True)
+def styled_picture(at: Place) -> list[Side]:
+    """A picture of 512 x 512 learns the style of another by VGG-16, TF32 convolutions; the style is found anew in each
+    step, gradients of the network's weights too, and the host reads six losses."""
+    side, styles, content = at.pick(512, 32), (1, 6, 11, 18, 25), 20
+
+    def make(frozen: bool = False, kept: bool = False, autocast: bool = False, read: bool = True,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        network = at.build(build_vgg, at.pick(64, 4)).requires_grad_(not frozen).to(memory_format=layout)
+        photo, painting = (at.randn(1, 3, side, side).to(memory_format=layout) for _ in range(2))
+        picture = nn.Parameter((photo + 0.1 * at.randn(1, 3, side, side)).to(memory_format=layout))
+        optimizer = torch.optim.Adam([picture], lr=0.01)
+
+        def see(x: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+            grams, seen = [], x
+            with at.autocast(autocast):
+                for number, layer in enumerate(network):
+                    x = layer(x)
+                    if number in styles:
+                        rows = x[0].flatten(1)
+                        grams.append((rows @ rows.T).float() / rows.numel())
+                    if number == content:
+                        seen = x.float()
+            return grams, seen
+
+        @torch.no_grad()
+        def find_wanted() -> tuple[list[torch.Tensor], torch.Tensor]:
+            return see(painting)[0], see(photo)[1]
+        ready = find_wanted() if kept else None
+
+        def loss_of() -> torch.Tensor:
+            wanted, shown = find_wanted() if ready is None else ready
+            grams, seen = see(picture)
+            losses = [1000 * F.mse_loss(gram, other) for gram, other in zip(grams, wanted, strict=True)]
+            losses.append(F.mse_loss(seen, shown))
+            if read:
+                for loss in losses:
+                    loss.item()
+            return torch.stack(losses).sum()
+        return trained(nn.ParameterList([picture]), optimizer, loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "layout": "nchw",
+                                    "style_and_content": "found in each step", "weights": "with gradients",
+                                    "reads": "6 losses"}),
+        Side("weights_without_gradients", partial(make, frozen=True), ("less_work",),
+             {"weights": "without gradients"}),
+        Side("style_and_content_kept", partial(make, kept=True), ("frozen_network",), {"style_and_content": "kept"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("losses_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class ByteCache:
+    """Keys and values of earlier tokens in bytes, widened for each token: "by fp32", "straight" or kept "wide"."""
+
+    def __init__(self, at: Place, layers: int, shape: tuple[int, int, int, int], how: str, ends_at: int | None,
+                 widen: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.position, self.ends_at, self.how, self.widen = shape[2] // 4, ends_at, how, widen
+        stored = [at.integers(255, *shape).sub(127).to(torch.int8) for _ in range(2 * layers)]
+        self.stored = [widen(numbers) for numbers in stored] if how == "wide" else stored
+
+    def append(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the new token, rounded, and return what it attends to."""
+        read = []
+        for stored, new in zip(self.stored[2 * layer:2 * layer + 2], (key, value), strict=True):
+            rounded = (new.float() * 32).round().clamp(-127, 127).to(torch.int8)
+            stored[:, :, self.position:self.position + 1] = self.widen(rounded) if self.how == "wide" else rounded
+            part = stored[:, :, :self.ends_at]
+            read.append(part if self.how == "wide" else self.widen(part))
+        return read[0], read[1]
+
+
+@before("byte_cache_decode")
+def cached_bytes(at: Place) -> list[Side]:
+    """A language model of 8 layers decodes a token for each of 8 texts, bf16; its cache of 4,096 slots, a fourth of
+    them full, holds bytes, which are all widened by way of fp32 in each layer."""
+    layers, width, heads, slots, texts = at.pick(8, 2), at.pick(2048, 32), at.pick(16, 2), at.pick(4096, 16), 8
+
+    def make(batch: int = texts, how: str = "by fp32", trimmed: bool = False, compiled: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        def widen(numbers: torch.Tensor) -> torch.Tensor:
+            if how == "straight":
+                return numbers.to(BF16) / 32
+            return (numbers.float() / 32).to(BF16)
+        model = at.build(Decoder, layers, width, heads, at.pick(32_000, 50), dtype=BF16).eval()
+        cache = ByteCache(at, layers, (batch, heads, slots, width // heads), how,
+                          slots // 4 + 1 if trimmed else None, at.compiled(widen) if compiled else widen)
+        mask = (torch.arange(slots, device=at.device) <= cache.position).view(1, 1, 1, slots)
+        tokens = at.integers(50, batch, 1)
+        return wrap(lambda: model(tokens, cache, None if trimmed else mask).float())
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": texts, "cache": "bytes, widened by way of fp32",
+                                    "attends_to": "all slots, masked"}),
+        Side("cache_in_bf16", partial(make, how="wide"), ("cast_once",), {"cache": "bf16"}),
+        Side("widened_straight", partial(make, how="straight"), ("narrower_types",), {"cache": "bytes, to bf16"}),
+        Side("widening_compiled", partial(make, compiled=True), ("compile",), {"compile": "what widens"}),
+        Side("full_slots_only", partial(make, trimmed=True), ("less_work",), {"attends_to": "full slots"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("batch_16", partial(make, batch=2 * texts), ("larger_batch",), {"batch": 2 * texts}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+    ]
+
+
+@before("packed_language_training", training=True)
+def packed_documents(at: Place) -> list[Side]:
+    """A GPT of 8 layers learns 8 rows of 1,024 words, each of four documents, bf16 autocast; every layer builds the
+    mask that keeps documents apart, and the host counts the places of words in lists."""
+    full, width, words, layers = at.pick(8, 2), at.pick(768, 32), at.pick(32_000, 50), at.pick(8, 2)
+    lengths = [at.pick(512, 8), at.pick(256, 4), at.pick(128, 2), at.pick(128, 2)]
+    length = sum(lengths)
+
+    def make(mask: str = "each layer", places_on: str = "host", how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        numbers = torch.cat([torch.full((size,), number) for number, size in enumerate(lengths)]).to(at.device)
+        numbers = numbers.expand(full, length).contiguous()
+        texts = at.integers(words, full, length + 1)
+        spots = torch.arange(length, device=at.device)
+        made: list[torch.Tensor] = []
+
+        def build_mask() -> torch.Tensor:
+            is_read = (numbers[:, :, None] == numbers[:, None]) & (spots[:, None] >= spots)
+            return torch.zeros(is_read.shape, device=at.device).masked_fill(~is_read, float("-inf")).to(BF16)[:, None]
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            if mask == "none":
+                parts = zip(*(part.split(lengths, 2) for part in (q, k, v)), strict=True)
+                return torch.cat([causal_attention(*part) for part in parts], 2)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=made[0] if made else build_mask())
+
+        def count_places() -> torch.Tensor:
+            if places_on == "device":
+                is_first = F.pad(numbers[:, 1:] != numbers[:, :-1], (1, 0), value=True)
+                return spots - (spots * is_first).cummax(1).values
+            places = []
+            for row in numbers.tolist():
+                counts, last, place = [], -1, 0
+                for number in row:
+                    place = place + 1 if number == last else 0
+                    counts.append(place)
+                    last = number
+                places.append(counts)
+            return torch.tensor(places, device=at.device)
+
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width),
+                                  Stack(layers, width, at.pick(12, 2), attend), nn.LayerNorm(width),
+                                  nn.Linear(width, words, bias=False)])
+        model = at.build(build_model)
+        embedding, places, stack, norm, head = model
+
+        def loss_of() -> torch.Tensor:
+            made[:] = [build_mask()] if mask == "each step" else []
+            x = embedding(texts[:, :-1]) + places(count_places())
+            with at.autocast(True):
+                scores = head(norm(stack(x)))
+            return F.cross_entropy(scores.float().flatten(0, 1), texts[:, 1:].flatten())
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "attention": "fused, additive mask",
+                                    "mask": "built in each layer", "places": "counted by the host",
+                                    "optimizer": "AdamW, foreach"}),
+        Side("mask_built_once", partial(make, mask="each step"), ("less_work",), {"mask": "built once a step"}),
+        Side("documents_attend_apart", partial(make, mask="none"), ("attention_fusion",),
+             {"attention": "fused, causal flag, a call for each document", "mask": "none"}),
+        Side("places_on_device", partial(make, places_on="device"), ("host_work", "remove_syncs"),
+             {"places": "counted on the device"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("to_graph", partial(make, places_on="device", graph=True), ("graph", "host_work"),
+             {"places": "counted on the device", "graph": True}, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
+@before("spectral_fluid")
+def whirling_fluid(at: Place) -> list[Side]:
+    """A fluid whirls on 1,024 x 1,024 places for 8 moments by Fourier transforms of complex numbers, fp64; the host
+    makes the wave numbers anew for each moment."""
+    side, moments, pace, friction = at.pick(1024, 24), at.pick(8, 3), 1e-3, 1e-3
+    types = {"fp64": torch.float64, "fp32": FP32}
+
+    def make(precision: str = "fp64", halves: bool = False, kept: bool = False, wrap: Wrap = as_is) -> Step:
+        dtype = types[precision]
+        whirls = at.randn(side, side, dtype=torch.float64).to(dtype)
+
+        def make_waves() -> tuple[torch.Tensor, ...]:
+            rows = torch.fft.fftfreq(side, 1 / side, dtype=dtype).to(at.device)[:, None]
+            count = torch.fft.rfftfreq if halves else torch.fft.fftfreq
+            columns = count(side, 1 / side, dtype=dtype).to(at.device)[None]
+            square = rows.square() + columns.square()
+            is_kept = (rows.abs() < side / 3) & (columns.abs() < side / 3)
+            return 1j * rows, 1j * columns, square, is_kept.to(dtype)
+        ready = make_waves() if kept else None
+
+        def forth(values: torch.Tensor) -> torch.Tensor:
+            return torch.fft.rfft2(values) if halves else torch.fft.fft2(values)
+
+        def back(values: torch.Tensor) -> torch.Tensor:
+            return torch.fft.irfft2(values, s=(side, side)) if halves else torch.fft.ifft2(values).real
+
+        def flow() -> torch.Tensor:
+            state = forth(whirls) * (make_waves() if ready is None else ready)[3]
+            for _ in range(moments):
+                rows, columns, square, is_kept = make_waves() if ready is None else ready
+                stream = state / square.clamp(min=1)
+                carried = (back(columns * stream) * back(rows * state) - back(rows * stream) * back(columns * state))
+                state = (state + pace * is_kept * forth(carried)) / (1 + pace * friction * square)
+            return back(state)
+        return wrap(flow)
+
+    return [
+        Side("before", make, truth={"precision": "fp64", "transforms": "complex", "waves": "from the host"},
+             tf32=False),
+        Side("real_transforms", partial(make, halves=True), ("less_work",), {"transforms": "real"}, tf32=False),
+        Side("to_fp32", partial(make, precision="fp32"), ("single_precision",), {"precision": "fp32"}, tf32=False),
+        Side("waves_kept", partial(make, kept=True), ("inputs_on_device",), {"waves": "kept on the device"},
+             tf32=False),
+        Side("to_graph", partial(make, kept=True, wrap=graphed), ("graph", "inputs_on_device"),
+             {"waves": "kept on the device", "graph": True}, gpu_only=True, tf32=False),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no product"}, useless=True, tf32=True),
+    ]
+
+
+@before("satellite_mapping")
+def mapped_land(at: Place) -> list[Side]:
+    """A network maps the land in 2 satellite pictures of 13 colours and 512 x 512 places, TF32 convolutions; the host
+    makes floats of the shorts before, copies scores of 11 kinds back and chooses kinds from them."""
+    full, colours, side, width, kinds = 2, at.pick(13, 3), at.pick(512, 32), at.pick(64, 8), at.pick(11, 4)
+
+    def make(scaled_on: str = "cpu", chosen_on: str = "cpu", pinned: bool = False, dtype: torch.dtype = FP32,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(colours, width, 3, 2, 1), ResidualBlock(width, 2 * width, 2),
+                                 ResidualBlock(2 * width, 2 * width, 1), nn.ConvTranspose2d(2 * width, width, 2, 2),
+                                 nn.ReLU(), nn.ConvTranspose2d(width, kinds, 2, 2))
+        network = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        shorts = torch.randint(0, 10_000, (full, colours, side, side), dtype=torch.int16)
+        shorts = shorts.pin_memory() if pinned else shorts
+        means, scales = (torch.linspace(*ends, colours, device=scaled_on)[:, None, None]
+                         for ends in ((4000, 6000), (2000, 3000)))
+        result = torch.empty(full, side, side, dtype=torch.uint8, pin_memory=pinned)
+
+        def see() -> torch.Tensor:
+            pictures = shorts.to(scaled_on, non_blocking=pinned).float()
+            pictures = ((pictures - means) / scales).to(at.device)
+            scores = network(pictures.to(dtype, memory_format=layout)).float()
+            if chosen_on == "cpu":
+                return scores.cpu().argmax(1).float()
+            chosen = scores.argmax(1).to(torch.uint8)
+            result.copy_(chosen, non_blocking=pinned)
+            at.wait()
+            return result.float()
+        return see
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "floats": "made by the host, pageable", "kinds": "chosen by the host"}),
+        Side("chosen_on_device", partial(make, chosen_on=at.device), ("host_work",), {"kinds": "chosen by the device"}),
+        Side("shorts_copied", partial(make, scaled_on=at.device), ("host_work",),
+             {"floats": "made by the device, pageable shorts"}),
+        Side("both_on_device", partial(make, scaled_on=at.device, chosen_on=at.device), ("host_work",),
+             {"floats": "made by the device, pageable shorts", "kinds": "chosen by the device"}),
+        Side("both_pinned", partial(make, scaled_on=at.device, chosen_on=at.device, pinned=True),
+             ("host_work", "pinned_copies"),
+             {"floats": "made by the device, pinned shorts", "kinds": "chosen by the device"}, gpu_only=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True, same_output=False, note="near ties: other kinds"),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             same_output=False, note="near ties: other kinds"),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
