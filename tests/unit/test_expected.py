@@ -230,12 +230,12 @@ def test_without_waits_the_host_works_while_the_device_does():
 
 
 def test_before_a_read_the_device_works_while_the_host_launches():
-    """Launches of 10 us each: kernels of 2 us end before the next one, and their read takes 50 us to wake up. Of a
+    """Launches of 10 us each: kernels of 2 us end before the next one, and their read takes 30 us to wake up. Of a
     kernel of 300 us 290 are left when its read is launched. Other waits can be for anything.
     """
     short, long, read = kernel(2), kernel(300), copy(1, "d2h", 8, False)
     work = replace(step(*[short] * 100, read, long, read), syncs=3)
-    assert changed(work, "remove_syncs").waits_ns == pytest.approx(1e3 * (50 + 290 + 50), abs=1)
+    assert changed(work, "remove_syncs").waits_ns == pytest.approx(1e3 * (30 + 290 + 30), abs=1)
     assert changed(replace(work, syncs=4), "remove_syncs").waits_ns == pytest.approx(1e3 * (200 + 300), abs=1)
     assert changed(replace(step(short, read), syncs=1), "remove_syncs").waits_ns == pytest.approx(2e3, abs=1)
 
@@ -371,6 +371,13 @@ def test_images_between_group_norms_are_converted_in_either_order():
     conv = product(50, 1e10, CONV, "aten::cudnn_convolution")
     assert device_us(step(conv, kernel(9, "transpose"), kernel(5, "norm", norm)), "channels_last") == 64
     assert device_us(step(conv, kernel(9, "transpose"), kernel(5, "norm")), "channels_last") == 55
+
+
+def test_values_that_have_another_place_are_copied_in_either_order_of_images():
+    conv = product(50, 1e10, CONV, "aten::cudnn_convolution")
+    for name, left in (("roll", 59), ("cat", 59), ("flip", 59), ("copy_", 50)):
+        moved = kernel(9, "copy", StepOperator(f"aten::{name}"))
+        assert device_us(step(conv, moved), "channels_last") == left
 
 
 def test_norms_of_images_reach_their_share_of_the_memory():
@@ -846,6 +853,14 @@ def test_the_idle_time_of_a_step_stays_where_few_calls_go():
         kept = [kernel(60 / others, operator=StepOperator("aten::mul", host_ns=1000)) for _ in range(others)]
         work = step(*again, *kept, copy(0, "d2h", 8, True), syncs=1)
         assert device_us(work, "checkpointing_off", step_us=100) == 60 + idle_us
+
+
+def test_no_larger_batch_is_advised_for_rows_that_a_step_takes_one_by_one():
+    """Of seven rows and fewer it may be a part of the step."""
+    work = step(*[kernel(10)] * 8)
+    for rows, gains in ((0, True), (7, True), (8, False)):
+        least = floor(replace(work, single_rows=rows), [MECHANISMS["larger_batch"]])
+        assert (least.floor_ns is not None) is gains and (gains or "8 rows of a batch one by one" in least.why_absent)
 
 
 def test_a_host_that_waits_for_loaders_gets_no_batch_sooner():

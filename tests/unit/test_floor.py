@@ -529,6 +529,18 @@ def test_rows_of_a_batch_one_by_one_are_a_loop_if_no_turn_reads_what_one_may_hav
     assert _rows(KEEPS_ITS_SIZE, count=9, before=[WHOLE]) == {1}
 
 
+def test_rows_that_views_take_one_by_one_are_a_loop_of_as_many_turns():
+    """The first turn may lack what the others begin with; a loop of other turns takes no such rows."""
+    def rows(single_rows, first=0):
+        pieces = [piece for _ in range(9) for piece in (*_turns(1, *KEEPS_ITS_SIZE), READ)]
+        work = replace(step(*pieces[first:]), single_rows=single_rows)
+        assert set(rows_in_turn(work).tolist()) == set(parts_in_turn(replace(step(*[
+            piece for piece in pieces[first:] if piece is not READ]), single_rows=single_rows)).tolist()) or first
+        return set(rows_in_turn(work).tolist())
+    assert rows(9) == {9} and rows(10) == {9} and rows(11) == {1} and rows(8) == {1} and rows(0) == {1}
+    assert rows(9, first=1) == {9} and rows(9, first=2) == {1, 8}
+
+
 def test_what_was_chosen_in_a_turn_may_be_looked_up_in_the_next():
     """A token of each of 8 texts is chosen of 50; a lookup of 16 words reads what no turn made."""
     def looks_up(words):

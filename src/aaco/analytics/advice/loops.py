@@ -8,7 +8,8 @@ and that nothing in the turn has made by then.
 
 Rows of a batch that are worked on one by one are loops that end in a read of the host. There it is evident that no turn
 needs the one before: nothing comes from the host in a turn, no weights are updated, and nothing of the size of what a
-turn reads from outside was made in it or in the one before; but rows of a tensor that has one for each turn.
+turn reads from outside was made in it or in the one before; but rows of a tensor that has one for each turn. So it is
+where each turn takes a row of its own out of a batch, as the arguments of its views say (`single_rows`).
 
 Parts that are worked on one by one are loops that end in no read: the same operators with the same shapes again and
 again, in the same step, with products among them. Layers of a model, recurrent cells and sampling repeat as well, and
@@ -206,8 +207,9 @@ def rows_in_turn(work: StepWork) -> Reals:
         length = _row_length(calls[:end]) if end < first_of_loop else 0
         if length:
             first_of_loop = end - _periodic(calls[:end], length)
-            count = min((end - first_of_loop) // length, round(np.count_nonzero(read) / work.steps))
-            loop = slice(int(starts[end - count * length]), int(starts[end - 1]) + 1)
+            # the first turn may lack what the others begin with, as that of the result before
+            count = min(round((end - first_of_loop) / length), round(np.count_nonzero(read) / work.steps))
+            loop = slice(int(starts[max(first_of_loop, end - count * length)]), int(starts[end - 1]) + 1)
             two_turns = [slice(int(starts[last - length]), int(starts[last - 1])) for last in (end - length, end)]
             if count >= TURNS and _independent(work, loop, two_turns, count):
                 turns[loop] = count
@@ -226,11 +228,19 @@ def _independent(work: StepWork, loop: slice, two_turns: Sequence[slice], turns:
     one_before, last = (_operators(work, turn) for turn in two_turns)
     if work.copies("h2d")[loop].any() or any(operator.phase in (BACKWARD, OPTIMIZER) for operator in last):
         return False
+    if _takes_single_rows(work, turns):
+        return True
     outside, made = read_and_made(last)
     made |= read_and_made(one_before)[1]
     before = {size_of(shape, floating) for number in np.unique(work.operator[:loop.start]).tolist() if number >= 0
               for shape, floating in tensors_of(work.operators[number])}
     return all((elements * turns, floating) in before for elements, floating in outside & made)
+
+
+def _takes_single_rows(work: StepWork, turns: int) -> bool:
+    """Return whether a loop of so many turns takes the rows of a batch one by one; its first turn may begin otherwise.
+    """
+    return turns > 1 and work.single_rows - turns in (0, 1)
 
 
 def parts_in_turn(work: StepWork) -> Reals:
@@ -332,7 +342,8 @@ def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
     read = (work.copies("d2h") & ~work.result_reads)[loop.rows]
     given = None if read.any() else _given(work, loop)
     return given is not None and bool(work.of_families(*PRODUCTS)[loop.ends[0]].any()) and (
-        any(not _may_carry(work, turn, given) for turn in loop.ends)
+        _takes_single_rows(work, loop.turns)
+        or any(not _may_carry(work, turn, given) for turn in loop.ends)
         or (loop.calls > LONGEST_TURN
             and not any(_may_carry(work, turn, given, to_products=True) for turn in loop.ends)))
 

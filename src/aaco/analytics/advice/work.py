@@ -128,7 +128,8 @@ class StepWork:
     device's idle time in which the host did something else than launch. syncs: calls in which the host waits for the
     device, None if its calls were not recorded. on_host_ns: of all these steps in operators that computed on the host.
     launching_ns: in which the host launches a step, without its waits, traced; 0 if its calls are not known.
-    fetching: the part of the time in which the host waits for other processes that make its inputs.
+    fetching: the part of the time in which the host waits for other processes that make its inputs. single_rows: that a
+    step takes out of a batch one by one, all of them; 0 if it does not.
     """
 
     ns: Ints
@@ -151,6 +152,7 @@ class StepWork:
     on_host_ns: float = 0.0
     launching_ns: float = 0.0
     fetching: float = 0.0
+    single_rows: int = 0
 
     @cached_property
     def sure_ns(self) -> Reals:

@@ -31,7 +31,7 @@ from aaco.core.documents import decode
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, COPIES, GPU_EVENTS, KERNELS, OPERATORS, TableSpec
-from aaco.steps.findings import host_calls
+from aaco.steps.findings import host_calls, single_rows
 from aaco.steps.findings.kernel_operators import operators as operator_of_kernel
 from aaco.tracelake import documents, layout, queries, store
 from aaco.tracelake.memory import give_back
@@ -136,7 +136,8 @@ def _with_host(work: StepWork, session: Session, rank: RankTime, window: Capture
     give_back(0)  # what reading the kernels took, before the calls are read
     first, last = (links[0], links[-1]) if links else (None, None)
     calls = host_calls.read(session, rank.capture, first, last)
-    return replace(work, syncs=calls.waits_between(window.t_start_ns, window.t_end_ns),
+    rows = single_rows.read(session, rank.capture, window.t_start_ns, window.t_end_ns)
+    return replace(work, single_rows=rows, syncs=calls.waits_between(window.t_start_ns, window.t_end_ns),
                    launching_ns=calls.launching_ns(work.steps),
                    fetching=calls.fetching_between(window.t_start_ns, window.t_end_ns) / max(1, window.window_ns))
 

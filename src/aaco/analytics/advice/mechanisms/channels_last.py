@@ -28,6 +28,7 @@ from aaco.core.advice import Step, fact_is, fact_is_not
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
 
+PLACED = ("aten::cat", "aten::flip", "aten::roll")  # values have another place afterwards, not only another order
 READERS = ("norm", "pooling", "elementwise", "reduction", "softmax")
 CHANNELWISE = ("norm", "pooling")
 GROUP_NORM = "group_norm"  # ATen's takes images as NCHW only, and converts others (native/group_norm.cpp: contiguous)
@@ -58,14 +59,15 @@ def _of_order(work: StepWork) -> Flags:
 
 
 def _reordered(work: StepWork, least: Reals) -> Response:
-    """Return the step without conversions between orders of images, norms and pooling at the rate that they reach.
+    """Return the step without conversions between orders of images, with norms and pooling at the rate that they reach.
 
     Convolutions keep their time, but depthwise ones reach what those of cuDNN do. Between group norms images are
     converted in either order.
     """
     if work.operated(lambda operator: GROUP_NORM in operator.name).any():
         return Response(own_time(work), np.ones(len(least)))
-    gone = work.of_families(*CONVERSIONS) | work.copies(*LOCAL_COPIES)
+    placed = work.operated(lambda operator: operator.name in PLACED)
+    gone = work.of_families(*CONVERSIONS) & ~placed | work.copies(*LOCAL_COPIES)
     rows = work.operated(lambda operator: operator.name == LAYER_NORM)
     channelwise = work.of_families(*CHANNELWISE) & (least > 0) & ~rows
     device = np.where(channelwise, np.minimum(own_time(work), least / REACH_MEMORY), depthwise_by_library(work))

@@ -29,6 +29,7 @@ from aaco.analytics.advice.work import CALL_NS, WAKE_UP_NS, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Ints, Reals
 
+USUAL_WAKE_UP_NS = 30_000.0  # of those that were timed; floors take the longest
 MOST_PASSES = 3  # before a read: of a test of all values and its sum over them
 
 
@@ -53,7 +54,7 @@ def _waited_ns(work: StepWork) -> float:
     late = np.full(len(last) + 1, -np.inf)
     np.maximum.at(late, turn, launched - done + work.sure_ns)
     left = late[:-1] + done[last] - launched[last]
-    waited = float(np.maximum(0.0, left).sum() + WAKE_UP_NS * len(last)) / work.steps
+    waited = float(np.maximum(0.0, left).sum() + USUAL_WAKE_UP_NS * len(last)) / work.steps
     return min(waited, device_chain_ns(work))
 
 
