@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from aaco.analytics.serving.annotations import read_step
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import Flags, Ints, find_sorted
 
 CALL_COLUMNS = ("call_id", "name", "domain", "parent_id", "t_start_ns", "t_end_ns", "capture")
 MODULE_PREFIX = "nn.Module: "
@@ -115,7 +115,7 @@ class CallContexts:
 
     def around(self, line: CallLine) -> CallContext:
         """Return the context of each call of the line."""
-        parent = positions(line.id, line.parent_id)
+        parent = find_sorted(line.id, line.parent_id)
         operator = nearest(parent, line.kind == Is.OPERATOR)
         above = at(operator, at(parent, operator))
         modules = nearest(parent, line.kind == Is.MODULE)
@@ -130,7 +130,7 @@ class CallContexts:
         """Return of each of these calls of the line the names of the calls and ranges around it, innermost first."""
         names, rows = [list[str]() for _ in places], np.arange(len(places))
         while len(rows):
-            places = positions(line.id, line.parent_id[places])
+            places = find_sorted(line.id, line.parent_id[places])
             rows, places = rows[places >= 0], places[places >= 0]
             for row, name in zip(rows.tolist(), line.name[places].tolist(), strict=True):
                 names[row].append(self.names.text(name))
@@ -208,14 +208,6 @@ def _like(name: str) -> Is:
     if name.startswith(MODULE_PREFIX):
         return Is.MODULE
     return Is.ANNOTATION if is_step else Is.FRAME if FRAME.match(name) else Is.OTHER
-
-
-def positions(sorted_ids: Ints, ids: Ints) -> Ints:
-    """Return the position of each id in sorted_ids (ascending), -1 if it is not there."""
-    if not len(sorted_ids):
-        return np.full(len(ids), -1)
-    at = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
-    return np.where(sorted_ids[at] == ids, at, -1)
 
 
 def nearest(parent: Ints, marked: Flags) -> Ints:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from aaco.analytics.streaming import communication
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, is_name
-from aaco.core.arrays import ArrayRows, Flags, Ints
+from aaco.core.arrays import ArrayRows, Flags, Ints, find_sorted
 
 COMPUTE, COMMUNICATION, COPY, FILL = 0, 1, 2, 3  # kinds of work; what is below COPY is a kernel
 MEMSET = "memset"  # the kind of a row of the copies table that fills
@@ -108,8 +108,7 @@ class WorkReader:
                                           for column in ("capture", "device_id", "queue_id", "stream_id"))
         queue = np.where(stream != NONE, NONE, queue)
         all_work = WorkRows(start, end, kind, device, stream, capture, links(rows, self._with_launches), name,
-                            kernel_id,
-                            iteration)
+                            kernel_id, iteration)
         mask = on_device & placeable
         kept = all_work if mask.all() else all_work.take(mask)
         queue = queue if mask.all() else queue[mask]
@@ -124,6 +123,5 @@ class WorkReader:
             self._communicates = np.concatenate([self._communicates, communication.flags(new)])
         by_name = np.append(self._communicates, False)[np.where(name == NONE, -1, name)]
         if len(self._collective):
-            at = np.minimum(np.searchsorted(self._collective, kernel_id), len(self._collective) - 1)
-            by_name = by_name | (self._collective[at] == kernel_id)
+            by_name = by_name | (find_sorted(self._collective, kernel_id) >= 0)
         return np.where(by_name, COMMUNICATION, COMPUTE)

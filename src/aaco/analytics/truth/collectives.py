@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics.roofline.limiters import COMMUNICATION_FAMILIES
 from aaco.analytics.streaming import communication
-from aaco.analytics.streaming.launch_links import GrowingColumn
+from aaco.analytics.streaming.growing_column import GrowingColumn
 from aaco.analytics.streaming.stream_ids import NONE, NameIds
 from aaco.analytics.timeline import lone_waits
 from aaco.analytics.truth.finding import Finding, Slice

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from aaco.core.arrays import Ints
 from aaco.core.errors import BadCapture
+from aaco.core.key_index import NONE, KeyIndex
 from aaco.core.tables import COUNTERS, KERNELS
 from aaco.profiler import capture
 from aaco.profiler.capture import CaptureFacts
@@ -30,7 +31,6 @@ from aaco.profiler.formats.rocprof_compute.workload_files import DispatchFile, t
 from aaco.profiler.io import csvstream
 from aaco.profiler.io.columns import bare, constant, encoded
 from aaco.profiler.io.csvstream import CsvTally
-from aaco.profiler.io.dispatches import NONE, KeyIndex
 from aaco.profiler.io.record_accounting import ABSENT, RecordAccount, integers, total
 
 FORMAT = "rocprof_compute"
