@@ -2393,7 +2393,7 @@ MUTATIONS = [
      "tests/unit/test_floor.py::test_what_a_frozen_network_computes_is_kept"),
     ("analytics/advice/mechanisms/frozen_network.py", "not (rows & work.of_families(*PRODUCTS)).any()",
      "not rows.any()", "tests/unit/test_floor.py::test_what_a_frozen_network_computes_is_kept"),
-    ("analytics/advice/mechanisms/frozen_network.py", "whole_calls=True, only_less=True", "only_less=True",
+    ("analytics/advice/responses.py", "whole_calls=True, only_less=True", "only_less=True",
      "tests/unit/test_floor.py::test_what_a_frozen_network_computes_is_kept"),
     ("analytics/attribution/phases.py", "number[1:] != number[:-1]", "number[1:] != -2",
      "tests/unit/test_attribution_phases.py::test_frozen_weights_are_apart_whether_gradients_are_off_or_not"),
