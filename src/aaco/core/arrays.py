@@ -42,6 +42,13 @@ def find_sorted(sorted_ids: Array, ids: Array) -> Ints:
     return np.where(sorted_ids[at] == ids, at, -1)
 
 
+def summed(places: Ints, values: Ints, count: int) -> Ints:
+    """Return the exact sum of the values at each of so many places."""
+    total = np.zeros(count, np.int64)
+    np.add.at(total, places, values)
+    return total
+
+
 def joined(parts: Iterable[Ints | Ints32]) -> Ints:
     """Return the parts one after the other; empty without any."""
     return np.concatenate([np.zeros(0, np.int64), *parts])

@@ -31,7 +31,7 @@ from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, Launch
 from aaco.analytics.streaming.stream_ids import NONE, integers, is_name, latest_end_before
 from aaco.analytics.streaming.work import COPY, WorkReader
 from aaco.core import distinct
-from aaco.core.arrays import ArrayRows, Flags, Ints, joined
+from aaco.core.arrays import ArrayRows, Flags, Ints, joined, summed
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, SERVING_STEPS
 
 MOST_STEPS = 1 << 20
@@ -284,12 +284,11 @@ class _StepSums:
 
 def _sums(step: Ints, start: Ints, end: Ints, count: int) -> _StepSums:
     """Return of each step how many spans it has, their sum, the first start and the last end (NONE without any)."""
-    ns, first, last = np.zeros(count, np.int64), np.full(count, np.iinfo(np.int64).max), np.full(count, NONE)
-    np.add.at(ns, step, end - start)
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, NONE)
     np.minimum.at(first, step, start)
     np.maximum.at(last, step, end)
     number = np.bincount(step, minlength=count)
-    return _StepSums(number, ns, np.where(number > 0, first, NONE), last)
+    return _StepSums(number, summed(step, end - start, count), np.where(number > 0, first, NONE), last)
 
 
 def _unions(step: Ints, start: Ints, end: Ints, count: int) -> Ints:
@@ -297,9 +296,7 @@ def _unions(step: Ints, start: Ints, end: Ints, count: int) -> Ints:
     order = np.lexsort((start, step))
     step, start, end = step[order], start[order], end[order]
     before = latest_end_before(step, end, np.full(count, NONE))
-    union = np.zeros(count, np.int64)
-    np.add.at(union, step, np.maximum(0, end - np.maximum(start, before)))
-    return union
+    return summed(step, np.maximum(0, end - np.maximum(start, before)), count)
 
 
 def _idle_before(engine: Ints, first: Ints, last: Ints) -> Ints:

@@ -48,6 +48,11 @@ class RecordAccount:
             before = self.left.get(f"{kind}: {reason}", Subtotal(0, 0))
             self.left[f"{kind}: {reason}"] = Subtotal(before.count + count, before.ns + ns)
 
+    def skip(self, kind: str, reason: str, count: int, ns: int = 0) -> None:
+        """Count records of the file none of which becomes a row."""
+        self.saw(kind, count)
+        self.leave_out(kind, reason, count, ns)
+
     def trouble(self, what: str, count: int) -> None:
         """Count records that are rows but have a defect; `what` continues a sentence that begins with the count."""
         if count:
