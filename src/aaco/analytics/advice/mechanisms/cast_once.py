@@ -17,7 +17,7 @@ from aaco.analytics.advice.mechanisms.product_before_gather import TRAINING
 from aaco.analytics.advice.responses import not_again
 from aaco.analytics.advice.work import Shape, StepOperator, StepWork
 from aaco.core.advice import Step, fact_is_not
-from aaco.core.arrays import Flags, Reals
+from aaco.core.arrays import Flags
 from aaco.core.readings import Absent
 
 OPERANDS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::linear": (0, 1), "aten::addmv": (2, 1)}
@@ -82,12 +82,8 @@ def _again(work: StepWork) -> Flags:
     return again
 
 
-def _least_ns(work: StepWork) -> Reals:
-    return without(work, work.once(_again))
-
-
 CAST_ONCE = Mechanism("cast_once", "Convert weights once", "D - conversions of weights and passes over their results",
-                      _least_ns, respond=not_again(_again))
+                      lambda work: without(work, work.once(_again)), respond=not_again(_again))
 ACTIONS = (Action(
     "cast_once", "Convert weights once", of_targets("cast_once"), "kernels convert weights in each step", "low",
     (Step("weights in the type that products read: model.to(dtype) before the first step",

@@ -15,7 +15,7 @@ from aaco.analytics.advice.mechanisms.cast_once import OPERANDS
 from aaco.analytics.advice.responses import not_again
 from aaco.analytics.advice.work import COLLECTIVE, NO_GRAD, OPTIMIZER, Shape, StepOperator, StepWork
 from aaco.core.advice import Step
-from aaco.core.arrays import Flags, Reals
+from aaco.core.arrays import Flags
 
 # Of products the place of the weight among the arguments; the shape of one that is transposed is the other way round.
 WEIGHTS = {**{name: OPERANDS[name][1] for name in ("aten::mm", "aten::addmm", "aten::linear")},
@@ -56,12 +56,9 @@ def _sizes(shape: Iterable[int]) -> Shape:
     return tuple(sorted(shape))
 
 
-def _least_ns(work: StepWork) -> Reals:
-    return without(work, work.once(_frozen))
-
-
 FROZEN_NETWORK = Mechanism("frozen_network", "Keep what a frozen network computes", "D - operators of a training step "
-                           "of which no gradient is recorded", _least_ns, respond=not_again(_frozen))
+                           "of which no gradient is recorded", lambda work: without(work, work.once(_frozen)),
+                           respond=not_again(_frozen))
 ACTIONS = (Action(
     "keep_frozen_results", "Keep what a frozen network computes", of_targets("frozen_network"),
     "kernels compute what no gradient is recorded of", "medium",

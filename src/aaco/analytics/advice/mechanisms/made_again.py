@@ -17,7 +17,7 @@ from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import WHOLE, not_again
 from aaco.analytics.advice.turn_flow import WRITES
 from aaco.analytics.advice.work import StepOperator, StepWork
-from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.arrays import Flags, Ints
 from aaco.core.readings import Absent
 
 COUNTED = ("aten::arange", "aten::linspace")
@@ -129,10 +129,6 @@ def _end(work: StepWork, order: Ints, start: int, passes: Flags, between: Flags)
     return max(end, start + 1)
 
 
-def _least_ns(work: StepWork) -> Reals:
-    return without(work, work.once(_again)[1])
-
-
 MADE_AGAIN = Mechanism("made_again", "Make tables of numbers once", "D - runs of passes that make the same of counted "
-                       "numbers more than once in a step", _least_ns,
+                       "numbers more than once in a step", lambda work: without(work, work.once(_again)[1]),
                        respond=not_again(lambda work: work.once(_again)[0]))
