@@ -28,7 +28,7 @@ from aaco.analytics.serving.repeated_steps import RepeatedStep
 from aaco.analytics.serving.summary import ANNOTATION, REPETITION
 from aaco.analytics.streaming.calls import ON_DEVICE, CallKind
 from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, LaunchCalls, Linker
-from aaco.analytics.streaming.stream_ids import NONE, integers, is_name, latest_end_before
+from aaco.analytics.streaming.stream_ids import NONE, ValueByName, integers, is_name, latest_end_before
 from aaco.analytics.streaming.work import COPY, WorkReader
 from aaco.core import distinct
 from aaco.core.arrays import ArrayRows, Flags, Ints, joined, summed
@@ -97,7 +97,7 @@ class ServingSteps:
         self._callers, self._repeated = Callers(with_launches), repeated
         self._linker = Linker(("part", "tag"))
         self._reader = WorkReader(with_launches=with_launches)
-        self._is_step: list[bool] = []
+        self._is_step = ValueByName(self._callers.names, lambda name: read_once(name) is not None, False)
         self._threads: dict[int, _Thread] = {}  # by the number that the callers give
         self._ranges: list[list[str]] = []  # of each step, innermost first
         self._origin: list[tuple[int, int, int, int]] = []  # capture, thread's number, start and end of each step
@@ -220,8 +220,7 @@ class ServingSteps:
     def _note_steps(self, rows: pa.Table) -> None:
         """Remember the ranges that begin a step, and those inside one."""
         name = self._callers.names.numbers(rows["name"])
-        self._is_step += [read_once(text) is not None for text in self._callers.names.known[len(self._is_step):]]
-        at = np.flatnonzero(np.array([*self._is_step, False])[np.where(name == NONE, -1, name)])
+        at = np.flatnonzero(self._is_step.of(name))
         at = at[~is_name(rows["domain"].take(pa.array(at)), ON_DEVICE)] if len(at) else at
         if not len(at):
             return
