@@ -146,8 +146,7 @@ class _Reader:
             self._held = batch.slice(cut) if cut < batch.num_rows else None
             if self._held is not None:
                 break
-        selected = [[_only(part, self._columns)] for part in parts] or [[_only(self._nothing(), self._columns)]]
-        return pa.Table.from_batches([batch for group in selected for batch in group])
+        return pa.Table.from_batches([_only(part, self._columns) for part in parts or [self._nothing()]])
 
     def _next(self) -> pa.RecordBatch:
         with store.opened(self._session, self._spec, self._metadata) as file:

@@ -222,7 +222,7 @@ class History:
     def promote(self, name: str, sessions: Sequence[str]) -> None:
         """Replace the sessions of a name: its next version."""
         with self.transaction():
-            if self._pins(name):
+            if self.pins(name):
                 self._say("promote", name)
             self.pin(name, sessions)
 
@@ -237,15 +237,24 @@ class History:
 
     def pinned(self, name: str) -> Pinned:
         """Return the sessions of a name. Raise NoBaseline if it has none."""
-        pins = self._pins(name)
+        pins = self.pins(name)
         if not pins:
             raise NoBaseline(f"no baseline {name!r} in {self.path}",
                              f"aaco baseline list, or aaco baseline save {name} SESSION")
         return pins[name]
 
-    def pins(self) -> dict[str, Pinned]:
-        """Return every name that has sessions."""
-        return self._pins()
+    def pins(self, only: str | None = None) -> dict[str, Pinned]:
+        """Return the sessions of every name that has any, or of one: its events replayed in order."""
+        rows = self._rows("SELECT * FROM events WHERE kind IN ('pin', 'promote', 'expire') AND ifnull(name = ?1, 1) "
+                          "ORDER BY id", [only])
+        pins: dict[str, Pinned] = {}
+        for _, time_ns, kind, name, session_id, *_ in rows:
+            was = pins.get(name, Pinned(name, (), 1, time_ns, time_ns))
+            remaining = () if kind == "promote" else tuple(item for item in was.sessions if item != session_id)
+            kept = was.sessions if kind == "pin" and session_id in was.sessions else (
+                (*remaining, session_id) if kind == "pin" else remaining)
+            pins[name] = Pinned(name, kept, was.version + (kind == "promote"), was.created_ns, time_ns)
+        return {name: item for name, item in pins.items() if item.sessions}
 
     def accept(self, key: Key, session_id: str, author: str, reason: str) -> None:
         """From this session on the key's level is another one, and that is meant: the mean moves, the spread stays."""
@@ -289,19 +298,6 @@ class History:
         number = self._connection.execute("SELECT ifnull(max(id), 0) + 1 FROM events").fetchone()[0]
         row = _checked(number, time.time_ns(), kind, name, session_id, key, author, text)
         self._connection.execute(f"INSERT INTO events VALUES ({_marks([row])})", row)
-
-    def _pins(self, only: str | None = None) -> dict[str, Pinned]:
-        """Return the sessions of every name, or of one: its events replayed in order."""
-        rows = self._rows("SELECT * FROM events WHERE kind IN ('pin', 'promote', 'expire') AND ifnull(name = ?1, 1) "
-                          "ORDER BY id", [only])
-        pins: dict[str, Pinned] = {}
-        for _, time_ns, kind, name, session_id, *_ in rows:
-            was = pins.get(name, Pinned(name, (), 1, time_ns, time_ns))
-            remaining = () if kind == "promote" else tuple(item for item in was.sessions if item != session_id)
-            kept = was.sessions if kind == "pin" and session_id in was.sessions else (
-                (*remaining, session_id) if kind == "pin" else remaining)
-            pins[name] = Pinned(name, kept, was.version + (kind == "promote"), was.created_ns, time_ns)
-        return {name: item for name, item in pins.items() if item.sessions}
 
     def _number(self, key: Key, unit: str, direction: str) -> int:
         """The number of a key, a new one if need be. Raises UsageError where it is known with another unit."""

@@ -21,7 +21,6 @@ CACHED = ("how many keys the cache holds is not among the recorded arguments; th
 AGAIN, SLOPE = SCALE + 2, 2 + SCALE
 
 
-
 def dot_product(causal: int, mask: int | None = None, heads: int = 1, last: bool = False,
                 packed: tuple[int, ...] = ()) -> Form:
     """Attention (query, key, value, ...). `causal` and `mask` are positions; `heads` the axis of the heads, 1 or 2.
