@@ -1,5 +1,4 @@
-"""Values by key, for columns that are appended to: sorted runs, of which the last two are merged while they are alike.
-"""
+"""Values by key, for columns that are appended to: sorted runs, each at least twice as long as the next."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class CaptureCheck:
                                           StepCheck(), StreamCheck(facts.get("streams") or ()))
 
     def add(self, kernels: pa.Table, copies: pa.Table, calls: pa.Table) -> None:
-        """Look at the next slice: rows of this capture alone, each table sorted by start."""
+        """Look at the next slice: rows of this capture only, each table sorted by start."""
         called = Records(calls)
         does = self._does.of(self._names.numbers(calls["name"]))
         part = np.where(self._into_runtime.of(self._domains.numbers(calls["domain"])), does,

@@ -1,5 +1,5 @@
-"""Find the kernel of a dispatch whose counters are in other rows than its times, by process, pass and number; and the
-unit of its grid.
+"""Find the kernel of a dispatch that has its counters in other rows than its times, by process, pass and number; and
+the unit of its grid.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ ABSENT = -(1 << 63)  # means null in plain integer columns
 class RecordAccount:
     """Counts records as they are read, and decides for every format which of them have a time.
 
-    kernel: the kind whose records are kernel executions. from_zero: whether the clock may begin with the recording, so
+    kernel: the kind of the records of kernel executions. from_zero: whether the clock may begin with the recording, so
     that a record can start at 0; zero_ns is where it begins. What was never timed has no duration: it counts 0 ns.
     """
 

@@ -159,8 +159,8 @@ class History:
             _require_possible(sample)
         with self.transaction():
             numbers = {key: self._number(key, unit, direction) for key, unit, direction in
-                       {(item.key, item.unit, item.direction): None for item in listed}}
-            rows = [_row(numbers[item.key], item) for item in listed]
+                       {(sample.key, sample.unit, sample.direction): None for sample in listed}}
+            rows = [_row(numbers[sample.key], sample) for sample in listed]
             before = self._connection.total_changes
             self._connection.executemany(f"INSERT OR IGNORE INTO samples VALUES ({_marks(rows)})", rows)
             added = self._connection.total_changes - before
@@ -230,7 +230,7 @@ class History:
         """Remove these sessions, or all, from a name. Their samples stay."""
         with self.transaction():
             held = self.pinned(name)
-            if unknown := [item for item in sessions or () if item not in held.sessions]:
+            if unknown := [session for session in sessions or () if session not in held.sessions]:
                 raise UsageError(f"baseline {name} holds no session {unknown[0]}", "aaco baseline list")
             for session_id in held.sessions if sessions is None else sessions:
                 self._say("expire", name, session_id=session_id)
@@ -250,11 +250,11 @@ class History:
         pins: dict[str, Pinned] = {}
         for _, time_ns, kind, name, session_id, *_ in rows:
             was = pins.get(name, Pinned(name, (), 1, time_ns, time_ns))
-            remaining = () if kind == "promote" else tuple(item for item in was.sessions if item != session_id)
+            remaining = () if kind == "promote" else tuple(pin for pin in was.sessions if pin != session_id)
             kept = was.sessions if kind == "pin" and session_id in was.sessions else (
                 (*remaining, session_id) if kind == "pin" else remaining)
             pins[name] = Pinned(name, kept, was.version + (kind == "promote"), was.created_ns, time_ns)
-        return {name: item for name, item in pins.items() if item.sessions}
+        return {name: pinned for name, pinned in pins.items() if pinned.sessions}
 
     def accept(self, key: Key, session_id: str, author: str, reason: str) -> None:
         """From this session on the key's level is another one, and that is meant: the mean moves, the spread stays."""

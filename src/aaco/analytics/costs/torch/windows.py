@@ -56,7 +56,7 @@ def flops(call: OperatorCall) -> int:
 
 
 def convolution_backward(args: OperatorArguments) -> OperatorCall:
-    """convolution_backward (gradient, input, weight, sizes of the bias, ..., output mask): the gradients asked for."""
+    """convolution_backward (gradient, input, weight, sizes of the bias, ..., output mask): the requested gradients."""
     gradient, operand, weight = (args.tensor(index) for index in range(3))
     by_input, by_weight, by_bias = args.numbers(10)
     channels = TensorType(gradient.dtype, (known(gradient)[1],))

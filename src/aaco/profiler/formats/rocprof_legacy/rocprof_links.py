@@ -1,4 +1,4 @@
-"""The arrows of rocprof's results.json: from a call to the work it launched, by place and microsecond alone.
+"""The arrows of rocprof's results.json: from a call to the work it launched, by place and microsecond only.
 
 An arrow has two ends with an id in common. One names the process row, thread and a microsecond inside the call; the
 other the row, lane and the microsecond at which the work starts (rocm-systems, projects/rocprofiler/bin/tblextr.py and

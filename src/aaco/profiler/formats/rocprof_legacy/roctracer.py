@@ -68,8 +68,8 @@ def recognises(path: Path) -> bool:
 
 
 def members(path: Path) -> Sequence[Path]:
-    """Return the trace files of the same folder that rocprof makes its results of, the device's first; else the file
-    alone.
+    """Return the trace files of the same folder that rocprof makes its results of, the device's first; else only the
+    file.
     """
     if path.name not in TOGETHER:
         return [path]

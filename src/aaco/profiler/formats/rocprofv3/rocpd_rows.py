@@ -214,7 +214,7 @@ class RocpdRows:
                                 f"coalesce(CAST(substr(e.extdata, 1, {LONGEST_NAME}) AS TEXT), '') ELSE '' END")
 
     def _markers(self) -> str:
-        """Return the ids of the categories whose events carry a message, for SQL."""
+        """Return the ids of the categories that have events with a message, for SQL."""
         categories = self.categories
         ids = [key for key, name in zip(categories.ids, categories.names.to_pylist(), strict=True)
                if name and len(name) < LONGEST_CATEGORY and domain(name) == "marker"]
