@@ -21,12 +21,13 @@ def test_equal_to_the_truth_of_every_step():
     traces, shape = recorded_engine()
     steps = [step for trace in traces.values() for step in trace.get("steps", ())]
     for step in steps:
-        cost = step_work.useful(read_step(step["annotation"]), shape)
+        cost = step_work.executed(read_step(step["annotation"]), shape)
         assert (cost.flops, cost.bytes, cost.exact) == (step["work"]["flops"], step["work"]["bytes"], True)
     assert len(steps) == 33
     for trace in traces.values():
         if "annotations" in trace:
-            cost, total = step_work.useful(read_step(trace["annotations"][0]), shape), trace["work_first_step"]["total"]
+            cost = step_work.executed(read_step(trace["annotations"][0]), shape)
+            total = trace["work_first_step"]["total"]
             assert (cost.flops, cost.bytes) == (total["flops"], total["bytes"])
 
 
@@ -51,10 +52,10 @@ def test_a_padded_graph_executes_more_than_is_useful():
         if read.phase != "decode":
             continue
         padded = merge(read, read_step("step[DECODE bs=16]"))
-        assert step_work.useful(padded, shape) == step_work.useful(read, shape) == step_work.executed(read, shape)
+        assert {product.m for product in step_work.step_products(padded, shape)} == {read.requests}
         rows = {product.m for product in step_work.step_products(padded, shape, padded=True)}
         per_row = sum(product.times * product.flops // product.m for product in step_work.step_products(read, shape))
-        more = step_work.executed(padded, shape).flops - step_work.useful(padded, shape).flops
+        more = step_work.executed(padded, shape).flops - step_work.executed(read, shape).flops
         assert rows == {16} and more == per_row * (16 - read.requests)
 
 
@@ -63,7 +64,7 @@ def test_what_a_decode_step_of_qwen3_8b_must_move():
     moved = step_work.step_bytes(SGLANG, read_config(QWEN3_8B))
     assert [round(part / 1e9, 1) for part in (moved.total, moved.weights, moved.kv)] == [20.1, 15.1, 4.8]
     assert round(1e3 * moved.total / 5.3e12, 2) == 3.8 and moved.most_weights == moved.weights
-    assert moved.total == step_work.useful(SGLANG, read_config(QWEN3_8B)).bytes
+    assert moved.total == step_work.executed(SGLANG, read_config(QWEN3_8B)).bytes
     eighth = step_work.step_bytes(SGLANG, read_config(QWEN3_8B), tp=8)
     assert (8 * eighth.weights, 8 * eighth.kv) == (moved.weights, moved.kv)
 
@@ -82,7 +83,7 @@ def test_experts_that_tokens_can_reach(requests, hit):
 def test_a_step_with_latent_attention():
     """FLOPs of one token of DeepSeek-V3: twice its 37e9 active parameters, and attention."""
     step = read_step("execute_1_context_0(sq0sk0sqsq0sqsk0)_generation_1(sq1sk1sqsq1sqsk1)")
-    assert step_work.useful(step, read_config(DEEPSEEK_V3)).flops == pytest.approx(2 * 37e9, rel=.03)
+    assert step_work.executed(step, read_config(DEEPSEEK_V3)).flops == pytest.approx(2 * 37e9, rel=.03)
 
 
 def test_speculative_tokens_pass_the_products_too():

@@ -34,6 +34,21 @@ class ArrayRows:
         return type(self)(*(getattr(self, column.name)[rows] for column in fields(self)))  # type: ignore[arg-type]
 
 
+def find_sorted(sorted_ids: Array, ids: Array) -> Ints:
+    """Return the place of each id in sorted_ids (ascending), the first of equal ones; -1 if it is not there."""
+    if not len(sorted_ids):
+        return np.full(len(ids), -1)
+    at = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
+    return np.where(sorted_ids[at] == ids, at, -1)
+
+
+def summed(places: Ints, values: Ints, count: int) -> Ints:
+    """Return the exact sum of the values at each of so many places."""
+    total = np.zeros(count, np.int64)
+    np.add.at(total, places, values)
+    return total
+
+
 def joined(parts: Iterable[Ints | Ints32]) -> Ints:
     """Return the parts one after the other; empty without any."""
     return np.concatenate([np.zeros(0, np.int64), *parts])

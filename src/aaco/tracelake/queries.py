@@ -27,7 +27,7 @@ Rule = Literal["iqr", "mad", "z"]
 
 @dataclass(frozen=True)
 class SessionPart(Session):
-    """A session of whose kernels, copies and calls those are read that start from start_ns to end_ns, or belong to an
+    """A session of which only kernels, copies and calls are read that start from start_ns to end_ns, or belong to an
     inference. What is counted without reading (`rows`) is the whole table; ids are those of the whole table, too."""
 
     start_ns: int
@@ -146,8 +146,7 @@ class _Reader:
             self._held = batch.slice(cut) if cut < batch.num_rows else None
             if self._held is not None:
                 break
-        selected = [[_only(part, self._columns)] for part in parts] or [[_only(self._nothing(), self._columns)]]
-        return pa.Table.from_batches([batch for group in selected for batch in group])
+        return pa.Table.from_batches([_only(part, self._columns) for part in parts or [self._nothing()]])
 
     def _next(self) -> pa.RecordBatch:
         with store.opened(self._session, self._spec, self._metadata) as file:
@@ -383,7 +382,7 @@ def _only(batch: pa.RecordBatch, columns: Sequence[str], skip: int = 1) -> pa.Re
 
 def _inside(batch: pa.RecordBatch, start_ns: int, end_ns: int) -> pa.Array:
     """Whether each row, of begin and end in the first two columns, reaches into the window. Without an end it is where
-    it begins; without a begin it is nowhere."""
+    it begins; without a begin it is in no window."""
     begin = np.asarray(batch.column(0).fill_null(0))
     end = np.asarray(batch.column(1).fill_null(np.iinfo(np.int64).min))
     reaches = (begin < end_ns) & ((end > start_ns) | (begin >= start_ns))

@@ -8,6 +8,7 @@ whatever is done to its work. The constants are rates that were seen in traces o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -52,6 +53,11 @@ def kept_at_least(work: StepWork, least: Reals) -> Response:
 def without_rows(work: StepWork, gone: Flags, waits_ns: float = 0.0) -> Response:
     """Return the response of a change that takes out these rows."""
     return Response(np.where(gone, 0.0, own_time(work)), np.where(gone, 0.0, 1.0), waits_ns)
+
+
+def not_again(rows: Callable[[StepWork], Flags]) -> Callable[[StepWork, Reals], Response]:
+    """Return the response of a change that takes out these rows, and what the program does for them."""
+    return lambda work, least: replace(without_rows(work, work.once(rows)), whole_calls=True, only_less=True)
 
 
 def without_phase(phase: str) -> Callable[[StepWork, Reals], Response]:

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.serving.annotations import read_step
-from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers
-from aaco.core.arrays import Flags, Ints
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, ValueByName, integers
+from aaco.core.arrays import Flags, Ints, find_sorted
 
 CALL_COLUMNS = ("call_id", "name", "domain", "parent_id", "t_start_ns", "t_end_ns", "capture")
 MODULE_PREFIX = "nn.Module: "
@@ -96,8 +96,8 @@ class CallContexts:
 
     def __init__(self) -> None:
         self.names, self._domains = NameIds(), NameIds()
-        self._kind_of_domain: Ints = np.zeros(0, np.int64)
-        self._kind_of_name: Ints = np.zeros(0, np.int64)
+        self._kind_of_domain = ValueByName(self._domains, lambda domain: _DOMAINS.get(domain, Is.OTHER), Is.OTHER)
+        self._kind_of_name = ValueByName(self.names, _like, Is.OTHER)
         self._paths = TupleIds()  # (path around it or -1, name)
         self._depths: list[int] = []
         none = np.zeros(0, np.int64)
@@ -115,7 +115,7 @@ class CallContexts:
 
     def around(self, line: CallLine) -> CallContext:
         """Return the context of each call of the line."""
-        parent = positions(line.id, line.parent_id)
+        parent = find_sorted(line.id, line.parent_id)
         operator = nearest(parent, line.kind == Is.OPERATOR)
         above = at(operator, at(parent, operator))
         modules = nearest(parent, line.kind == Is.MODULE)
@@ -130,7 +130,7 @@ class CallContexts:
         """Return of each of these calls of the line the names of the calls and ranges around it, innermost first."""
         names, rows = [list[str]() for _ in places], np.arange(len(places))
         while len(rows):
-            places = positions(line.id, line.parent_id[places])
+            places = find_sorted(line.id, line.parent_id[places])
             rows, places = rows[places >= 0], places[places >= 0]
             for row, name in zip(rows.tolist(), line.name[places].tolist(), strict=True):
                 names[row].append(self.names.text(name))
@@ -167,12 +167,7 @@ class CallContexts:
 
     def _kinds(self, name: Ints, domain: Ints) -> Ints:
         """Return the kind of each call by its domain and, for Python ranges and annotations, by its name."""
-        for text in self._domains.known[len(self._kind_of_domain):]:
-            self._kind_of_domain = np.append(self._kind_of_domain, _DOMAINS.get(text, Is.OTHER))
-        kinds = [_like(text) for text in self.names.known[len(self._kind_of_name):]]
-        self._kind_of_name = np.concatenate([self._kind_of_name, np.array(kinds, np.int64)])
-        by_domain = np.append(self._kind_of_domain, Is.OTHER)[np.where(domain == NONE, -1, domain)]
-        by_name = np.append(self._kind_of_name, Is.OTHER)[np.where(name == NONE, -1, name)]
+        by_domain, by_name = self._kind_of_domain.of(domain), self._kind_of_name.of(name)
         python = (by_domain == Is.MODULE) & (by_name != Is.MODULE)
         step = (by_domain == Is.ANNOTATION) & (by_name == Is.ANNOTATION)
         return np.where(python & (by_name == Is.FRAME), Is.FRAME, np.where(python | step, Is.OTHER, by_domain))
@@ -208,14 +203,6 @@ def _like(name: str) -> Is:
     if name.startswith(MODULE_PREFIX):
         return Is.MODULE
     return Is.ANNOTATION if is_step else Is.FRAME if FRAME.match(name) else Is.OTHER
-
-
-def positions(sorted_ids: Ints, ids: Ints) -> Ints:
-    """Return the position of each id in sorted_ids (ascending), -1 if it is not there."""
-    if not len(sorted_ids):
-        return np.full(len(ids), -1)
-    at = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
-    return np.where(sorted_ids[at] == ids, at, -1)
 
 
 def nearest(parent: Ints, marked: Flags) -> Ints:

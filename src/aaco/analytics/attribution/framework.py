@@ -39,7 +39,7 @@ from aaco.analytics.streaming.link_launches import CALL_COLUMNS as LINK_COLUMNS
 from aaco.analytics.streaming.link_launches import Callers, LaunchCalls, Linked, Linker
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
 from aaco.analytics.streaming.work import WorkRows, links
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Ints, find_sorted
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, KERNELS, OP_TO_KERNEL_MAP, REFERENCE_LAUNCHES
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -145,10 +145,8 @@ class Attribution:
 
     def _arguments(self, ids: Ints, arguments: pa.Table) -> list[str | None]:
         """Return the arguments of calls as text, from this slice or from the calls that are still open."""
-        sorted_ids = integers(arguments["call_id"])
-        places = np.searchsorted(sorted_ids, ids)
-        is_there = places < len(sorted_ids)
-        is_there[is_there] = sorted_ids[places[is_there]] == ids[is_there]
+        places = find_sorted(integers(arguments["call_id"]), ids)
+        is_there = places >= 0
         texts = iter(arguments["arguments"].take(pa.array(places[is_there])).to_pylist())
         return [next(texts) if is_here else self._texts.get(key)
                 for key, is_here in zip(ids.tolist(), is_there, strict=True)]

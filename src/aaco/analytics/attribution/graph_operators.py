@@ -18,7 +18,7 @@ from aaco.analytics.attribution.operators import NO_COST
 from aaco.analytics.costs import modelled
 from aaco.analytics.graph.executed_work import NodeWork
 from aaco.analytics.streaming.stream_ids import integers
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Ints, summed
 from aaco.core.tables import OPERATORS, replaced
 
 NO_NODE = "it serves no node of the model: the runtime inserted it, or does not name it"
@@ -65,7 +65,7 @@ def of_graph(kernels: pa.Table, mapped: pa.Table, executed_nodes: pa.Table, grap
     first[np.unique(integers(mapped["kernel_id"]), return_index=True)[1]] = True
     count_all = executions is None and not measured
     counted = np.ones(len(row), bool) if count_all else _in_inferences(mapped, kernels)
-    ran, spent = (_summed(row, amount * counted, len(rows) + 1)
+    ran, spent = (summed(row, amount * counted, len(rows) + 1)
                   for amount in (first.astype(np.int64), integers(mapped["share_ns"])))
     calls, why_not = (ran, _why_not_counted(kernels)) if executions is None else (
         _executed(row, executed, executions, len(rows) + 1), None)
@@ -121,12 +121,6 @@ def _entering(sources: list[_Node]) -> str | None:
     shapes = {name: shape for node in sources
               for name, shape in zip(node["inputs"], json.loads(node["input_shapes"]), strict=True)}
     return json.dumps([shape for name, shape in shapes.items() if name not in made])
-
-
-def _summed(row: Ints, amount: Ints, count: int) -> Ints:
-    total = np.zeros(count, np.int64)
-    np.add.at(total, row, amount)
-    return total
 
 
 def _in_inferences(mapped: pa.Table, kernels: pa.Table) -> NDArray[np.bool_]:

@@ -15,7 +15,7 @@ from aaco.analytics.attribution.graphs import MatchedGraph
 from aaco.analytics.attribution.nodes import UNATTRIBUTED
 from aaco.analytics.attribution.phases import NAMES, Phase
 from aaco.analytics.streaming.stream_ids import NONE, TupleIds, grow
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Ints, summed
 from aaco.core.tables import OPERATORS
 
 MOST_SIGNATURES = 1 << 17  # later ones count as not recorded: a hostile trace may give each call its own
@@ -197,9 +197,7 @@ class Operators:
         np.add.at(self._device, row, length)
         both = TupleIds()
         which = both.numbers(row, family)
-        spent = np.zeros(len(both), np.int64)
-        np.add.at(spent, which, length)
-        for (of_row, of_family), ns in zip(both.known, spent.tolist(), strict=True):
+        for (of_row, of_family), ns in zip(both.known, summed(which, length, len(both)).tolist(), strict=True):
             if of_family >= 0:
                 self._families[of_row, of_family] += ns
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics.attribution.call_context import CallContext, CallLine, at, farthest, nearest
 from aaco.analytics.streaming.stream_ids import integers
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import Flags, Ints, find_sorted
 
 BACKWARD_PREFIX = "autograd::engine::evaluate_function"
 OPTIMIZER_PREFIX = "Optimizer."  # what PyTorch calls its ranges around the steps of optimizers
@@ -72,9 +72,9 @@ class Phases:
 
         means: the phase that each name implies, or NONE. numbers: of the calls of the line.
         """
-        recorded, gradient_of = (_values_of(line.id, numbers.id, column)
-                                 for column in (numbers.recorded, numbers.gradient_of))
-        parent = np.where(line.parent_id >= 0, _values_of(line.parent_id, line.id, np.arange(len(line))), -1)
+        with_numbers = find_sorted(numbers.id, line.id)
+        recorded, gradient_of = at(numbers.recorded, with_numbers), at(numbers.gradient_of, with_numbers)
+        parent = np.where(line.parent_id >= 0, find_sorted(line.id, line.parent_id), -1)
         phase_of_name = np.append(means, Phase.NONE)
         gradient = nearest(parent, (gradient_of >= 0) | (phase_of_name[np.maximum(line.name, -1)] == Phase.BACKWARD))
         recomputed = nearest(parent, recorded >= 0)
@@ -139,11 +139,3 @@ def _decoded(text: str) -> _Recorded:
         return _DECODER.decode(text)
     except msgspec.DecodeError:
         return _Recorded()
-
-
-def _values_of(ids: Ints, sorted_ids: Ints, values: Ints) -> Ints:
-    """Return the value of each id in sorted_ids (ascending), -1 if it is not there."""
-    if not len(sorted_ids):
-        return np.full(len(ids), -1)
-    place = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
-    return np.where(sorted_ids[place] == ids, values[place], -1)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from aaco.analytics.attribution.call_context import FRAME, positions
+from aaco.analytics.attribution.call_context import FRAME
 from aaco.analytics.streaming.calls import is_runtime, waits_for_the_device
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
 from aaco.core import documents
-from aaco.core.arrays import Ints, joined
+from aaco.core.arrays import Ints, find_sorted, joined
 from aaco.core.distinct import coded
 from aaco.tracelake import layout
 
@@ -76,7 +76,7 @@ class WaitPlaceCollector:
             return WaitPlaces((), 0, False)
         number, parent, name, domain = (joined(parts) for parts in zip(*self._columns, strict=True))
         waits, took = (joined(parts) for parts in zip(*self._waits, strict=True))
-        above, rows = positions(number, parent), positions(number, waits)
+        above, rows = find_sorted(number, parent), find_sorted(number, waits)
         above[above >= np.arange(len(above))] = -1  # what is around a call begins before it
         around = (name[rows], *self._around(rows, above, name, domain))
         place, first = coded(*around)

@@ -25,7 +25,7 @@ from aaco.analytics.timeline.preempted import NONE_PREEMPTED, PreemptedKernels
 from aaco.analytics.timeline.timeline import Timeline
 from aaco.analytics.timeline.windows import CaptureWindow
 from aaco.core import distinct
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import Flags, Ints, find_sorted, summed
 from aaco.core.config import Analysis
 
 MOST_KERNELS = 50  # names that are kept, those with most time
@@ -113,8 +113,7 @@ class RankPass:
     def _count(self, work: WorkRows) -> None:
         rows = np.flatnonzero((work.kind < COPY) & (work.kind != COMMUNICATION))
         names, place = distinct.combinations(work.name[rows])
-        took, count = np.zeros(len(names), np.int64), np.bincount(place, minlength=len(names))
-        np.add.at(took, place, (work.end - work.start)[rows])
+        took, count = summed(place, (work.end - work.start)[rows], len(names)), np.bincount(place, minlength=len(names))
         for (name,), executions, ns in zip(names, count.tolist(), took.tolist(), strict=True):
             total = self._kernels[name]
             total[0], total[1] = total[0] + executions, total[1] + ns
@@ -141,9 +140,9 @@ class RankPass:
     def _usual(self, ran: pa.Table) -> pa.Table:
         """Return the kernels, those that were preempted only as long as they usually take."""
         ids, kernel_id = self._preempted.kernel_id, integers(ran["kernel_id"])
-        at = np.minimum(np.searchsorted(ids, kernel_id), len(ids) - 1)
+        at = find_sorted(ids, kernel_id)
         start, end = integers(ran["t_start_ns"]), integers(ran["t_end_ns"])
-        end = np.where(ids[at] == kernel_id, np.minimum(end, start + self._preempted.usual_ns[at]), end)
+        end = np.where(at >= 0, np.minimum(end, start + self._preempted.usual_ns[at]), end)
         place = ran.column_names.index("t_end_ns")
         return ran.set_column(place, ran.schema.field(place), pa.array(end, pa.int64()))
 
@@ -151,9 +150,8 @@ class RankPass:
         ids, times = self._arrivals
         if not len(ids) or not ran.num_rows:
             return ran
-        kernel_id = integers(ran["kernel_id"])
-        at = np.minimum(np.searchsorted(ids, kernel_id), len(ids) - 1)
-        arrived = np.where(ids[at] == kernel_id, times[at], integers(ran["t_start_ns"]))
+        at = find_sorted(ids, integers(ran["kernel_id"]))
+        arrived = np.where(at >= 0, times[at], integers(ran["t_start_ns"]))
         start = np.minimum(np.maximum(integers(ran["t_start_ns"]), arrived), integers(ran["t_end_ns"]))
         place = ran.column_names.index("t_start_ns")
         return ran.set_column(place, ran.schema.field(place), pa.array(start, pa.int64()))

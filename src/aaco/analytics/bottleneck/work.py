@@ -24,7 +24,15 @@ from aaco.analytics.roofline import limiters
 from aaco.analytics.roofline.limiters import Limiter
 from aaco.analytics.streaming import communication
 from aaco.analytics.streaming.calls import CallKind, call_kind, is_runtime
-from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, grow, integers, latest_end_before
+from aaco.analytics.streaming.stream_ids import (
+    NONE,
+    NameIds,
+    TupleIds,
+    ValueByName,
+    grow,
+    integers,
+    latest_end_before,
+)
 from aaco.analytics.streaming.work import FARTHEST_NS
 from aaco.core import distinct, documents, tables
 from aaco.core.arrays import Ints
@@ -102,8 +110,9 @@ class Working:
         """
         self._devices, self._names, self._families, self._kinds = TupleIds(), NameIds(), NameIds(), NameIds()
         self._limits = limits or {}
-        self._decided = np.zeros((0, 2), np.int64)  # by name: limiter and place in TOLD_BY
-        self._of_family, self._communicates = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        self._decided = ValueByName(self._names, self._decision, (UNDECIDED, len(TOLD_BY) - 1))
+        self._of_family = ValueByName(self._families, limiters.of_family, Limiter.KERNEL)
+        self._communicates = ValueByName(self._names, communication.communicates, False)
         self._products: dict[tuple[int, int], Limiter] = {}
         self._device = _Nested(len(Limiter))
         self._family_ns: dict[str, int] = defaultdict(int)
@@ -124,7 +133,6 @@ class Working:
         rows = rows.filter(_placeable(rows))
         start, end = integers(rows["t_start_ns"]), integers(rows["t_end_ns"])
         family, name = self._families.numbers(rows["family"]), self._names.numbers(rows["kernel_name"])
-        self._learn()
         limiter, source = self._limited(rows, family, name, end - start)
         np.add.at(self._told_by, source, end - start)
         self._kernels += len(start)
@@ -136,15 +144,12 @@ class Working:
 
     def _limited(self, rows: pa.Table, family: Ints, name: Ints, length: Ints) -> tuple[Ints, Ints]:
         """Return the limiter of each kernel, and its place in TOLD_BY."""
-        by_family = np.append(self._of_family, Limiter.KERNEL)[np.where(family == NONE, -1, family)]
-        by_family = self._of_products(by_family, family, name)
+        by_family = self._of_products(self._of_family.of(family), family, name)
         occupancy = pc.cast(rows["occupancy_pct"], pa.float64()).to_numpy().astype(float)
         launched = limiters.of_launch(by_family, occupancy, _items(rows), length)
-        nothing = np.array([[UNDECIDED, len(TOLD_BY) - 1]])
-        decided, source = np.concatenate([self._decided, nothing])[np.where(name == NONE, -1, name)].T
-        communicates = np.append(self._communicates, False)[np.where(name == NONE, -1, name)]
+        decided, source = self._decided.of(name).T
         limiter = np.where(decided == UNDECIDED, launched, decided)
-        return np.where(communicates, int(Limiter.COMMUNICATION), limiter), source
+        return np.where(self._communicates.of(name), int(Limiter.COMMUNICATION), limiter), source
 
     def _of_copies(self, rows: pa.Table) -> tuple[Ints, Ints, Ints, Ints]:
         rows = rows.filter(_placeable(rows))
@@ -178,17 +183,8 @@ class Working:
             self._products[family, name] = limiters.of_name(self._families.known[family], tile)
         return self._products[family, name]
 
-    def _learn(self) -> None:
-        """Classify the families and names that are new."""
-        new_families = self._families.known[len(self._of_family):]
-        learnt = np.array([limiters.of_family(family) for family in new_families], np.int64)
-        self._of_family = np.concatenate([self._of_family, learnt])
-        new_names = self._names.known[len(self._communicates):]
-        if new_names:
-            self._communicates = np.concatenate([self._communicates, communication.flags(new_names)])
-            self._decided = np.concatenate([self._decided, [self._decision(name) for name in new_names]])
-
     def _decision(self, name: str) -> tuple[int, int]:
+        """Return the limiter of a name, and the place in TOLD_BY."""
         part, source = self._limits.get(name, ("", ""))
         limiter = Limiter[part.upper()] if part.upper() in Limiter.__members__ else UNDECIDED
         return int(limiter), _TOLD.get(source, len(TOLD_BY) - 1)

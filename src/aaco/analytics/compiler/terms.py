@@ -25,11 +25,3 @@ class CompiledFunction:
         return asdict(self) | {"operations": dict(self.operations.most_common()),
                                "calls": dict(self.calls.most_common()), "total": self.operations.total(),
                                "workgroup": list(self.workgroup) if self.workgroup else None}
-
-
-def product(sizes: tuple[int, ...] | None) -> int | None:
-    """Return all threads of a workgroup."""
-    total = 1
-    for size in sizes or ():
-        total *= size
-    return total if sizes else None

@@ -19,7 +19,7 @@ from aaco.analytics.streaming.stream_ids import NONE
 from aaco.analytics.streaming.work import COMMUNICATION, COMPUTE, COPY
 from aaco.analytics.timeline.collectives import matched
 from aaco.analytics.timeline.idle import KERNEL_WAIT_NS
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import Flags, Ints, summed
 from aaco.core.readings import Absent
 
 # What each ns of the window was spent on.
@@ -91,8 +91,8 @@ def find(events: PathEvents, operation: Ints) -> CriticalPath:
     last = int(np.argmax(np.where(wait_graph.work >= 0, wait_graph.dag.start + wait_graph.dag.length, NONE)))
     segments = _segments(wait_graph, bound, dag.walk(bound, last), events)
     device_segments = np.flatnonzero(segments.kind <= ON_COPY)
-    on_path = np.zeros(len(events.work), np.int64)
-    np.add.at(on_path, segments.work[device_segments], (segments.end - segments.start)[device_segments])
+    on_path = summed(segments.work[device_segments], (segments.end - segments.start)[device_segments],
+                     len(events.work))
     return CriticalPath(tuple(np.unique(events.work.capture).tolist()), events, wait_graph, bound, segments, slack,
                         on_path, kernels_only)
 
@@ -131,8 +131,7 @@ def _delays(why: Ints, ns: Ints, of_call: Flags) -> Ints:
 
 def bound_by(segments: PathSegments) -> dict[str, int]:
     """Return the ns of each kind; they sum to the window."""
-    total = np.zeros(len(KINDS), np.int64)
-    np.add.at(total, segments.kind, segments.end - segments.start)
+    total = summed(segments.kind, segments.end - segments.start, len(KINDS))
     return dict(zip(KINDS, total.tolist(), strict=True))
 
 

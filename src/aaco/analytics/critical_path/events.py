@@ -13,7 +13,7 @@ from aaco.analytics.streaming import calls as api
 from aaco.analytics.streaming import clockfit, communication
 from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import SLACK_NS
-from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, ValueByName, integers
 from aaco.analytics.streaming.work import COMMUNICATION, COMPUTE, COPY, FARTHEST_NS, links
 from aaco.core.arrays import ArrayRows, Flags, Ints
 from aaco.core.distinct import coded
@@ -92,8 +92,9 @@ class PathRecording:
         """with_launches: whether the work has launch_id."""
         self._with_launches = with_launches
         self._kernel_names, self._call_names, self._domains = NameIds(), NameIds(), NameIds()
-        self._part: Ints = np.zeros(0, np.int64)
-        self._asynchronous: Flags = np.zeros(0, bool)
+        self._part = ValueByName(self._call_names, api.call_kind, CallKind.OTHER)
+        self._asynchronous = ValueByName(self._call_names, lambda name: "Async" in name, False)
+        self._into_runtime = ValueByName(self._domains, api.is_runtime, True)
         self._work: list[Ints] = []
         self._calls: list[Ints] = []
 
@@ -157,18 +158,12 @@ class PathRecording:
         """Return the calls of PARTS: start, end, capture, process, thread, part, asynchronous, key, link, row.
         """
         name, domain = self._call_names.numbers(rows["name"]), self._domains.numbers(rows["domain"])
-        new_names = self._call_names.known[len(self._part):]
-        self._part = np.concatenate([self._part, api.call_kinds(new_names).astype(np.int64)])
-        returns_early = np.array(["Async" in text for text in new_names], bool)
-        self._asynchronous = np.concatenate([self._asynchronous, returns_early])
-        part = np.append(self._part, CallKind.OTHER)[np.where(name == NONE, -1, name)]
-        is_runtime = np.array([*map(api.is_runtime, self._domains.known), True])
-        into = is_runtime[np.where(domain == NONE, -1, domain)]
+        part, into = self._part.of(name), self._into_runtime.of(domain)
         start, end = integers(rows["t_start_ns"]), integers(rows["t_end_ns"])
         at = np.flatnonzero(into & np.isin(part, PARTS) & (start > -FARTHEST_NS) & (end >= start) & (end < FARTHEST_NS))
         column = {key: integers(rows[key])[at] for key in ("capture", "process_id", "thread_id", "call_id")}
         link = column["call_id"] + 1 if self._with_launches else integers(rows["correlation_id"])[at]
-        asynchronous = np.append(self._asynchronous, False)[np.where(name == NONE, -1, name)][at]
+        asynchronous = self._asynchronous.of(name)[at]
         return np.stack([start[at], end[at], column["capture"], column["process_id"], column["thread_id"], part[at],
                          asynchronous.astype(np.int64), column["call_id"], link, at])
 

@@ -19,7 +19,7 @@ from aaco.analytics.costs.terms import TensorType
 from aaco.analytics.costs.torch import call, model
 from aaco.analytics.costs.torch.priced import arguments
 from aaco.analytics.fusion.fusion import HEAVY, LIGHT
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Ints, find_sorted, summed
 from aaco.core.distinct import coded, numbers
 from aaco.core.documents import encode
 from aaco.tracelake.document_schemas.answers import Fusible, Fusion
@@ -88,8 +88,7 @@ def _chains(operator: Ints, dur_ns: Ints, first: Ints, last: Ints) -> dict[tuple
         mine = first[last - first + 1 == length]
         columns = [operator[mine + at] for at in range(length)]
         code, example = coded(*columns)
-        ns = np.zeros(len(example), np.int64)
-        np.add.at(ns, code, until[mine + length] - until[mine])
+        ns = summed(code, until[mine + length] - until[mine], len(example))
         seen += zip(mine[example].tolist(), zip(*(column[example].tolist() for column in columns), strict=True),
                     zip(np.bincount(code).tolist(), ns.tolist(), strict=True), strict=True)
     return {key: sums for _, key, sums in sorted(seen)}
@@ -121,13 +120,12 @@ def _linked(operator: Ints, stream: Ints, made_by_operator: Mapping[int, Made]) 
     if len(operator) < 2 or not made_by_operator:
         return np.zeros(len(operator), bool)
     rows = np.array(sorted(made_by_operator), np.int64)
-    number = np.searchsorted(rows, operator)  # of each kernel its place among the rows that are known
-    there = (number < len(rows)) & (rows[np.minimum(number, len(rows) - 1)] == operator)
-    which, first = coded(number[:-1], number[1:])
+    there = find_sorted(rows, operator) >= 0
+    which, first = coded(operator[:-1], operator[1:])
     both = (stream[1:] == stream[:-1]) & there[1:] & there[:-1]
     fits = np.zeros(len(first), bool)
     for pair in numbers(which[both]).tolist():
-        before, after = rows[number[first[pair]:first[pair] + 2]]
+        before, after = operator[first[pair]:first[pair] + 2]
         fits[pair] = _fits(made_by_operator[int(before)], made_by_operator[int(after)])
     return np.r_[False, fits[which] & both]
 

@@ -21,6 +21,7 @@ from aaco.analytics.streaming.stream_ids import (
     NONE,
     NameIds,
     TupleIds,
+    ValueByName,
     grow,
     integers,
     latest_end_before,
@@ -45,7 +46,7 @@ class FingerprintCollector:
 
     def __init__(self) -> None:
         self._names, self._short = NameIds(), dict[str, int]()
-        self._short_of = np.zeros(0, np.int64)  # name -> short name
+        self._short_of = ValueByName(self._names, self._short_number, NONE)
         self._families: list[str] = []  # of short names
         self._keys, self._lanes = TupleIds(), TupleIds()
         self._calls, self._total = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -58,9 +59,7 @@ class FingerprintCollector:
 
     def add(self, kernels: pa.Table) -> Ints:
         """Take in kernels that have the COLUMNS; returns the number of each one's fingerprint."""
-        name = self._names.numbers(kernels["kernel_name"])
-        self._learn()
-        short = np.where(name == NONE, NONE, self._short_of[np.maximum(name, 0)] if len(self._short_of) else NONE)
+        short = self._short_of.of(self._names.numbers(kernels["kernel_name"]))
         number = self._keys.numbers(short, *(integers(kernels[column]) for column in GEOMETRY))
         start, duration = integers(kernels["t_start_ns"]), integers(kernels["dur_ns"])
         self._calls, self._total = (grow(kept, len(self._keys), 0) for kept in (self._calls, self._total))
@@ -101,15 +100,13 @@ class FingerprintCollector:
             bin_counts=durations.listed(durations.counts))
         return table.sort_by([("total_ns", "descending"), ("fingerprint", "ascending")])
 
-    def _learn(self) -> None:
-        """Add the short names of names not seen before."""
-        new = [decode(name) for name in self._names.known[len(self._short_of):]]
-        for kernel_name in new:
-            if kernel_name.normalised not in self._short:
-                self._short[kernel_name.normalised] = len(self._short)
-                self._families.append(kernel_name.family)
-        short_numbers = np.array([self._short[kernel_name.normalised] for kernel_name in new], np.int64)
-        self._short_of = np.concatenate([self._short_of, short_numbers])
+    def _short_number(self, name: str) -> int:
+        """Return the number of the short name of a kernel, a new one if need be."""
+        kernel_name = decode(name)
+        if kernel_name.normalised not in self._short:
+            self._short[kernel_name.normalised] = len(self._short)
+            self._families.append(kernel_name.family)
+        return self._short[kernel_name.normalised]
 
     def _place(self, number: Ints, start: Ints, end: Ints, lane: Ints) -> None:
         """Add the idle time of the stream before each kernel, and extend the span of all."""

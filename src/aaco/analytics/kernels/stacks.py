@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.streaming.stream_ids import NameIds, integers
+from aaco.core.arrays import find_sorted
 from aaco.tracelake.document_schemas.answers import Stack
 
 NO_OPERATOR = "of no operator"
@@ -48,8 +49,8 @@ def of_tables(kernels: pa.Table, op_to_kernel_map: pa.Table, operators: pa.Table
     order = np.argsort(integers(kernels["kernel_id"]), kind="stable")
     kernel_ids = integers(kernels["kernel_id"])[order]
     kernel, operator, ns = (integers(op_to_kernel_map[name]) for name in ("kernel_id", "operator_id", "share_ns"))
-    at = np.minimum(np.searchsorted(kernel_ids, kernel), max(0, len(kernel_ids) - 1))
-    there = kernel_ids[at] == kernel if len(kernel_ids) else np.zeros(len(kernel), bool)
+    at = find_sorted(kernel_ids, kernel)
+    there = at >= 0
     labels = list(zip(*(_texts(kernels[name]) for name in ("kernel_name", "family")), strict=True))
     spent: dict[tuple[int, str, str], tuple[int, int]] = {}
     columns = (operator[there].tolist(), order[at[there]].tolist(), ns[there].tolist())

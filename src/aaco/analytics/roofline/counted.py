@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aaco.analytics.roofline.formulas import Formula, Formulas, plain
-from aaco.core.arrays import Reals
+from aaco.core.arrays import Reals, find_sorted
 from aaco.tracelake.document_schemas.answers import Contradicted
 
 AGREE = 1e-9  # relative; what two passes counted of a deterministic kernel is the same number or it is not
@@ -105,8 +105,7 @@ def read(batches: Iterable[pa.RecordBatch], kernels: NDArray[np.int64], wanted: 
     for batch in batches:
         table = pa.Table.from_batches([batch]).filter(pc.is_valid(batch.column("value")))
         ids = table["kernel_id"].combine_chunks().fill_null(-1).to_numpy(zero_copy_only=False)
-        at = np.searchsorted(kernels, ids)
-        at = np.where((at < len(kernels)) & (kernels[np.minimum(at, len(kernels) - 1)] == ids), at, -1)
+        at = find_sorted(kernels, ids)
         names = table["counter"].combine_chunks()
         encoded = names if isinstance(names, pa.DictionaryArray) else names.dictionary_encode()
         found.add(at, encoded, table["value"].to_numpy())

@@ -218,7 +218,7 @@ BY_NAME: Mapping[str, Symptom] = {symptom.name: symptom for symptom in SYMPTOMS}
 
 def shifts(baseline: Side, current: Side) -> dict[str, float]:
     """Return the shift of every symptom that both sides can show."""
-    return {item.name: item.shift for item in compare(baseline, current) if item.shift is not None}
+    return {symptom.name: symptom.shift for symptom in compare(baseline, current) if symptom.shift is not None}
 
 
 def compare(baseline: Side, current: Side, spreads: Mapping[str, float] | None = None,

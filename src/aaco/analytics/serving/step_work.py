@@ -1,8 +1,7 @@
 """The work of a whole serving step: matrix products and attention, and the bytes that it moves.
 
-Useful work is that of the scheduled requests. Executed work has the padding of the replayed graph in its products; what
-padded requests do in attention is not known, and counted as nothing. Not counted: norms, embedding, sampling, writing
-new keys and values.
+Executed work has the padding of the replayed graph in its products; what padded requests do in attention is not known,
+and counted as nothing. Not counted: norms, embedding, sampling, writing new keys and values.
 """
 
 from __future__ import annotations
@@ -43,18 +42,18 @@ class StepBytes:
         return self.weights + self.kv + self.activations
 
 
-def useful(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1) -> StepCost:
-    """Return the work of the scheduled requests. Raise Absent if annotation or configuration leave something out."""
-    return _cost(step_products(step, shape, tp=tp), step, shape, tp)
-
-
 def executed(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1) -> StepCost:
-    """Return the work with the padding of the step's graph. Raise Absent as `useful` does."""
-    return _cost(step_products(step, shape, tp=tp, padded=True), step, shape, tp)
+    """Return the work with the padding of the step's graph. Raise Absent if annotation or configuration leave something
+    out.
+    """
+    made = step_products(step, shape, tp=tp, padded=True)
+    attention = attention_work.total(attention_work.of_step(step, shape, tp=tp))
+    return StepCost(sum(product.times * product.flops for product in made) + attention.flops,
+                    sum(product.times * product.bytes for product in made) + attention.bytes, attention.exact)
 
 
 def step_bytes(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1) -> StepBytes:
-    """Return what the step must move for its scheduled requests, by kind. Raise Absent as `useful` does."""
+    """Return what the step must move for its scheduled requests, by kind. Raise Absent as `executed` does."""
     made = step_products(step, shape, tp=tp)
     attention = attention_work.total(attention_work.of_step(step, shape, tp=tp))
     fewest, most = (sum(product.times * product.weight_bytes[end] for product in made) for end in (0, 1))
@@ -74,9 +73,3 @@ def step_products(step: StepAnnotation, shape: ModelShape | None, *, tp: int = 1
         per_request = step.generation.sq // step.generation_requests  # more than one with speculative tokens
         tokens = sampled = max(tokens, per_request * step.graph_batch)
     return products(shape, tokens, sampled, tp)
-
-
-def _cost(made: list[WeightProduct], step: StepAnnotation, shape: ModelShape | None, tp: int) -> StepCost:
-    attention = attention_work.total(attention_work.of_step(step, shape, tp=tp))
-    return StepCost(sum(product.times * product.flops for product in made) + attention.flops,
-                    sum(product.times * product.bytes for product in made) + attention.bytes, attention.exact)

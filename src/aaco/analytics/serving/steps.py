@@ -28,10 +28,10 @@ from aaco.analytics.serving.repeated_steps import RepeatedStep
 from aaco.analytics.serving.summary import ANNOTATION, REPETITION
 from aaco.analytics.streaming.calls import ON_DEVICE, CallKind
 from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, LaunchCalls, Linker
-from aaco.analytics.streaming.stream_ids import NONE, integers, is_name, latest_end_before
+from aaco.analytics.streaming.stream_ids import NONE, ValueByName, integers, is_name, latest_end_before
 from aaco.analytics.streaming.work import COPY, WorkReader
 from aaco.core import distinct
-from aaco.core.arrays import ArrayRows, Flags, Ints, joined
+from aaco.core.arrays import ArrayRows, Flags, Ints, joined, summed
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, SERVING_STEPS
 
 MOST_STEPS = 1 << 20
@@ -97,7 +97,7 @@ class ServingSteps:
         self._callers, self._repeated = Callers(with_launches), repeated
         self._linker = Linker(("part", "tag"))
         self._reader = WorkReader(with_launches=with_launches)
-        self._is_step: list[bool] = []
+        self._is_step = ValueByName(self._callers.names, lambda name: read_once(name) is not None, False)
         self._threads: dict[int, _Thread] = {}  # by the number that the callers give
         self._ranges: list[list[str]] = []  # of each step, innermost first
         self._origin: list[tuple[int, int, int, int]] = []  # capture, thread's number, start and end of each step
@@ -220,8 +220,7 @@ class ServingSteps:
     def _note_steps(self, rows: pa.Table) -> None:
         """Remember the ranges that begin a step, and those inside one."""
         name = self._callers.names.numbers(rows["name"])
-        self._is_step += [read_once(text) is not None for text in self._callers.names.known[len(self._is_step):]]
-        at = np.flatnonzero(np.array([*self._is_step, False])[np.where(name == NONE, -1, name)])
+        at = np.flatnonzero(self._is_step.of(name))
         at = at[~is_name(rows["domain"].take(pa.array(at)), ON_DEVICE)] if len(at) else at
         if not len(at):
             return
@@ -284,12 +283,11 @@ class _StepSums:
 
 def _sums(step: Ints, start: Ints, end: Ints, count: int) -> _StepSums:
     """Return of each step how many spans it has, their sum, the first start and the last end (NONE without any)."""
-    ns, first, last = np.zeros(count, np.int64), np.full(count, np.iinfo(np.int64).max), np.full(count, NONE)
-    np.add.at(ns, step, end - start)
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, NONE)
     np.minimum.at(first, step, start)
     np.maximum.at(last, step, end)
     number = np.bincount(step, minlength=count)
-    return _StepSums(number, ns, np.where(number > 0, first, NONE), last)
+    return _StepSums(number, summed(step, end - start, count), np.where(number > 0, first, NONE), last)
 
 
 def _unions(step: Ints, start: Ints, end: Ints, count: int) -> Ints:
@@ -297,9 +295,7 @@ def _unions(step: Ints, start: Ints, end: Ints, count: int) -> Ints:
     order = np.lexsort((start, step))
     step, start, end = step[order], start[order], end[order]
     before = latest_end_before(step, end, np.full(count, NONE))
-    union = np.zeros(count, np.int64)
-    np.add.at(union, step, np.maximum(0, end - np.maximum(start, before)))
-    return union
+    return summed(step, np.maximum(0, end - np.maximum(start, before)), count)
 
 
 def _idle_before(engine: Ints, first: Ints, last: Ints) -> Ints:

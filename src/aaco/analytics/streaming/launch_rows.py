@@ -9,7 +9,7 @@ from aaco.analytics.streaming.calls import CallKind, call_kinds, is_runtime
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
 from aaco.analytics.streaming.work import has_launches, links
 from aaco.core import distinct
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import Flags, Ints, find_sorted
 
 
 def launch_rows(kernels: pa.Table, api_calls: pa.Table) -> Ints:
@@ -28,8 +28,8 @@ def launch_rows(kernels: pa.Table, api_calls: pa.Table) -> Ints:
         work, calls = np.flatnonzero((ran == capture) & (link > 0)), rows[called == capture]
         order = np.argsort(numbers[calls], kind="stable")  # most often they are in order
         ids = numbers[calls[order]]
-        at = np.minimum(np.searchsorted(ids, link[work]), len(ids) - 1)
-        hit = ids[at] == link[work]
+        at = find_sorted(ids, link[work])
+        hit = at >= 0
         launched[work[hit]] = calls[order[at[hit]]]
     return launched
 

@@ -22,6 +22,7 @@ from aaco.analytics.streaming.stream_ids import (
     NONE,
     NameIds,
     TupleIds,
+    ValueByName,
     first_rows,
     grow,
     integers,
@@ -106,8 +107,8 @@ class Callers:
         """with_launches: whether the work has launch_id (work.has_launches)."""
         self.with_launches = with_launches
         self.names, self.threads, self._domains = NameIds(), TupleIds(), NameIds()
-        self._part = np.zeros(0, np.int64)
-        self._into_runtime = np.zeros(0, np.bool_)
+        self._part = ValueByName(self.names, api.call_kind, CallKind.OTHER)
+        self._into_runtime = ValueByName(self._domains, api.is_runtime, True)
         self._sync = np.full((0, 2), NONE)
         self._sync_open = np.zeros(0, np.bool_)  # no launch since the thread's last wait
         self._copy = np.full((0, 2), NONE)
@@ -124,10 +125,8 @@ class Callers:
     def launching(self, rows: pa.Table | pa.RecordBatch, tag: Ints | None = None) -> LaunchCalls:
         """Return the same without the waits and copies before each call."""
         name, domain = self.names.numbers(rows["name"]), self._domains.numbers(rows["domain"])
-        self._learn()
         start, end = integers(rows["t_start_ns"]), integers(rows["t_end_ns"])
-        part = np.append(self._part, CallKind.OTHER)[np.where(name == NONE, -1, name)]
-        is_kept = np.append(self._into_runtime, True)[np.where(domain == NONE, -1, domain)]
+        part, is_kept = self._part.of(name), self._into_runtime.of(domain)
         is_kept &= (part > CallKind.OTHER) & (part <= CallKind.WAIT) & (start != NONE) & (end >= start)
         at = np.flatnonzero(is_kept)
         column = {field: integers(rows[field])[at]
@@ -140,9 +139,7 @@ class Callers:
 
     def marks(self, rows: pa.Table | pa.RecordBatch) -> list[CaptureMark]:
         """Return the rows that begin or end the capture of a device graph."""
-        name = self.names.numbers(rows["name"])
-        self._learn()
-        part = np.append(self._part, CallKind.OTHER)[np.where(name == NONE, -1, name)]
+        part = self._part.of(self.names.numbers(rows["name"]))
         at = np.flatnonzero((part == CallKind.BEGIN_CAPTURE) | (part == CallKind.END_CAPTURE))
         if not len(at):
             return []
@@ -151,12 +148,6 @@ class Callers:
         return [CaptureMark(int(start), int(of), int(capture), CallKind(int(does)), int(row))
                 for start, of, capture, does, row in zip(
                     column["t_start_ns"], thread, column["capture"], part[at], at, strict=True)]
-
-    def _learn(self) -> None:
-        """Look at names and domains that were not there before."""
-        new = self.names.known[len(self._part):]
-        self._part = np.concatenate([self._part, api.call_kinds(new).astype(np.int64)])
-        self._into_runtime = np.array([*map(api.is_runtime, self._domains.known)], np.bool_)
 
     def _after_waits(self, calls: LaunchCalls) -> LaunchCalls:
         """Return the calls with the waits and copies before them filled in. Each thread carries its last ones along."""

@@ -6,6 +6,7 @@ and carry one value per stream between slices, so the answer does not depend on 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice, pairwise
 from typing import Any
 
@@ -93,6 +94,21 @@ class NameIds:
             self.known.extend(islice(self._number, len(self.known), None))
             self._last = dictionary, np.array(numbers, np.int64)
         return self._last[1]
+
+
+class ValueByName:
+    """A value for each name of some NameIds, computed once. of_none: the value where there is no name."""
+
+    def __init__(self, names: NameIds, compute: Callable[[str], Any], of_none: Any) -> None:
+        self._names, self._compute = names, compute
+        self._values = np.array([of_none])  # by number, and that of none last
+
+    def of(self, number: Ints) -> NDArray[Any]:
+        """Return the value of each number of a name; NONE is of no name."""
+        if new := self._names.known[len(self._values) - 1:]:
+            values = np.array([self._compute(name) for name in new])
+            self._values = np.concatenate([self._values[:-1], values, self._values[-1:]])
+        return self._values[np.where(number == NONE, -1, number)]
 
 
 def is_name(column: pa.ChunkedArray | pa.DictionaryArray, name: str) -> Flags:

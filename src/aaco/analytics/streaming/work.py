@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.streaming import communication
-from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, is_name
-from aaco.core.arrays import ArrayRows, Flags, Ints
+from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, ValueByName, integers, is_name
+from aaco.core.arrays import ArrayRows, Flags, Ints, find_sorted
 
 COMPUTE, COMMUNICATION, COPY, FILL = 0, 1, 2, 3  # kinds of work; what is below COPY is a kernel
 MEMSET = "memset"  # the kind of a row of the copies table that fills
@@ -74,7 +74,7 @@ class WorkReader:
         self.host_kernels = 0
         self.left_out = 0
         self._collective = np.sort(collective_kernels) if collective_kernels is not None else np.zeros(0, np.int64)
-        self._communicates: Flags = np.zeros(0, np.bool_)
+        self._communicates = ValueByName(self.names, communication.communicates, False)
 
     def work(self, kernels: pa.Table | pa.RecordBatch, copies: pa.Table | pa.RecordBatch | None) -> WorkRows:
         """Return the device work among these rows of the kernels and copies tables. Kernels of the host CPU are counted
@@ -108,8 +108,7 @@ class WorkReader:
                                           for column in ("capture", "device_id", "queue_id", "stream_id"))
         queue = np.where(stream != NONE, NONE, queue)
         all_work = WorkRows(start, end, kind, device, stream, capture, links(rows, self._with_launches), name,
-                            kernel_id,
-                            iteration)
+                            kernel_id, iteration)
         mask = on_device & placeable
         kept = all_work if mask.all() else all_work.take(mask)
         queue = queue if mask.all() else queue[mask]
@@ -119,11 +118,7 @@ class WorkReader:
                         kept.kernel_id, kept.iteration)
 
     def _kinds(self, name: Ints, kernel_id: Ints) -> Ints:
-        new = self.names.known[len(self._communicates):]
-        if new:
-            self._communicates = np.concatenate([self._communicates, communication.flags(new)])
-        by_name = np.append(self._communicates, False)[np.where(name == NONE, -1, name)]
+        by_name = self._communicates.of(name)
         if len(self._collective):
-            at = np.minimum(np.searchsorted(self._collective, kernel_id), len(self._collective) - 1)
-            by_name = by_name | (self._collective[at] == kernel_id)
+            by_name = by_name | (find_sorted(self._collective, kernel_id) >= 0)
         return np.where(by_name, COMMUNICATION, COMPUTE)

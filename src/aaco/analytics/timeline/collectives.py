@@ -35,7 +35,7 @@ from aaco.analytics.streaming.clockfit import ClockFit
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers, or_none
 from aaco.analytics.streaming.work import COPY, WorkRows
 from aaco.core import documents
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import Flags, Ints, find_sorted
 from aaco.tracelake import layout
 
 COLUMNS = ("kernel_id", "operation", "group", "group_size", "sequence", "bytes_in", "bytes_out")
@@ -152,10 +152,8 @@ class CollectiveCollector:
 
     def feed(self, work: WorkRows) -> None:
         """Keep the times of the collectives among these rows."""
-        if not len(self._ids):
-            return
-        at = np.minimum(np.searchsorted(self._ids, work.kernel_id), len(self._ids) - 1)
-        rows = np.flatnonzero((self._ids[at] == work.kernel_id) & (work.kind < COPY))
+        at = find_sorted(self._ids, work.kernel_id)
+        rows = np.flatnonzero((at >= 0) & (work.kind < COPY))
         if len(rows):
             self._found.append(np.stack([self._order[at[rows]], work.start[rows], work.end[rows], work.device[rows]]))
 
@@ -174,9 +172,8 @@ def matched(table: pa.Table, kernel_id: Ints, start: Ints, device: Ints) -> Ints
     """
     ids = integers(table["kernel_id"])
     order = np.argsort(ids, kind="stable")
-    ids = ids[order]
-    at = np.minimum(np.searchsorted(ids, kernel_id), max(len(ids) - 1, 0))
-    rows = np.flatnonzero(ids[at] == kernel_id) if len(ids) else np.zeros(0, np.int64)
+    at = find_sorted(ids[order], kernel_id)
+    rows = np.flatnonzero(at >= 0)
     operation_numbers = np.full(len(kernel_id), -1)
     if len(rows):
         kernels = CollectiveKernels(table.take(pa.array(order[at[rows]])), start[rows], start[rows], device[rows])

@@ -77,7 +77,7 @@ from aaco.analytics.streaming.stream_ids import (
 from aaco.analytics.streaming.work import COPY
 from aaco.analytics.timeline.timeline import covered_until
 from aaco.core import distinct, documents
-from aaco.core.arrays import Flags, Ints
+from aaco.core.arrays import Flags, Ints, summed
 from aaco.tracelake import layout
 
 KERNEL_WAIT_NS = 5_000
@@ -527,9 +527,7 @@ def _gap(row: tuple[int, ...], devices: Sequence[tuple[int, ...]], names: Sequen
 def _sum_by_key(keys: Ints, values: Ints) -> tuple[list[int], list[int], list[int]]:
     """Return the distinct keys, the sum of the values of each, and how many there are."""
     distinct_keys, place, count = np.unique(keys, return_inverse=True, return_counts=True)
-    total = np.zeros(len(distinct_keys), np.int64)
-    np.add.at(total, place, values)
-    return distinct_keys.tolist(), total.tolist(), count.tolist()
+    return distinct_keys.tolist(), summed(place, values, len(distinct_keys)).tolist(), count.tolist()
 
 
 def _name(cause: IdleCause) -> str:

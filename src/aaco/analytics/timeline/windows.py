@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aaco.analytics.streaming.calls import CallKind, call_kinds
-from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers, number_of
+from aaco.analytics.streaming.calls import CallKind, call_kind
+from aaco.analytics.streaming.stream_ids import NameIds, ValueByName, integers, number_of
 from aaco.analytics.streaming.work import FARTHEST_NS
 from aaco.analytics.timeline.steady_state import GIVEN, Block, Steps
 from aaco.analytics.timeline.trace import DeviceTrace
@@ -109,7 +109,8 @@ class Extents:
     def __init__(self) -> None:
         self._extents: dict[int, CaptureExtent] = {}
         self._began: dict[int, int] = {}
-        self._names, self._kinds = NameIds(), np.zeros(0, np.int8)  # of calls, and what each does
+        self._names = NameIds()  # of calls
+        self._kinds = ValueByName(self._names, call_kind, CallKind.OTHER)
 
     def feed(self, kernels: pa.Table, copies: pa.Table, api_calls: pa.Table) -> None:
         """Take the rows that start next. Needs t_start_ns, t_end_ns and capture; of calls name, of copies kind."""
@@ -154,9 +155,7 @@ class Extents:
                 extent.copies = first, int(end[mine].max())
 
     def _captures(self, rows: pa.Table) -> None:
-        name = self._names.numbers(rows["name"])
-        self._kinds = np.append(self._kinds, call_kinds(self._names.known[len(self._kinds):]))
-        kind = np.append(self._kinds, CallKind.OTHER)[np.where(name == NONE, -1, name)]
+        kind = self._kinds.of(self._names.numbers(rows["name"]))
         capture, start, end = (integers(rows[name]) for name in ("capture", "t_start_ns", "t_end_ns"))
         for row in np.flatnonzero(np.isin(kind, (CallKind.BEGIN_CAPTURE, CallKind.END_CAPTURE))).tolist():
             number = int(capture[row])

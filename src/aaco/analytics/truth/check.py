@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from aaco.analytics.streaming import calls as api
+from aaco.analytics.streaming.stream_ids import NameIds, ValueByName
 from aaco.analytics.truth.clocks import ClockCheck
 from aaco.analytics.truth.collectives import CollectiveCheck
 from aaco.analytics.truth.finding import Check, Finding, Records, Slice
@@ -60,8 +60,9 @@ class CaptureCheck:
         self.capture = capture
         self.pairs = Pairs()
         # What a call does to a device, by its name; a range that only bears the name of a call does nothing.
-        self._does = _ByName(api.call_kinds, np.int8(api.CallKind.OTHER))
-        self._into_runtime = _ByName(_into_runtime, np.bool_(True))
+        self._names, self._domains = NameIds(), NameIds()
+        self._does = ValueByName(self._names, api.call_kind, api.CallKind.OTHER)
+        self._into_runtime = ValueByName(self._domains, api.is_runtime, True)
         self.launches = LaunchCheck(self.pairs)
         self.account = AccountCheck(facts)
         self.checks: tuple[Check, ...] = (self.account, self.launches, QueueCheck(), ClockCheck(), DispatchCheck(),
@@ -69,10 +70,11 @@ class CaptureCheck:
                                           StepCheck(), StreamCheck(facts.get("streams") or ()))
 
     def add(self, kernels: pa.Table, copies: pa.Table, calls: pa.Table) -> None:
-        """Look at the next slice: rows of this capture alone, each table sorted by start."""
+        """Look at the next slice: rows of this capture only, each table sorted by start."""
         called = Records(calls)
-        part = np.where(self._into_runtime.of(calls["domain"]), self._does.of(calls["name"]),
-                        np.int8(api.CallKind.OTHER))
+        does = self._does.of(self._names.numbers(calls["name"]))
+        part = np.where(self._into_runtime.of(self._domains.numbers(calls["domain"])), does,
+                        api.CallKind.OTHER).astype(np.int8)
         self.pairs.take(called, part)
         work = Records(kernels)
         launch, start = self.pairs.match(work)
@@ -102,28 +104,3 @@ def of_tables(tables: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> Captu
     checked = CaptureCheck(0, facts)
     checked.add(tables["kernels"], tables["copies"], tables["api_calls"])
     return checked.result()
-
-
-def _into_runtime(domains: list[str]) -> NDArray[np.bool_]:
-    return np.array([*map(api.is_runtime, domains)], bool)
-
-
-class _ByName:
-    """A value for each row of a NAME column. Names are looked at once as long as the dictionary is the same."""
-
-    def __init__(self, of: Callable[[list[str]], NDArray[Any]], otherwise: np.generic) -> None:
-        self._of, self._otherwise = of, otherwise  # `otherwise`: where there is no name
-        self._last: tuple[pa.Array, NDArray[Any]] | None = None
-
-    def of(self, column: pa.ChunkedArray) -> NDArray[Any]:
-        """Return the value of each row."""
-        parts = [self._chunk(chunk) for chunk in column.chunks]
-        return np.concatenate(parts) if parts else np.zeros(0, np.asarray(self._otherwise).dtype)
-
-    def _chunk(self, chunk: pa.Array) -> NDArray[Any]:
-        encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
-        if self._last is None or not self._last[0].equals(encoded.dictionary):
-            values = self._of(encoded.dictionary.to_pylist())
-            self._last = encoded.dictionary, np.append(values, self._otherwise)
-        table = self._last[1]
-        return table[encoded.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from aaco.analytics.streaming.calls import CallKind
-from aaco.analytics.streaming.launch_links import GrowingColumn
+from aaco.analytics.streaming.growing_column import GrowingColumn
 from aaco.analytics.truth.finding import Finding, Slice, weigh
 from aaco.core.arrays import Ints
 

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from aaco.analytics.roofline.limiters import COMMUNICATION_FAMILIES
 from aaco.analytics.streaming import communication
-from aaco.analytics.streaming.launch_links import GrowingColumn
-from aaco.analytics.streaming.stream_ids import NONE, NameIds
+from aaco.analytics.streaming.growing_column import GrowingColumn
+from aaco.analytics.streaming.stream_ids import NameIds, ValueByName
 from aaco.analytics.timeline import lone_waits
 from aaco.analytics.truth.finding import Finding, Slice
 from aaco.core.words import plural
@@ -25,7 +25,7 @@ class CollectiveCheck:
 
     def __init__(self) -> None:
         self._names = NameIds()
-        self._communicates: list[bool] = []  # by number of the name
+        self._communicates = ValueByName(self._names, communication.communicates, False)
         self._columns = [GrowingColumn() for _ in range(6)]  # kernel id, start, end, device, name, grid
         self._kernel_ns, self._count = 0, 0
 
@@ -36,9 +36,7 @@ class CollectiveCheck:
         self._kernel_ns += int(kernels["dur_ns"][timed].sum())
         families = np.asarray(pc.is_in(kernels.table["family"].cast("string"), FAMILIES), bool)
         names = self._names.numbers(kernels.table["kernel_name"])
-        self._communicates += communication.flags(self._names.known[len(self._communicates):]).tolist()
-        by_name = np.array([*self._communicates, False])[np.where(names == NONE, -1, names)]
-        rows = np.flatnonzero((families | by_name) & timed)
+        rows = np.flatnonzero((families | self._communicates.of(names)) & timed)
         start, took = kernels["t_start_ns"][rows], kernels["dur_ns"][rows]
         number = self._count + np.arange(len(rows))
         self._count += len(rows)

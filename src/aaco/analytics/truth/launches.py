@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaco.analytics.streaming.calls import CallKind
+from aaco.analytics.streaming.growing_column import GrowingColumn
 from aaco.analytics.streaming.id_bitmap import IdBitmap
-from aaco.analytics.streaming.launch_links import UNKNOWN, GrowingColumn, Links
 from aaco.analytics.truth.finding import Finding, Records, Slice
 from aaco.core import distinct
 from aaco.core.arrays import Ints
+from aaco.core.key_index import NONE, KeyIndex
 from aaco.core.words import in_percent
 
 REMEMBERED = 1 << 18
@@ -47,10 +48,9 @@ class Pairs:
 
     def __init__(self) -> None:
         self.tally = Tally()
-        self._links = Links()
+        self._links = KeyIndex()  # the number of each launch
         self._columns = {"id": GrowingColumn(), "part": GrowingColumn(np.int8), "start": GrowingColumn(),
-                         "hits": GrowingColumn(np.int32),
-                         "written": GrowingColumn(np.int8)}
+                         "hits": GrowingColumn(np.int32), "written": GrowingColumn(np.int8)}
         self._settled = IdBitmap()
         self._gone = 0  # launches settled: the number of the first one remembered
         self._running = np.zeros((2, 0), np.int64)  # ids and ends of launch calls that reach beyond their slice
@@ -61,7 +61,8 @@ class Pairs:
         recording = self._recording(calls, part)
         rows = np.flatnonzero((part > CallKind.OTHER) & (part <= CallKind.FILL) & (calls["correlation_id"] > 0))
         rows = rows[~self._inside_another(calls, rows)]
-        self._links.add(calls["correlation_id"][rows])
+        first = self._gone + len(self._columns["id"])
+        self._links.add(calls["correlation_id"][rows], np.arange(first, first + len(rows)))
         values: dict[str, Any] = {
             "id": calls["correlation_id"][rows], "part": part[rows], "start": calls["t_start_ns"][rows],
             "hits": np.zeros(len(rows), np.int32), "written": recording[rows].astype(np.int8)}
@@ -74,7 +75,7 @@ class Pairs:
         """Per row of device work what its launch does (0 where unknown) and when that call began (-1 where unknown)."""
         ids = work["correlation_id"]
         launch = self._links.find(ids)
-        known = launch != UNKNOWN
+        known = launch != NONE
         place = launch[known] - self._gone
         self._columns["hits"].all[:] += np.bincount(place, minlength=len(self._columns["hits"]))
         part, start = np.zeros(len(launch), np.int8), np.full(len(launch), -1, np.int64)
@@ -85,7 +86,7 @@ class Pairs:
 
     def has(self, ids: Ints) -> NDArray[np.bool_]:
         """Return whether a launch with this id was ever taken in."""
-        return (self._links.find(ids) != UNKNOWN) | (self._settled.of(ids) > 0)
+        return (self._links.find(ids) != NONE) | (self._settled.of(ids) > 0)
 
     def close(self) -> Tally:
         """Return what became of all launches."""

@@ -11,7 +11,7 @@ import numpy as np
 from aaco.analytics.streaming.stream_ids import NameIds
 from aaco.analytics.truth.finding import RARE, Finding, Slice, weigh
 from aaco.core import distinct
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Ints, summed
 
 # Consecutive kernels of one stream may overlap a little: time stamps are rounded (0.13 us on H200), and a kernel may
 # begin while the one before it drains (programmatic dependent launch: up to 3.7 us on B200).
@@ -123,8 +123,7 @@ class QueueCheck:
         self._pairs.update(distinct.counts(pairs))
         self._drained.update(distinct.counts(pairs[drains]))
         found, place = np.unique(pairs[drains], return_inverse=True)
-        took_ns = np.zeros(len(found), np.int64)
-        np.add.at(took_ns, place, shared[drains])
+        took_ns = summed(place, shared[drains], len(found))
         self._drained_ns.update(dict(zip(found.tolist(), took_ns.tolist(), strict=True)))
         self.overlaps += int((over & ~drains).sum())
         self.overlap_ns += int(shared[over & ~drains].sum())

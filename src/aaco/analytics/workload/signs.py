@@ -20,7 +20,7 @@ from aaco.analytics.kernels.families.terms import KernelName
 from aaco.analytics.streaming.calls import ON_DEVICE, CallKind, call_kind
 from aaco.analytics.streaming.stream_ids import integers
 from aaco.analytics.workload.growth import NO_GROWTH, Growth
-from aaco.core.arrays import Ints
+from aaco.core.arrays import Ints, summed
 from aaco.core.distinct import combinations
 
 # The waits that end what a device graph could hold, beside CallKind.SYNC and WAIT: copies that return when they are
@@ -100,8 +100,7 @@ class KernelTallies:
         lasted = np.maximum(integers(rows.column("dur_ns")), 0)
         (names, name), (types, kind) = _dictionary(rows.column("kernel_name")), _first_types(rows.column("dtypes"))
         pairs, pair = combinations(name, kind)
-        spent = np.zeros(len(pairs), np.int64)
-        np.add.at(spent, pair, lasted)
+        spent = summed(pair, lasted, len(pairs))
         counts = np.bincount(pair, minlength=len(pairs))
         for (named, of_type), count, ns in zip(pairs, counts.tolist(), spent.tolist(), strict=True):
             key = names[named] if named >= 0 else "", types[of_type] if of_type >= 0 else None

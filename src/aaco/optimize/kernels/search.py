@@ -79,7 +79,7 @@ class KernelSearch:
                 if not self._has_room():
                     break
                 self._judge(proposal)
-        for key in self._finalists():
+        for key in acceptance.finalists(self._timed):
             if key not in self.confirmed:
                 self._confirm(offered.setdefault(key, self._offered_before(self.judged[key])))
         return self._decide(*self._best(offered))
@@ -138,9 +138,6 @@ class KernelSearch:
     @property
     def _timed(self) -> dict[str, float]:
         return {key: line.gain_pct for key, line in self.judged.items() if line.gain_pct is not None}
-
-    def _finalists(self) -> list[str]:
-        return acceptance.finalists(self._timed)
 
     def _confirm(self, proposal: Proposal) -> None:
         begin, key = time.monotonic(), key_of(proposal)

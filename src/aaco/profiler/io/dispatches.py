@@ -1,5 +1,5 @@
-"""Find the kernel of a dispatch whose counters are in other rows than its times, by process, pass and number; and the
-unit of its grid.
+"""Find the kernel of a dispatch that has its counters in other rows than its times, by process, pass and number; and
+the unit of its grid.
 """
 
 from __future__ import annotations
@@ -10,34 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from aaco.core.arrays import Ints, joined
+from aaco.core.key_index import NONE, KeyIndex
 
-NONE = -1
 # These calls take the grid in work-items, all others in workgroups (HIP runtime API, module Execution).
 GLOBAL_SIZE = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
-
-
-class KeyIndex:
-    """Integers by key, appended continuously. Costs 16 bytes per key, and sorts each key a few times."""
-
-    def __init__(self) -> None:
-        self._runs: list[tuple[Ints, Ints]] = []  # each sorted by key, each more than twice as long as the next
-
-    def add(self, keys: Ints, values: Ints) -> None:
-        """Add the values under the keys. If a key is added twice, `find` may return either value."""
-        order = np.argsort(keys, kind="stable")
-        run = keys[order], values[order]
-        while self._runs and len(self._runs[-1][0]) <= 2 * len(run[0]):
-            run = _merge_runs(self._runs.pop(), run)
-        self._runs.append(run)
-
-    def find(self, keys: Ints) -> Ints:
-        """Return the value of each key, NONE if there is none."""
-        values = np.full(len(keys), NONE, np.int64)
-        for run_keys, run_values in self._runs:
-            if len(run_keys):
-                at = np.minimum(np.searchsorted(run_keys, keys), len(run_keys) - 1)
-                values = np.where(run_keys[at] == keys, run_values[at], values)
-        return values
 
 
 @dataclass(frozen=True)
@@ -82,9 +58,3 @@ class Dispatches:
             first.append(at[kernels_before < 0][first_places])
             kernels[at] = np.where(kernels_before >= 0, kernels_before, places.find(keys))
         return kernels, np.sort(joined(first))
-
-
-def _merge_runs(run: tuple[Ints, Ints], second_run: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    keys, values = (np.concatenate(pair) for pair in zip(run, second_run, strict=True))
-    order = np.argsort(keys, kind="stable")
-    return keys[order], values[order]

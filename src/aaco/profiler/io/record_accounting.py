@@ -26,7 +26,7 @@ ABSENT = -(1 << 63)  # means null in plain integer columns
 class RecordAccount:
     """Counts records as they are read, and decides for every format which of them have a time.
 
-    kernel: the kind whose records are kernel executions. from_zero: whether the clock may begin with the recording, so
+    kernel: the kind of the records of kernel executions. from_zero: whether the clock may begin with the recording, so
     that a record can start at 0; zero_ns is where it begins. What was never timed has no duration: it counts 0 ns.
     """
 
@@ -47,6 +47,11 @@ class RecordAccount:
         if count:
             before = self.left.get(f"{kind}: {reason}", Subtotal(0, 0))
             self.left[f"{kind}: {reason}"] = Subtotal(before.count + count, before.ns + ns)
+
+    def skip(self, kind: str, reason: str, count: int, ns: int = 0) -> None:
+        """Count records of the file none of which becomes a row."""
+        self.saw(kind, count)
+        self.leave_out(kind, reason, count, ns)
 
     def trouble(self, what: str, count: int) -> None:
         """Count records that are rows but have a defect; `what` continues a sentence that begins with the count."""

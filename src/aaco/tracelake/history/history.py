@@ -159,8 +159,8 @@ class History:
             _require_possible(sample)
         with self.transaction():
             numbers = {key: self._number(key, unit, direction) for key, unit, direction in
-                       {(item.key, item.unit, item.direction): None for item in listed}}
-            rows = [_row(numbers[item.key], item) for item in listed]
+                       {(sample.key, sample.unit, sample.direction): None for sample in listed}}
+            rows = [_row(numbers[sample.key], sample) for sample in listed]
             before = self._connection.total_changes
             self._connection.executemany(f"INSERT OR IGNORE INTO samples VALUES ({_marks(rows)})", rows)
             added = self._connection.total_changes - before
@@ -222,7 +222,7 @@ class History:
     def promote(self, name: str, sessions: Sequence[str]) -> None:
         """Replace the sessions of a name: its next version."""
         with self.transaction():
-            if self._pins(name):
+            if self.pins(name):
                 self._say("promote", name)
             self.pin(name, sessions)
 
@@ -230,22 +230,31 @@ class History:
         """Remove these sessions, or all, from a name. Their samples stay."""
         with self.transaction():
             held = self.pinned(name)
-            if unknown := [item for item in sessions or () if item not in held.sessions]:
+            if unknown := [session for session in sessions or () if session not in held.sessions]:
                 raise UsageError(f"baseline {name} holds no session {unknown[0]}", "aaco baseline list")
             for session_id in held.sessions if sessions is None else sessions:
                 self._say("expire", name, session_id=session_id)
 
     def pinned(self, name: str) -> Pinned:
         """Return the sessions of a name. Raise NoBaseline if it has none."""
-        pins = self._pins(name)
+        pins = self.pins(name)
         if not pins:
             raise NoBaseline(f"no baseline {name!r} in {self.path}",
                              f"aaco baseline list, or aaco baseline save {name} SESSION")
         return pins[name]
 
-    def pins(self) -> dict[str, Pinned]:
-        """Return every name that has sessions."""
-        return self._pins()
+    def pins(self, only: str | None = None) -> dict[str, Pinned]:
+        """Return the sessions of every name that has any, or of one: its events replayed in order."""
+        rows = self._rows("SELECT * FROM events WHERE kind IN ('pin', 'promote', 'expire') AND ifnull(name = ?1, 1) "
+                          "ORDER BY id", [only])
+        pins: dict[str, Pinned] = {}
+        for _, time_ns, kind, name, session_id, *_ in rows:
+            was = pins.get(name, Pinned(name, (), 1, time_ns, time_ns))
+            remaining = () if kind == "promote" else tuple(pin for pin in was.sessions if pin != session_id)
+            kept = was.sessions if kind == "pin" and session_id in was.sessions else (
+                (*remaining, session_id) if kind == "pin" else remaining)
+            pins[name] = Pinned(name, kept, was.version + (kind == "promote"), was.created_ns, time_ns)
+        return {name: pinned for name, pinned in pins.items() if pinned.sessions}
 
     def accept(self, key: Key, session_id: str, author: str, reason: str) -> None:
         """From this session on the key's level is another one, and that is meant: the mean moves, the spread stays."""
@@ -289,19 +298,6 @@ class History:
         number = self._connection.execute("SELECT ifnull(max(id), 0) + 1 FROM events").fetchone()[0]
         row = _checked(number, time.time_ns(), kind, name, session_id, key, author, text)
         self._connection.execute(f"INSERT INTO events VALUES ({_marks([row])})", row)
-
-    def _pins(self, only: str | None = None) -> dict[str, Pinned]:
-        """Return the sessions of every name, or of one: its events replayed in order."""
-        rows = self._rows("SELECT * FROM events WHERE kind IN ('pin', 'promote', 'expire') AND ifnull(name = ?1, 1) "
-                          "ORDER BY id", [only])
-        pins: dict[str, Pinned] = {}
-        for _, time_ns, kind, name, session_id, *_ in rows:
-            was = pins.get(name, Pinned(name, (), 1, time_ns, time_ns))
-            remaining = () if kind == "promote" else tuple(item for item in was.sessions if item != session_id)
-            kept = was.sessions if kind == "pin" and session_id in was.sessions else (
-                (*remaining, session_id) if kind == "pin" else remaining)
-            pins[name] = Pinned(name, kept, was.version + (kind == "promote"), was.created_ns, time_ns)
-        return {name: item for name, item in pins.items() if item.sessions}
 
     def _number(self, key: Key, unit: str, direction: str) -> int:
         """The number of a key, a new one if need be. Raises UsageError where it is known with another unit."""

@@ -37,16 +37,16 @@ LATENCY = "latency_ms"
 # Tails are compared at session level: the quantile of each process, then Student's t over processes.
 MEASURES: Mapping[str, Measure] = {
     LATENCY: Measure("ms", "lower_is_better", "median latency",
-                     lambda item: tuple(process.median_ms for process in item.processes)),
+                     lambda replicate: tuple(process.median_ms for process in replicate.processes)),
     "latency_p90_ms": Measure("ms", "lower_is_better", "90th percentile of latency",
-                              lambda item: _all(process.p90_ms for process in item.processes),
+                              lambda replicate: _all(process.p90_ms for process in replicate.processes),
                               "a process has fewer than the 10 iterations that p90 needs"),
     "latency_p99_ms": Measure("ms", "lower_is_better", "99th percentile of latency",
-                              lambda item: _all(process.p99_ms for process in item.processes),
+                              lambda replicate: _all(process.p99_ms for process in replicate.processes),
                               "a process has fewer than the 100 iterations that p99 needs"),
     "throughput_per_s": Measure("1/s", "higher_is_better", "samples per second, by the mean latency",
-                                lambda item: tuple(1e3 * (item.batch or 1) / process.mean_ms
-                                                   for process in item.processes)),
+                                lambda replicate: tuple(1e3 * (replicate.batch or 1) / process.mean_ms
+                                                   for process in replicate.processes)),
     "kernel_time_ms": Measure("ms", "lower_is_better", "time with a kernel running per inference, profiled",
                               _kernel_time, "no kernels of measured inferences recorded"),
 }

@@ -124,7 +124,6 @@ class Replicate(_Stored):
         """SHA-256 of the environment, keys sorted: equal digests mean an equal environment."""
         return hashlib.sha256(json.dumps(self.environment, sort_keys=True).encode()).hexdigest()
 
-
     def values(self, metric: str) -> tuple[float, ...]:
         """Each process's value of a metric of MEASURES. Raises Absent, with the reason, where there is none."""
         measured = MEASURES[metric].of(self)

@@ -240,7 +240,6 @@ class _Table:
             self._dictionaries[name] = self._names[name].values()
         return text.codes_as_names(column.cast(pa.int32()), self._dictionaries[name])
 
-
     def _labelled(self, name: str, bucket: pa.Table) -> pa.ChunkedArray:
         """Return a NAME column derived from another: each distinct name is looked up once."""
         source, label = self._labels[name]

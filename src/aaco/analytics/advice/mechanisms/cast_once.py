@@ -7,18 +7,17 @@ change with each step, so each step has to convert them; but whole numbers, whic
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
 from aaco.analytics.advice.action import INFERENCE, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import without
-from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms.product_before_gather import TRAINING
-from aaco.analytics.advice.responses import without_rows
+from aaco.analytics.advice.responses import not_again
 from aaco.analytics.advice.work import Shape, StepOperator, StepWork
 from aaco.core.advice import Step, fact_is_not
-from aaco.core.arrays import Flags, Reals
+from aaco.core.arrays import Flags
 from aaco.core.readings import Absent
 
 OPERANDS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::linear": (0, 1), "aten::addmv": (2, 1)}
@@ -83,17 +82,8 @@ def _again(work: StepWork) -> Flags:
     return again
 
 
-def _least_ns(work: StepWork) -> Reals:
-    return without(work, work.once(_again))
-
-
-def _kept(work: StepWork, least: Reals) -> Response:
-    """Return the step without these conversions, and without what the program does for them."""
-    return replace(without_rows(work, work.once(_again)), whole_calls=True, only_less=True)
-
-
 CAST_ONCE = Mechanism("cast_once", "Convert weights once", "D - conversions of weights and passes over their results",
-                      _least_ns, respond=_kept)
+                      lambda work: without(work, work.once(_again)), respond=not_again(_again))
 ACTIONS = (Action(
     "cast_once", "Convert weights once", of_targets("cast_once"), "kernels convert weights in each step", "low",
     (Step("weights in the type that products read: model.to(dtype) before the first step",

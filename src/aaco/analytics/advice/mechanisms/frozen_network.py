@@ -7,16 +7,15 @@ they follow those of the network that learns shows where weights are written wit
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, TRAINING, Action, of_targets
 from aaco.analytics.advice.least import PRODUCTS, without
-from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
+from aaco.analytics.advice.mechanism import Mechanism, NothingToChange
 from aaco.analytics.advice.mechanisms.cast_once import OPERANDS
-from aaco.analytics.advice.responses import without_rows
+from aaco.analytics.advice.responses import not_again
 from aaco.analytics.advice.work import COLLECTIVE, NO_GRAD, OPTIMIZER, Shape, StepOperator, StepWork
 from aaco.core.advice import Step
-from aaco.core.arrays import Flags, Reals
+from aaco.core.arrays import Flags
 
 # Of products the place of the weight among the arguments; the shape of one that is transposed is the other way round.
 WEIGHTS = {**{name: OPERANDS[name][1] for name in ("aten::mm", "aten::addmm", "aten::linear")},
@@ -57,17 +56,9 @@ def _sizes(shape: Iterable[int]) -> Shape:
     return tuple(sorted(shape))
 
 
-def _least_ns(work: StepWork) -> Reals:
-    return without(work, work.once(_frozen))
-
-
-def _kept(work: StepWork, least: Reals) -> Response:
-    """Return the step without these networks, and without what the program does for them."""
-    return replace(without_rows(work, work.once(_frozen)), whole_calls=True, only_less=True)
-
-
 FROZEN_NETWORK = Mechanism("frozen_network", "Keep what a frozen network computes", "D - operators of a training step "
-                           "of which no gradient is recorded", _least_ns, respond=_kept)
+                           "of which no gradient is recorded", lambda work: without(work, work.once(_frozen)),
+                           respond=not_again(_frozen))
 ACTIONS = (Action(
     "keep_frozen_results", "Keep what a frozen network computes", of_targets("frozen_network"),
     "kernels compute what no gradient is recorded of", "medium",

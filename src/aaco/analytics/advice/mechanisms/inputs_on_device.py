@@ -17,18 +17,14 @@ def _from_host(work: StepWork) -> Flags:
     return work.copies("h2d")
 
 
-def _least_ns(work: StepWork) -> Reals:
-    return without(work, _from_host(work))
-
-
 def _inputs_there(work: StepWork, least: Reals) -> Response:
     copied = _from_host(work)
     return replace(without_rows(work, copied, float(work.ns[copied].sum()) / work.steps), hands_over=True,
                    only_less=True)
 
 
-INPUTS_ON_DEVICE = Mechanism("inputs_on_device", "Have the inputs on the device", "D - copies from the host", _least_ns,
-                             respond=_inputs_there)
+INPUTS_ON_DEVICE = Mechanism("inputs_on_device", "Have the inputs on the device", "D - copies from the host",
+                             lambda work: without(work, _from_host(work)), respond=_inputs_there)
 ACTIONS = (Action(
     "inputs_on_device", "Keep inputs on the device", of_targets("inputs_on_device"), "the step copies from the host",
     "medium", (Step("make or load the inputs on the device, once for many steps: torch.empty(..., device='cuda')",

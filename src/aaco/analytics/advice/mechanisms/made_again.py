@@ -9,16 +9,15 @@ product or norm may be part of its table, in ways that shapes do not show, so it
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 
 from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, fusible, without
-from aaco.analytics.advice.mechanism import Mechanism, Response
-from aaco.analytics.advice.responses import WHOLE, without_rows
+from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.responses import WHOLE, not_again
 from aaco.analytics.advice.turn_flow import WRITES
 from aaco.analytics.advice.work import StepOperator, StepWork
-from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.arrays import Flags, Ints
 from aaco.core.readings import Absent
 
 COUNTED = ("aten::arange", "aten::linspace")
@@ -130,14 +129,6 @@ def _end(work: StepWork, order: Ints, start: int, passes: Flags, between: Flags)
     return max(end, start + 1)
 
 
-def _least_ns(work: StepWork) -> Reals:
-    return without(work, work.once(_again)[1])
-
-
-def _kept(work: StepWork, least: Reals) -> Response:
-    """Return the step without these tables, and without what the program does for them."""
-    return replace(without_rows(work, work.once(_again)[0]), whole_calls=True, only_less=True)
-
-
 MADE_AGAIN = Mechanism("made_again", "Make tables of numbers once", "D - runs of passes that make the same of counted "
-                       "numbers more than once in a step", _least_ns, respond=_kept)
+                       "numbers more than once in a step", lambda work: without(work, work.once(_again)[1]),
+                       respond=not_again(lambda work: work.once(_again)[0]))

@@ -43,10 +43,6 @@ def _with_signs(work: StepWork, passes: Flags) -> Flags:
     return taken
 
 
-def _least_ns(work: StepWork) -> Reals:
-    return without(work, _of_norms(work))
-
-
 def _fused(work: StepWork, least: Reals) -> Response:
     """Return the step with its norms in one pass each. On the way back norms have the part of the passes that they have
     ahead, and no part of the update.
@@ -86,7 +82,7 @@ def _results(operator: StepOperator) -> float:
 
 
 NORM_FUSION = Mechanism("norm_fusion", "Fuse norms that are written out", "D - runs of memory passes that hold a norm",
-                        _least_ns, respond=_fused)
+                        lambda work: without(work, _of_norms(work)), respond=_fused)
 ACTIONS = (Action(
     "fuse_norms", "Fuse norms that are written out", of_targets("norm_fusion"),
     "kernels compute norms that are written out", "low",

@@ -10,7 +10,7 @@ import numpy as np
 
 from aaco.analytics.advice.action import INFERENCE, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import own_rate, own_time, product_roofs
-from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import without_rows
 from aaco.analytics.advice.work import Shape, StepOperator, StepWork
 from aaco.core.advice import Step
@@ -46,12 +46,9 @@ def _least_ns(work: StepWork) -> Reals:
     return np.where(work.once(_copied), 0.0, np.where(work.of_families("attention"), roofs, own_time(work)))
 
 
-def _read_where_they_are(work: StepWork, least: Reals) -> Response:
-    return without_rows(work, work.once(_copied))
-
-
 SHARED_HEADS = Mechanism("shared_heads", "Let heads of queries share keys", "D - copies of keys and values, attention "
-                         "at its FLOPs / peak", _least_ns, respond=_read_where_they_are)
+                         "at its FLOPs / peak", _least_ns,
+                         respond=lambda work, least: without_rows(work, work.once(_copied)))
 ACTIONS = (Action(
     "share_heads", "Let heads of queries share keys", of_targets("shared_heads"),
     "kernels copy keys and values for each head of queries", "low",

@@ -9,7 +9,7 @@ and of type promotion (pytorch.org/docs, "Tensor Attributes").
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -132,6 +132,9 @@ class OperatorArguments:
         if dtype is None:
             raise UnknownShape(f"element type of number {self.value(index)}")
         return dtype
+
+
+Form = Callable[[OperatorArguments], OperatorCall]
 
 
 def recorded(arguments: Mapping[str, Any]) -> OperatorArguments:

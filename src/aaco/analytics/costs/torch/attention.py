@@ -9,11 +9,9 @@ native_functions.yaml of PyTorch; Dao, FlashAttention-2 (2023), section 3; Dao-A
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from aaco.analytics.costs.attention import ROTARY, SCALE, core
 from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
-from aaco.analytics.costs.torch.arguments import OperatorArguments, form, known
+from aaco.analytics.costs.torch.arguments import Form, OperatorArguments, form, known
 
 PACKED = "how long the sequences of the packed batch are is a value that the capture does not record"
 CACHED = ("how many keys the cache holds is not among the recorded arguments; the annotation of a step sums them: an "
@@ -21,8 +19,6 @@ CACHED = ("how many keys the cache holds is not among the recorded arguments; th
 # Backward, per pair: the score again and its scale, exp(score - log of the sum), the gradient of the weight times
 # value, less the row's sum, times the weight, and its scale.
 AGAIN, SLOPE = SCALE + 2, 2 + SCALE
-
-Form = Callable[[OperatorArguments], OperatorCall]
 
 
 def dot_product(causal: int, mask: int | None = None, heads: int = 1, last: bool = False,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from aaco.analytics.costs.terms import Formula, OperatorCall
-from aaco.analytics.costs.torch.arguments import OperatorArguments
-
-Form = Callable[[OperatorArguments], OperatorCall]
+from aaco.analytics.costs.terms import Formula
+from aaco.analytics.costs.torch.arguments import Form
 
 
 @dataclass(frozen=True)

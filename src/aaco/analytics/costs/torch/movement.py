@@ -6,12 +6,9 @@ nothing. What is picked by index is read no more often than the result has eleme
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape, everything
-from aaco.analytics.costs.torch.arguments import OperatorArguments, broadcast, form, known
+from aaco.analytics.costs.torch.arguments import Form, OperatorArguments, broadcast, form, known
 
-Form = Callable[[OperatorArguments], OperatorCall]
 LIES = "whether it copies depends on how its input lies in memory"
 LIST = "the capture does not record the element type of a list of tensors"
 

@@ -8,13 +8,10 @@ Kingma and Ba, Adam (2014); Loshchilov and Hutter, AdamW (2017).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from aaco.analytics.costs.elementwise import GELU, GELU_TANH, PER_ELEMENT, SILU
 from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
-from aaco.analytics.costs.torch.arguments import OperatorArguments, broadcast, form, promoted
-
-Form = Callable[[OperatorArguments], OperatorCall]
+from aaco.analytics.costs.torch.arguments import Form, OperatorArguments, broadcast, form, promoted
 
 # PyTorch's name of an operator that ONNX has too.
 AS_ONNX = {

@@ -6,13 +6,10 @@ direction are (gates x hidden, inputs) and (gates x hidden, hidden), then perhap
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from aaco.analytics.costs import recurrent
 from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
-from aaco.analytics.costs.torch.arguments import OperatorArguments, form, known
+from aaco.analytics.costs.torch.arguments import Form, OperatorArguments, form, known
 
-Form = Callable[[OperatorArguments], OperatorCall]
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 _FORMULAS = {"lstm": recurrent.lstm, "gru": recurrent.gru, "rnn": recurrent.rnn}
 

@@ -5,12 +5,8 @@ Source: native_functions.yaml of PyTorch. A reduction over all elements of n tak
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
-from aaco.analytics.costs.torch.arguments import OperatorArguments, form, known
-
-Form = Callable[[OperatorArguments], OperatorCall]
+from aaco.analytics.costs.torch.arguments import Form, OperatorArguments, form, known
 
 
 def reduced(axes: int | None = 1, keep: int = 2, dtype: int | None = 3, as_type: str = "") -> Form:
@@ -63,11 +59,6 @@ def per_gradient(call: OperatorCall) -> int:
     return call.count()
 
 
-def norm(args: OperatorArguments) -> OperatorCall:
-    """norm, linalg_vector_norm (input, order, axes, stays, type)."""
-    return reduced(2, 3, 4)(args)
-
-
 def sort(args: OperatorArguments) -> OperatorCall:
     """sort, argsort (input, axis, ...): the values and their places; (input, stable, axis) where the second is a flag.
     """
@@ -113,7 +104,7 @@ TABLE: tuple[tuple[Form, tuple[int, int], str], ...] = (
     (reduced(dtype=None, as_type="bool"), (1, -1), "aten::any aten::all"),
     (reduced(dtype=None, as_type="int64"), (1, -1), "aten::argmax aten::argmin"),
     (reduced(dtype=None), (2, 0), "aten::logsumexp"),
-    (norm, (2, 0), "aten::norm aten::linalg_vector_norm"),
+    (reduced(2, 3, 4), (2, 0), "aten::norm aten::linalg_vector_norm"),
     (moments(1), (3, 1), "aten::var aten::std"),
     (moments(2), (3, 1), "aten::var_mean aten::std_mean"),
 )

@@ -8,14 +8,11 @@ one: sizes that do not fit raise UnknownShape.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from aaco.analytics.costs import norm
 from aaco.analytics.costs.attention import ROTARY
 from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
-from aaco.analytics.costs.torch.arguments import OperatorArguments, form, known, unpacked
+from aaco.analytics.costs.torch.arguments import Form, OperatorArguments, form, known, unpacked
 
-Form = Callable[[OperatorArguments], OperatorCall]
 MISFIT = "operands of a product that do not fit"
 
 

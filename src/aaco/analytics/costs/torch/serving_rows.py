@@ -8,7 +8,8 @@ from aaco.analytics.costs import linear, norm
 from aaco.analytics.costs.elementwise import GELU, GELU_TANH, SILU
 from aaco.analytics.costs.terms import everything, nothing, output_only
 from aaco.analytics.costs.torch import attention, movement, norms, pointwise, quantised, reductions, serving
-from aaco.analytics.costs.torch.model import FUSED, RANDOM, RANKS, VALUES, Form, Model, Row
+from aaco.analytics.costs.torch.arguments import Form
+from aaco.analytics.costs.torch.model import FUSED, RANDOM, RANKS, VALUES, Model, Row
 from aaco.analytics.costs.torch.serving import moved, product_into, quantised_norm, scaled_product
 
 CACHED_ATTENTION = Model("attention over a cache", "attention", movement.nothing, None, None, attention.CACHED)

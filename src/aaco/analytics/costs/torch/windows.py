@@ -8,13 +8,11 @@ costs as much; that by the bias is a sum of the gradient.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from aaco.analytics.costs import conv
 from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
-from aaco.analytics.costs.torch.arguments import OperatorArguments, form, known
-
-Form = Callable[[OperatorArguments], OperatorCall]
+from aaco.analytics.costs.torch.arguments import Form, OperatorArguments, form, known
 
 
 def convolution(stride: int, padding: int, dilation: int, bias: int | None = 2) -> Form:
@@ -31,24 +29,25 @@ def convolution(stride: int, padding: int, dilation: int, bias: int | None = 2) 
 def convolution_any(args: OperatorArguments) -> OperatorCall:
     """convolution and _convolution, which may be transposed (input, weight, bias, stride, padding, dilation,
     transposed, output padding, groups)."""
-    if not args.flag(6):
-        return convolution(3, 4, 5)(args)
-    return _transposed(args, (3, 4, 5, 7, 8))
+    return convolution_transposed(3, 4, 5, 7, 8)(args) if args.flag(6) else convolution(3, 4, 5)(args)
 
 
-def convolution_transposed(args: OperatorArguments) -> OperatorCall:
-    """conv_transpose (input, weight, bias, stride, padding, output padding, groups, dilation)."""
-    return _transposed(args, (3, 4, 7, 5, 6))
+def convolution_transposed(stride: int, padding: int, dilation: int, extra: int, groups: int) -> Form:
+    """A transposed convolution (input, weight, ...) with the other arguments at these positions; extra: the output
+    padding."""
+    def made(args: OperatorArguments) -> OperatorCall:
+        operand, weight = args.tensor(0), args.tensor(1)
+        space, window = known(operand)[2:], known(weight)[2:]
+        places = (stride, padding, dilation, extra)
+        axes = zip(space, window, *(_each(args.numbers(place, [fallback]), len(window))
+                                    for place, fallback in zip(places, (1, 0, 1, 0), strict=True)), strict=True)
+        sizes = tuple((size - 1) * step - 2 * edge + wide * (taps - 1) + more + 1
+                      for size, taps, step, edge, wide, more in axes)
+        channels = known(weight)[1] * args.integer(groups, 1)
+        return form((operand, weight, args.optional(2)),
+                    TensorType(operand.dtype, (known(operand)[0], channels, *sizes)), transposed=True)
 
-
-def convolution_transposed_cudnn(args: OperatorArguments) -> OperatorCall:
-    """cudnn_convolution_transpose (input, weight, padding, output padding, stride, dilation, groups)."""
-    return _transposed(args, (4, 2, 5, 3, 6))
-
-
-def convolution_transposed_miopen(args: OperatorArguments) -> OperatorCall:
-    """miopen_convolution_transpose (input, weight, bias, padding, output padding, stride, dilation, groups)."""
-    return _transposed(args, (5, 3, 6, 4, 7))
+    return made
 
 
 def flops(call: OperatorCall) -> int:
@@ -57,7 +56,7 @@ def flops(call: OperatorCall) -> int:
 
 
 def convolution_backward(args: OperatorArguments) -> OperatorCall:
-    """convolution_backward (gradient, input, weight, sizes of the bias, ..., output mask): the gradients asked for."""
+    """convolution_backward (gradient, input, weight, sizes of the bias, ..., output mask): the requested gradients."""
     gradient, operand, weight = (args.tensor(index) for index in range(3))
     by_input, by_weight, by_bias = args.numbers(10)
     channels = TensorType(gradient.dtype, (known(gradient)[1],))
@@ -86,10 +85,10 @@ def pooling(stride: int, padding: int, dilation: int | None, ceil: int, with_ind
     return made
 
 
-def adaptive(args: OperatorArguments) -> OperatorCall:
+def adaptive(args: OperatorArguments, **attributes: str) -> OperatorCall:
     """adaptive_avg_pool (input, size of the result)."""
     operand, size = args.tensor(0), args.numbers(1)
-    return form((operand,), TensorType(operand.dtype, (*known(operand)[:-len(size)], *size)))
+    return form((operand,), TensorType(operand.dtype, (*known(operand)[:-len(size)], *size)), **attributes)
 
 
 def adaptive_flops(call: OperatorCall) -> int:
@@ -107,29 +106,9 @@ def pooling_backward(args: OperatorArguments) -> OperatorCall:
     return form((gradient, operand), operand)
 
 
-def resampling(args: OperatorArguments, mode: str, size: int = 1) -> OperatorCall:
-    """upsample (input, size of the result, ...)."""
-    operand, made = args.tensor(0), args.numbers(size)
-    return form((operand,), TensorType(operand.dtype, (*known(operand)[:-len(made)], *made)), mode=mode)
-
-
 def resampled(mode: str) -> Form:
-    """The form of an upsample in this mode."""
-    return lambda args: resampling(args, mode)
-
-
-def _transposed(args: OperatorArguments, places: Sequence[int]) -> OperatorCall:
-    """places: of stride, padding, dilation, output padding and groups."""
-    operand, weight = args.tensor(0), args.tensor(1)
-    space, window = known(operand)[2:], known(weight)[2:]
-    stride, padding, dilation, extra = (_each(args.numbers(place, [fallback]), len(window))
-                                        for place, fallback in zip(places, (1, 0, 1, 0), strict=False))
-    channels = known(weight)[1] * args.integer(places[4], 1)
-    axes = zip(space, window, stride, padding, dilation, extra, strict=True)
-    made = tuple((size - 1) * step - 2 * edge + wide * (taps - 1) + more + 1
-                 for size, taps, step, edge, wide, more in axes)
-    return form((operand, weight, args.optional(2)), TensorType(operand.dtype, (known(operand)[0], channels, *made)),
-                transposed=True)
+    """upsample (input, size of the result, ...) in this mode."""
+    return lambda args: adaptive(args, mode=mode)
 
 
 def _slid(space: tuple[int, ...], window: Sequence[int], args: OperatorArguments, stride: int, padding: int,

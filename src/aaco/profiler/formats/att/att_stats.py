@@ -73,8 +73,7 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
         account.saw(INSTRUCTION, table.num_rows)
         account.saw(LABEL, block.num_rows - table.num_rows)
         yield table
-    account.saw(INSTRUCTION, tally.broken)
-    account.leave_out(INSTRUCTION, csvstream.BROKEN, tally.broken)
+    account.skip(INSTRUCTION, csvstream.BROKEN, tally.broken)
     account.leave_out(LABEL, NO_INSTRUCTION, account.records[LABEL])
     tool = "rocprofv3" if "code_object" in head else "rocprofv2"
     yield account.facts(FORMAT, tuple(tally.problems(head)), tool=tool, clock="device")

@@ -175,8 +175,7 @@ class _CuptiReader:
     def _read_buffer(self, payload: bytes) -> Iterator[pa.Table]:
         rows_by_kind, unread_counts, lost_bytes = records.split(payload, self.sizes)
         for kind, count in unread_counts.items():
-            self.account.saw(f"kind {kind}", count)
-            self.account.leave_out(f"kind {kind}", "records of this kind are not read", count)
+            self.account.skip(f"kind {kind}", "records of this kind are not read", count)
         self.account.trouble("bytes of CUPTI's buffers hold records of unknown length, and are lost", lost_bytes)
         for kind, rows in rows_by_kind.items():
             if kind == DEVICE:
@@ -236,8 +235,7 @@ class _CuptiReader:
             **self._when(rows))
 
     def _add_devices(self, rows: np.ndarray) -> None:
-        self.account.saw("device", len(rows))
-        self.account.leave_out("device", "it describes a device", len(rows))
+        self.account.skip("device", "it describes a device", len(rows))
         for row in rows:
             number = int(row["id"])
             self.devices[number] = CapturedDevice(

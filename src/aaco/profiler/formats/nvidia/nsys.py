@@ -173,8 +173,7 @@ class _NsysExport:
         for batch in self._batches(NVTX, columns, {"message": text_sql}):
             kind = integers(batch["type"]) if "type" in batch else np.full(batch.count, RANGES[0])
             is_range = np.isin(kind, (*RANGES, MARK))
-            self.account.saw(NVTX, int((~is_range).sum()))
-            self.account.leave_out(NVTX, "it is no range and no mark", int((~is_range).sum()))
+            self.account.skip(NVTX, "it is no range and no mark", int((~is_range).sum()))
             rows = batch.filter(is_range)
             is_mark = kind[is_range] == MARK
             rows["end"] = pc.if_else(pa.array(is_mark), rows["start"], rows["end"])
@@ -229,8 +228,7 @@ class _NsysExport:
         for name, table in self.database.tables.items():
             if name not in read and ("start" in table or "timestamp" in table) and not name.startswith("TARGET_INFO"):
                 count = int(self.database.value(f"SELECT sum(1) FROM {quoted(name)} NOT INDEXED") or 0)
-                self.account.saw(name, count)
-                self.account.leave_out(name, "records of this table are not read", count)
+                self.account.skip(name, "records of this table are not read", count)
                 if DEVICE_WORK.search(name):
                     self.account.unread(name, count)
                 elif name.startswith((NVTX, *CALLS)):

@@ -194,13 +194,13 @@ class _PftraceReader:
             if packet.HasField("track_event"):
                 self._read_event(packet.track_event, sequence, time)
         elif packet.HasField("track_event"):
-            self._leave_out("event", "it has no time")
+            self.account.skip("event", "it has no time", 1)
 
     def close(self) -> None:
         """Leave out the slices that are open at the end of the file."""
         for stack in self.open.values():
             for open_slice in stack:
-                self._leave_out(open_slice.kind, NEVER_ENDED)
+                self.account.skip(open_slice.kind, NEVER_ENDED, 1)
         self.open.clear()
 
     def pieces(self) -> Iterator[pa.Table]:
@@ -240,7 +240,7 @@ class _PftraceReader:
         elif kind == COUNTER:
             self._add_sample(event, track, time)
         else:
-            self._leave_out("event", "of a type that no table holds")
+            self.account.skip("event", "of a type that no table holds", 1)
 
     def _begin_slice(self, event: Any, sequence: PacketSequence, track: int, time: int | None) -> None:
         kind, domain = self._kind(event, sequence)
@@ -256,12 +256,12 @@ class _PftraceReader:
             self.open.setdefault(track, []).append(new_slice)
             self.opened += 1
         else:
-            self._leave_out(kind, f"more than {MOST_OPEN:,} slices are open at a time")
+            self.account.skip(kind, f"more than {MOST_OPEN:,} slices are open at a time", 1)
 
     def _end_slice(self, track: int, time: int | None) -> None:
         stack = self.open.get(track)
         if not stack:
-            self._leave_out("end", NEVER_BEGAN)
+            self.account.skip("end", NEVER_BEGAN, 1)
             return
         ended_slice = stack.pop()
         self.opened -= 1
@@ -297,7 +297,7 @@ class _PftraceReader:
     def _add_slice(self, ended_slice: _OpenSlice, end: int | None) -> None:
         """Add the slice's row."""
         if ended_slice.start is None or end is None:
-            self._leave_out(ended_slice.kind, NO_TIME)
+            self.account.skip(ended_slice.kind, NO_TIME, 1)
             return
         start, end = self._stated_times(ended_slice.known_notes, ended_slice.start, end)
         process, thread = self.tracks.place(ended_slice.track)
@@ -353,8 +353,8 @@ class _PftraceReader:
     def _add_sample(self, event: Any, uuid: int, time: int | None) -> None:
         track = self.tracks.get(uuid)
         if track is None or track.name is None or time is None:
-            self._leave_out("sample",
-                            NO_TIME if track and track.name else "of a track that the trace does not describe")
+            self.account.skip(
+                "sample", NO_TIME if track and track.name else "of a track that the trace does not describe", 1)
             return
         reading = float(event.double_counter_value if event.HasField("double_counter_value") else event.counter_value)
         if track.incremental:
@@ -383,10 +383,6 @@ class _PftraceReader:
             self.lost["chunks of the trace were thrown away because its buffer was full"] += (
                 buffer.chunks_discarded + buffer.chunks_overwritten)
             self.lost["packets were lost by the tool that wrote the trace"] += buffer.trace_writer_packet_loss
-
-    def _leave_out(self, kind: str, reason: str) -> None:
-        self.account.saw(kind, 1)
-        self.account.leave_out(kind, reason, 1)
 
     def _next_id(self, spec: TableSpec) -> int:
         self.count[spec.name] += 1

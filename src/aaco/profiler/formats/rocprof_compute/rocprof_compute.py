@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from aaco.core.arrays import Ints
 from aaco.core.errors import BadCapture
+from aaco.core.key_index import NONE, KeyIndex
 from aaco.core.tables import COUNTERS, KERNELS
 from aaco.profiler import capture
 from aaco.profiler.capture import CaptureFacts
@@ -30,7 +31,6 @@ from aaco.profiler.formats.rocprof_compute.workload_files import DispatchFile, t
 from aaco.profiler.io import csvstream
 from aaco.profiler.io.columns import bare, constant, encoded
 from aaco.profiler.io.csvstream import CsvTally
-from aaco.profiler.io.dispatches import NONE, KeyIndex
 from aaco.profiler.io.record_accounting import ABSENT, RecordAccount, integers, total
 
 FORMAT = "rocprof_compute"
@@ -181,8 +181,7 @@ class _Workload:
             ids = self.kernels.find(self.numbers.of(seen, block))
             if not joined:
                 yield self.count(block, source, ids, shift=number)
-        self.account.saw(PASS, tally.rows)
-        self.account.leave_out(PASS, AGAIN, tally.rows, executed_ns)
+        self.account.skip(PASS, AGAIN, tally.rows, executed_ns)
         self.count_rows(PASS, source, tally)
 
     def _is_joined(self, source: DispatchFile) -> bool:
@@ -234,8 +233,7 @@ class _Workload:
 
     def count_rows(self, kind: str, source: DispatchFile, tally: CsvTally) -> None:
         """Count the outcome of a file's rows."""
-        self.account.saw(kind, tally.broken)
-        self.account.leave_out(kind, csvstream.BROKEN, tally.broken)
+        self.account.skip(kind, csvstream.BROKEN, tally.broken)
         self.problems += [f"{source.path.name}: {problem}" for problem in tally.problems(source.head)]
 
     def _time_source(self) -> _DispatchTimes | None:
@@ -318,8 +316,7 @@ class _LongFileReader:
             return True
         self.kernel, self.replay = kernel_and_count
         kernel_and_count[1] += 1
-        account.saw(PASS, 1)
-        account.leave_out(PASS, AGAIN, 1, _sum_durations(_block_times(row)[0]))
+        account.skip(PASS, AGAIN, 1, _sum_durations(_block_times(row)[0]))
         return False
 
     def _new_kernels(self, rows: pa.Table) -> Iterator[pa.Table]:

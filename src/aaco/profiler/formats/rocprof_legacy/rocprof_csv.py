@@ -139,8 +139,7 @@ class _RocprofRun:
         tally = CsvTally()
         for table in csvstream.read(source.path, source.head, layout, tally):
             yield from self._pieces(self._without_barriers(table), counters)
-        self.account.saw("kernel", tally.broken)
-        self.account.leave_out("kernel", csvstream.BROKEN, tally.broken)
+        self.account.skip("kernel", csvstream.BROKEN, tally.broken)
         self._collect_problems(source, tally)
 
     def summary(self, source: _RocprofCsvFile) -> Iterator[pa.Table]:
@@ -171,8 +170,7 @@ class _RocprofRun:
         barrier = pc.equal(table["kernel_name"].cast(TEXT), BARRIER)
         count = pc.sum(barrier).as_py() or 0
         if count:
-            self.account.saw("barrier", count)
-            self.account.leave_out("barrier", NO_KERNEL, count, self._timed_ns(table.filter(barrier)))
+            self.account.skip("barrier", NO_KERNEL, count, self._timed_ns(table.filter(barrier)))
             table = table.filter(pc.invert(barrier))
         return table
 

@@ -140,8 +140,7 @@ class _RocprofDbReader:
     def _leave_out(self, kind: str, reason: str, rows: ColumnBatch) -> None:
         fit = self.account.placeable(kind, rows["start"], rows["end"])
         ns = total((integers(rows["end"]) - integers(rows["start"]))[fit])
-        self.account.saw(kind, rows.count)
-        self.account.leave_out(kind, reason, rows.count, ns)
+        self.account.skip(kind, reason, rows.count, ns)
 
     def _kernel_table(self, rows: ColumnBatch, columns: Mapping[str, Any], **more: Any) -> pa.Table:
         self.devices |= set(rows["device_id"].drop_null().unique().to_pylist()[:1024])

@@ -284,8 +284,7 @@ class _RocprofJsonReader:
         kind = kind if kind in REASONS else "other"
         times = [(_parse_time(event.args.begin), _parse_time(event.args.end)) for event in events]
         ns = sum(end - begin for begin, end in times if begin and end and end > begin)
-        self.account.saw(kind, len(events))
-        self.account.leave_out(kind, REASONS[kind], len(events), ns)
+        self.account.skip(kind, REASONS[kind], len(events), ns)
         if kind not in ("again", "barrier"):
             where = "rows of no known kind" if kind == "X" else "events of no known phase"
             self.account.unread(where, sum(self.rows.is_like_kernel(event) for event in events))

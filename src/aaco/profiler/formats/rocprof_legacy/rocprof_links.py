@@ -1,4 +1,4 @@
-"""The arrows of rocprof's results.json: from a call to the work it launched, by place and microsecond alone.
+"""The arrows of rocprof's results.json: from a call to the work it launched, by place and microsecond only.
 
 An arrow has two ends with an id in common. One names the process row, thread and a microsecond inside the call; the
 other the row, lane and the microsecond at which the work starts (rocm-systems, projects/rocprofiler/bin/tblextr.py and
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aaco.core.arrays import Ints, joined
+from aaco.core.arrays import Ints, find_sorted, joined
 
 NONE = -1
 
@@ -49,10 +49,9 @@ class Arrows:
 def paired(ids: Ints, spots: Spots, start_ids: Ints, starts: Spots) -> Arrows:
     """Return arrows of the ends (ids, spots) whose start exists; of several starts with one id the first is taken."""
     distinct_ids, first = np.unique(start_ids, return_index=True)
-    at = np.minimum(np.searchsorted(distinct_ids, ids), max(len(distinct_ids) - 1, 0))
-    has_start = distinct_ids[at] == ids if len(distinct_ids) else np.zeros(len(ids), bool)
-    rows = first[at[has_start]] if len(distinct_ids) else np.zeros(0, np.int64)
-    return Arrows(ids[has_start], _take(starts, rows), _take(spots, np.flatnonzero(has_start)))
+    at = find_sorted(distinct_ids, ids)
+    has_start = at >= 0
+    return Arrows(ids[has_start], _take(starts, first[at[has_start]]), _take(spots, np.flatnonzero(has_start)))
 
 
 def linked(arrows: Arrows, calls: Spots, works: Spots) -> tuple[Ints, Ints]:

@@ -68,8 +68,8 @@ def recognises(path: Path) -> bool:
 
 
 def members(path: Path) -> Sequence[Path]:
-    """Return the trace files of the same folder that rocprof makes its results of, the device's first; else the file
-    alone.
+    """Return the trace files of the same folder that rocprof makes its results of, the device's first; else only the
+    file.
     """
     if path.name not in TOGETHER:
         return [path]
@@ -126,9 +126,9 @@ class _RoctracerText:
                 read(match)
                 return
         if CALLBACK.fullmatch(line):
-            self._leave_out("callback", "it has no time")
+            self.account.skip("callback", "it has no time", 1)
         elif line.strip():
-            self._leave_out("line", "no record of the tracer")
+            self.account.skip("line", "no record of the tracer", 1)
 
     @property
     def full(self) -> bool:
@@ -139,7 +139,7 @@ class _RoctracerText:
         """Leave out the ranges that are still open."""
         for stack in self.open.values():
             for _ in stack:
-                self._leave_out("call", "a range that is never ended")
+                self.account.skip("call", "a range that is never ended", 1)
         self.open.clear()
 
     def pieces(self) -> Iterator[pa.Table]:
@@ -200,7 +200,7 @@ class _RoctracerText:
         elif name.lstrip("_").startswith(("hip", "hsa")):
             self._make_call(when, name, int(match[2]), {})
         else:  # such as EXT_API, the id that a program gave to calls
-            self._leave_out("record", "neither a call nor work of a device")
+            self.account.skip("record", "neither a call nor work of a device", 1)
 
     def _roctx(self, match: re.Match[bytes]) -> None:
         time, process, thread, action, number = (int(match[group]) for group in range(1, 6))
@@ -212,16 +212,16 @@ class _RoctracerText:
                 self.open.setdefault(key, []).append((time, _text(match[6])))
                 self.opened += 1
             else:
-                self._leave_out("call", f"more than {MOST_OPEN:,} ranges are open at a time")
+                self.account.skip("call", f"more than {MOST_OPEN:,} ranges are open at a time", 1)
         elif self.open.get(key):
             begin, name = self.open[key].pop()
             self.opened -= 1
             if not self.open[key]:
                 del self.open[key]
-            self._leave_out("range end", "the range is a row with its begin")
+            self.account.skip("range end", "the range is a row with its begin", 1)
             self._make_call((begin, time, process, thread), name, None, {}, "marker")
         else:
-            self._leave_out("range end", "of a range that never began")
+            self.account.skip("range end", "of a range that never began", 1)
 
     def _make_call(self, when: tuple[Any, ...], name: str, correlation: int | None, arguments: dict[str, str],
                    domain: str | None = None) -> None:
@@ -234,7 +234,7 @@ class _RoctracerText:
     def _make_work(self, when: tuple[Any, ...], name: str, correlation: int | None, place: tuple[Any, ...]) -> None:
         if BARRIER.search(name):
             ns = when[1] - when[0] if 0 < when[0] <= when[1] else 0
-            self._leave_out("barrier", "it orders the queue and is no kernel", ns)
+            self.account.skip("barrier", "it orders the queue and is no kernel", 1, ns)
             return
         kind = "copy" if name == "async-copy" or direction(name) != "unknown" or "Copy" in name else "kernel"
         device, queue, size = place
@@ -259,10 +259,6 @@ class _RoctracerText:
             index = 0 if process is None else self.processes.setdefault(process, len(self.processes))
             correlation = correlation + index * PER_PROCESS if not index or correlation < PER_PROCESS else None
         return begin, end, end - begin, process, thread, correlation
-
-    def _leave_out(self, kind: str, reason: str, ns: int = 0) -> None:
-        self.account.saw(kind, 1)
-        self.account.leave_out(kind, reason, 1, ns)
 
     def _next_id(self, kind: str) -> int:
         self.count[kind] += 1

@@ -27,7 +27,7 @@ from aaco.profiler.formats.rocprofv3.rocpd_rows import LONGEST_WORD, RECORDS, Ro
 from aaco.profiler.formats.rocprofv3.rocpd_schema import RocpdSource
 from aaco.profiler.io import sqlite
 from aaco.profiler.io.columns import bare, coded, constant
-from aaco.profiler.io.record_accounting import RecordAccount, integers
+from aaco.profiler.io.record_accounting import RecordAccount, integers, time_columns
 from aaco.profiler.io.sqlite import ColumnBatch
 
 FORMAT = "rocpd"
@@ -93,7 +93,7 @@ def _kernels(rows: RocpdRows) -> Iterator[pa.Table]:
             **{name: reference.of(batch["kernel_id"])[0] for name, reference in columns.items() if reference},
             **{name: batch[file_name] for name, file_name in SIZES.items()},
             **rows.place(batch, "kernels"), **rows.queue(batch), **rows.linked(batch, "kernels"),
-            **rows.when(batch))
+            **time_columns(batch))
 
 
 def _copies(rows: RocpdRows) -> Iterator[pa.Table]:
@@ -107,7 +107,7 @@ def _copies(rows: RocpdRows) -> Iterator[pa.Table]:
             copy_id=rows.keys(batch["row"]), bytes=batch["size"], source=constant(FORMAT, count),
             kind=copy_kinds(rows, batch, names), src_device=source, dst_device=target,
             device_id=pc.coalesce(target, source), correlation_id=rows.linked(batch, "copies")["correlation_id"],
-            **rows.place(batch, "copies"), **rows.queue(batch), **rows.when(batch))
+            **rows.place(batch, "copies"), **rows.queue(batch), **time_columns(batch))
 
 
 def _allocations(rows: RocpdRows) -> Iterator[pa.Table]:
@@ -115,7 +115,7 @@ def _allocations(rows: RocpdRows) -> Iterator[pa.Table]:
         return
     query = rows.query("memory_allocate", "address", "size", words=("type", "level"))
     for batch, _ in rows.timed("memory_allocate", query):
-        when, where = rows.when(batch), rows.place(batch, "allocations")
+        when, where = time_columns(batch), rows.place(batch, "allocations")
         yield ALLOCATIONS.build(
             t_ns=when["t_start_ns"], dur_ns=when["dur_ns"], bytes=batch["size"], address=batch["address"],
             kind=_allocation_kinds(batch), device_id=rows.device(batch["agent_id"], "allocations"),
@@ -159,7 +159,7 @@ def _instants(rows: RocpdRows) -> Iterator[pa.Table]:
 def _call_table(rows: RocpdRows, batch: ColumnBatch, named: pa.Array, half: int, what: str) -> pa.Table:
     return API_CALLS.build(call_id=rows.keys(batch["row"], half), name=call_names(batch, rows.strings, named),
                            domain=domains(rows, batch), **rows.place(batch, what), **rows.linked(batch),
-                           **rows.when(batch))
+                           **time_columns(batch))
 
 
 def _arguments(rows: RocpdRows, kind: str) -> Iterator[pa.Table]:

@@ -127,11 +127,6 @@ class RocpdRows:
         row_keys = self.database.keys(rows)
         return (row_keys if half is None else 2 * row_keys + half) + 2 * self.offset
 
-    def when(self, batch: ColumnBatch) -> dict[str, Any]:
-        """Return the columns of time."""
-        start, end = integers(batch["start"]), integers(batch["end"])
-        return {"t_start_ns": start, "t_end_ns": end, "dur_ns": end - start}
-
     def place(self, batch: ColumnBatch, what: str) -> dict[str, Any]:
         """Return process and thread as the operating system numbers them, and the rank if the file holds several."""
         rank = {} if self._rank is None else {"rank": np.full(batch.count, self._rank)}
@@ -219,7 +214,7 @@ class RocpdRows:
                                 f"coalesce(CAST(substr(e.extdata, 1, {LONGEST_NAME}) AS TEXT), '') ELSE '' END")
 
     def _markers(self) -> str:
-        """Return the ids of the categories whose events carry a message, for SQL."""
+        """Return the ids of the categories that have events with a message, for SQL."""
         categories = self.categories
         ids = [key for key, name in zip(categories.ids, categories.names.to_pylist(), strict=True)
                if name and len(name) < LONGEST_CATEGORY and domain(name) == "marker"]

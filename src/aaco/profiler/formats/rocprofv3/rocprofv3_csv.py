@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from aaco.core.arrays import Ints
 from aaco.core.errors import BadCapture
+from aaco.core.key_index import NONE
 from aaco.core.tables import ALLOCATIONS, API_CALLS, COPIES, COUNTERS, INT, KERNELS, TEXT, TableSpec
 from aaco.profiler.capture import COUNTED, MIXED, TIMED, CaptureFacts
 from aaco.profiler.formats.rocprofv3 import rocprofv3_layout as files
@@ -35,7 +36,7 @@ from aaco.profiler.formats.rocprofv3.rocprofv3_layout import TIMES, CsvSource
 from aaco.profiler.io import csvstream
 from aaco.profiler.io.columns import bare, constant, renamed
 from aaco.profiler.io.csvstream import CsvTally, Layout
-from aaco.profiler.io.dispatches import NONE, CounterRows, Dispatches
+from aaco.profiler.io.dispatches import CounterRows, Dispatches
 from aaco.profiler.io.record_accounting import ABSENT, RecordAccount, integers, total
 
 FORMAT = "rocprofv3_csv"

@@ -30,7 +30,7 @@ from aaco.profiler.formats.rocprofv3.sampling import SampleGroups, word
 from aaco.profiler.io.columns import coded, constant, encoded, titled
 from aaco.profiler.io.jsonwalk import Walk
 from aaco.profiler.io.lookup import PROCESS_IDS, UPPER
-from aaco.profiler.io.record_accounting import ABSENT, DEVICE_WORK, RecordAccount, integers
+from aaco.profiler.io.record_accounting import ABSENT, DEVICE_WORK, RecordAccount, integers, time_columns
 
 SOURCE = "rocprofv3_json"
 KERNEL, AGAIN = "kernel", "again"
@@ -82,8 +82,7 @@ class ProcessRecords:
                               joined(self.counted))
         if is_repeated.any():
             repeated = [record for record, seen in zip(batch, is_repeated.tolist(), strict=True) if seen]
-            self.account.saw(AGAIN, len(repeated))
-            self.account.leave_out(AGAIN, "the same dispatch stands among the counters", len(repeated), sum(
+            self.account.skip(AGAIN, "the same dispatch stands among the counters", len(repeated), sum(
                 max(0, record.end_timestamp - record.start_timestamp) for record in repeated
                 if record.start_timestamp and record.end_timestamp))
             batch = [record for record, seen in zip(batch, is_repeated.tolist(), strict=True) if not seen]
@@ -230,8 +229,7 @@ class ProcessRecords:
         return WAVE_INSTRUCTIONS.build(**columns)
 
     def _others(self, name: str, batch: list[UnreadRecord]) -> Tables:
-        self.account.saw(name[:64], len(batch))
-        self.account.leave_out(name[:64], "records of this array are not read", len(batch))
+        self.account.skip(name[:64], "records of this array are not read", len(batch))
         if DEVICE_WORK.search(name):
             self.account.unread(name[:64], len(batch))
         yield from ()
@@ -268,8 +266,7 @@ def _times(batch: Sequence[Any]) -> tuple[pa.Array, pa.Array]:
 
 
 def _time_columns(batch: Sequence[Any]) -> dict[str, Any]:
-    start, end = (integers(edge) for edge in _times(batch))
-    return {"t_start_ns": start, "t_end_ns": end, "dur_ns": end - start}
+    return time_columns(dict(zip(("start", "end"), _times(batch), strict=True)))
 
 
 def _copy_kind(kind: str, source: int | None, target: int | None) -> str:

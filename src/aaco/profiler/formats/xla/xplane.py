@@ -103,8 +103,7 @@ class _XplaneReader:
                 elif plane.name.startswith("/host:"):
                     yield from self._host_tables(plane, line, events)
                 else:
-                    self.account.saw(EVENT, len(events))
-                    self.account.leave_out(EVENT, GROUPED if gpu else NO_GPU, len(events))
+                    self.account.skip(EVENT, GROUPED if gpu else NO_GPU, len(events))
 
     def facts(self) -> CaptureFacts:
         """Return the facts of the profile."""
