@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
+from aaco.core.closing import Closing
 from aaco.core.errors import Missing
 from aaco.core.host import Host, text
 from aaco.core.readings import Absent, known
@@ -109,7 +110,7 @@ def loads(name: str) -> Callable[[Host], str]:
     return probe
 
 
-class Feature:
+class Feature(Closing):
     """A blob in the kernel: its maps and programs by name, as file descriptors. `close` removes it all.
 
     `settings` becomes the content of its read-only data, padded with zeros; `entries` overrides sizes of maps. Raises
@@ -131,12 +132,6 @@ class Feature:
             self.maps[title] = _MAP.unpack_from(context, _CONTEXT.size + number * _MAP.size)[0]
         for number, title in enumerate(code.facts["programs"]):
             self.programs[title] = _PROGRAM.unpack_from(context, programs_at + number * _PROGRAM.size)[0]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def attach(self) -> None:
         """Let every program run from now on. Raise Missing."""

@@ -268,14 +268,9 @@ def _reservations(explanation: Explanation) -> Iterator[Row]:
         yield Row("Reservation", "; ".join(doubts))
 
 
-def trace_truth(explanation: Explanation) -> list[Row]:
-    """What the trace shows of its own gaps and contradictions; empty where it was not checked."""
-    return truth.rows(explanation.truth)
-
-
 def trace_remarks(explanation: Explanation) -> list[Row]:
-    """The same without the line that the first screen shows."""
-    return trace_truth(explanation)[1:]
+    """What the trace shows of its own gaps and contradictions, without the line that the first screen shows."""
+    return truth.rows(explanation.truth)[1:]
 
 
 def judged(explanation: Explanation) -> Verdict | None:
