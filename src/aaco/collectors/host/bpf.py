@@ -67,7 +67,7 @@ def blob(name: str) -> Blob:
 
 def possible(host: Host) -> str:
     """Return what makes BPF possible for this process on this host. Raise Absent with the reason if it is not."""
-    if not (held := capabilities(host)) & {"CAP_SYS_ADMIN"} and not held >= {"CAP_BPF", "CAP_PERFMON"}:
+    if not (held := known(capabilities, host) or set()) & {"CAP_SYS_ADMIN"} and not held >= {"CAP_BPF", "CAP_PERFMON"}:
         raise Absent("this process has neither CAP_BPF with CAP_PERFMON nor CAP_SYS_ADMIN")
     if not (host.sys / "kernel/btf/vmlinux").exists():
         raise Absent(f"{host.sys / 'kernel/btf/vmlinux'} is missing: the kernel has no type information")
@@ -87,8 +87,8 @@ def _read_link(path: Path) -> str | None:
 
 
 def capabilities(host: Host) -> set[str]:
-    """Return those of CAPABILITIES that this process holds."""
-    match = re.search(r"CapEff:\s*([0-9a-f]+)", known(text, host.proc / "self/status") or "")
+    """Return those of CAPABILITIES that this process holds. Raise Absent."""
+    match = re.search(r"CapEff:\s*([0-9a-f]+)", text(host.proc / "self/status"))
     bits = int(match[1], 16) if match else 0
     return {name for name, bit in CAPABILITIES.items() if bits >> bit & 1}
 
