@@ -19,7 +19,7 @@ from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core import inputs
 from aaco.core.advice import FactValues
 from aaco.core.documents import decode
-from aaco.core.readings import Absent, Evidence, Verdict
+from aaco.core.readings import Evidence, Verdict, known
 from aaco.report import format
 from aaco.report.names import shorten
 from aaco.report.rows import Row, readings
@@ -158,11 +158,8 @@ def process_medians_ms(explanation: Explanation) -> list[float]:
     iterations = explanation.tables.get("inference_iters")
     if iterations is None or kind(explanation) == "Command":
         return []
-    try:
-        found: list[float] = inputs.process_medians_ms(iterations).tolist()
-    except Absent:
-        return []
-    return found if len(found) > 1 else []
+    medians = known(inputs.process_medians_ms, iterations)
+    return [] if medians is None or len(medians) < 2 else medians.tolist()
 
 
 def medians_by_process(explanation: Explanation) -> str:
