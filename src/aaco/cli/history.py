@@ -67,9 +67,9 @@ def import_(paths: tuple[Path, ...], store: Path, as_json: bool) -> None:
     series.left_out(read)
     for path in timeless:
         say.aside(f"warning: {path} does not say when it was measured: when it was last written stands in", "warning")
-    known = len(read.samples) - added
-    say.answer(as_json, {"schema_version": 1, "added": added, "known": known},
-               lambda _: [f"{added} values added, {known} already there"])
+    already = len(read.samples) - added
+    say.answer(as_json, {"schema_version": 1, "added": added, "known": already},
+               lambda _: [f"{added} values added, {already} already there"])
 
 
 @history.command("list")

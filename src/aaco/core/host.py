@@ -55,7 +55,7 @@ def text(path: Path) -> str:
 
 
 def matched(path: Path, pattern: str, lacks: str, flags: int = 0) -> re.Match[str]:
-    """Where a file matches a pattern. Raises Absent, which says what the file lacks where it does not."""
+    """Where a file matches a pattern. Raises Absent with the reason for a file without a match."""
     if match := re.search(pattern, text(path), flags):
         return match
     raise Absent(f"{path}: {lacks}")

@@ -250,5 +250,5 @@ def drift(outcomes: Iterable[KnobResult], host: Host | None = None) -> list[Knob
 
 
 def _read_now(setting: Knob, target: str) -> str:
-    value, why_absent = or_why(lambda: setting.read(target))
-    return why_absent if value is None else value
+    reading, why_absent = or_why(lambda: setting.read(target))
+    return why_absent if reading is None else reading
