@@ -372,9 +372,6 @@ def _external_end(path: Path, tensor: TensorProto) -> int:
 
 def _hash_file(digest: Any, path: Path) -> int:
     """Add a file to the digest in blocks; return its size."""
-    total = 0
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-            total += len(block)
-    return total
+        hashlib.file_digest(file, lambda: digest)
+        return file.tell()
