@@ -63,17 +63,8 @@ class KernelCapture(Closing):
                  roles: MeasuredRoles | None = None) -> None:
         """sha256: of capture.json. roles: what replays measured of the regions; None if none did."""
         self.path, self.document, self.sha256, self.roles = path, document, sha256, roles
+        self.launch, self.regions = document.launch, document.regions
         self._contents = contents
-
-    @property
-    def launch(self) -> KernelLaunch:
-        """Return the launch."""
-        return self.document.launch
-
-    @property
-    def regions(self) -> Sequence[CapturedRegion]:
-        """Return the regions, in the order of the document."""
-        return self.document.regions
 
     def code(self) -> bytes:
         """Return the code object. Raise BadCapture, StorageError."""
