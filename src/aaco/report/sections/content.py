@@ -338,7 +338,7 @@ def _nothing_to_do(explanation: Explanation) -> Iterator[str]:
 
 
 def _host_unseen(explanation: Explanation) -> Iterator[str]:
-    """Yield which recording would tell why a device is idle most of the time, where calls of its runtime lack."""
+    """Yield which recording would tell why a device is idle most of the time, where runtime calls are missing."""
     idle = explanation.readings.get("other_idle_pct")
     if idle is None or idle.value is None or idle.value < MOSTLY_PCT or _facts(explanation).get("runtime"):
         return
@@ -393,7 +393,7 @@ def _attempt(one: Recommendation) -> str:
 
 
 def _figures(one: Recommendation) -> str:
-    """The expected gain and the ceiling in figures alone."""
+    """The expected gain and the ceiling in figures."""
     likely, figures = one.expected, list[str]()
     if likely:
         figures.append(f"{_expected_factor(likely)} ({_interval(likely)})")
