@@ -1564,7 +1564,7 @@ MUTATIONS = [
      "tests/system/test_trust.py::test_a_sound_trace_says_so_and_keeps_its_class"),
     ("report/sections/catalogue.py", '"Summary", content.figures', '"Summary", content.summary',
      "tests/system/test_trust.py::test_a_sound_trace_says_so_and_keeps_its_class"),
-    ("report/sections/catalogue.py", "content.trace_remarks", "content.trace_truth",
+    ("report/sections/catalogue.py", "content.trace_remarks", "lambda it: content.truth.rows(it.truth)",
      "tests/system/test_trust.py::test_a_sound_trace_says_so_and_keeps_its_class"),
     ("report/sections/catalogue.py", "content.classification", "content.bottleneck",
      "tests/system/test_first_lines.py::test_my_trace_what_limits_it"),

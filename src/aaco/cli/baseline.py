@@ -103,10 +103,8 @@ def promote(name: str, sessions: tuple[str, ...], settings: options.Settings, as
 
     promoted = [find(reference, settings.config.storage.sessions_dir) for reference in sessions]
     saved = judge.save_baseline(name, promoted, settings, replace=True).saved
-    if as_json:
-        say.document(_saved(saved))
-        return
-    say.line(f"{saved.path}: {name} is {plural(len(saved.baseline.replicates), 'session')} now")
+    say.answer(as_json, _saved(saved),
+               lambda _: [f"{saved.path}: {name} is {plural(len(saved.baseline.replicates), 'session')} now"])
 
 
 @baseline.command()
@@ -119,11 +117,8 @@ def expire(name: str, sessions: tuple[str, ...], store: Path, as_json: bool) -> 
     from aaco.tracelake.history import baselines
 
     left = baselines.expire(store, name, sessions or None)
-    if as_json:
-        say.document({"schema_version": 1, "name": name, "sessions_left": left})
-        return
     remaining = f"{plural(left, 'session')} left" if left else "no session left, so it is no baseline any more"
-    say.line(f"{name}: {remaining}")
+    say.answer(as_json, {"schema_version": 1, "name": name, "sessions_left": left}, lambda _: [f"{name}: {remaining}"])
 
 
 @baseline.command()
@@ -137,10 +132,8 @@ def export(name: str, output: Path | None, store: Path, as_json: bool) -> None:
 
     path = output or Path(f"{name}.json")
     found = baselines.export(store, name, path)
-    if as_json:
-        say.document({"schema_version": 1, "file": str(path), "session_ids": list(found.session_ids)})
-        return
-    say.line(f"{path}: {plural(len(found.replicates), 'session')}")
+    say.answer(as_json, {"schema_version": 1, "file": str(path), "session_ids": list(found.session_ids)},
+               lambda _: [f"{path}: {plural(len(found.replicates), 'session')}"])
 
 
 @baseline.command("import")
@@ -153,11 +146,9 @@ def import_(file: Path, name: str | None, store: Path, as_json: bool) -> None:
     from aaco.tracelake.history import baselines
 
     saved = baselines.take_in(store, file, name)
-    if as_json:
-        say.document(_saved(saved))
-        return
-    say.line(f"{saved.path}: {plural(len(saved.added), 'session')} added to {saved.baseline.name}, "
-             f"{len(saved.known)} already there")
+    say.answer(as_json, _saved(saved), lambda _: [
+        f"{saved.path}: {plural(len(saved.added), 'session')} added to {saved.baseline.name}, "
+        f"{len(saved.known)} already there"])
 
 
 @baseline.command()

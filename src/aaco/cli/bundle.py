@@ -45,11 +45,9 @@ def export(session: options.Session, output: Path | None, settings: options.Sett
     for name, why in contents.withheld.items() if contents else []:
         say.aside(f"{name}: left out: {why}", "warning")
     digest = files.sha256(path)
-    if as_json:
-        say.document({"schema_version": 1, "file": str(path), "sha256": digest,
-                      "contents": contents.model_dump(mode="json") if contents else None})
-    else:
-        say.line(f"{digest}  {path}")
+    say.answer(as_json, {"schema_version": 1, "file": str(path), "sha256": digest,
+                         "contents": contents.model_dump(mode="json") if contents else None},
+               lambda _: [f"{digest}  {path}"])
 
 
 @bundle.command()

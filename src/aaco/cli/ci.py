@@ -47,10 +47,7 @@ def ci(suite: Path, output: Path | None, save_baselines: bool, strict: bool, set
         report, measured = made.run()
     if output:
         _write(report, output, suite)
-    if as_json:
-        say.document(report.model_dump(mode="json"))
-    else:
-        say.text(text.render(report))
+    say.answer(as_json, report.model_dump(mode="json"), lambda _: text.render(report))
     _on_github(report, suite, as_json)
     if save_baselines:
         for line in made.save(report, measured):

@@ -100,8 +100,7 @@ def answer(verdict: RegressionVerdict, strict: bool, as_json: bool) -> None:
     from aaco.governance.verdict import exit_code
     from aaco.report.sections import verdict as report
 
-    document = verdict.model_dump(mode="json")
-    say.answer(as_json, document, report.render)
+    say.answer(as_json, verdict.model_dump(mode="json"), report.render)
     sys.exit(exit_code(verdict, strict))
 
 

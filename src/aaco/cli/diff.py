@@ -54,8 +54,7 @@ def diff(references: tuple[str, ...], baseline: str | None, session: str | None,
         if strict:
             error.exit_code = Exit.INCONCLUSIVE
         raise
-    document = judged.model_dump(mode="json")
-    say.answer(as_json, document, verdict.render)
+    say.answer(as_json, judged.model_dump(mode="json"), verdict.render)
     sys.exit(exit_code(judged, strict))
 
 

@@ -22,10 +22,8 @@ def doctor(full: bool, prepare: bool, as_json: bool) -> None:
     from aaco.report.sections import capabilities
 
     checks = examine()
-    if as_json:
-        say.document({"schema_version": 1, "capabilities": [asdict(check) for check in checks]})
-        return
-    say.lines(capabilities.full_lines(checks) if full else capabilities.lines(checks))
+    say.answer(as_json, {"schema_version": 1, "capabilities": [asdict(check) for check in checks]},
+               lambda _: capabilities.full_lines(checks) if full else capabilities.lines(checks))
 
 
 def _prepare(as_json: bool) -> None:

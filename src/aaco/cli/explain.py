@@ -35,10 +35,7 @@ def explain(metric: str, session: str | None, named: str | None, config_file: Pa
         raise UsageError(f"no metric {metric!r}{meant(metric, names)}", "aaco features --json  # names them")
     reference = options.one_session(session, named) if session or named else None
     reading = _reading(declared.name, reference, config_file, sessions_dir)
-    if as_json:
-        say.document(definition.document(declared, reading))
-    else:
-        say.text(definition.render(declared, reading))
+    say.answer(as_json, definition.document(declared, reading), lambda _: definition.render(declared, reading))
 
 
 def _reading(name: str, reference: str | None, config_file: Path | None, sessions_dir: Path | None) -> Reading | None:

@@ -83,10 +83,7 @@ def otlp(session: str | None, named: str | None, live: bool, endpoint: str | Non
     sent = send(points, endpoint, timeout_s, histograms) if points else 0
     for why in absent:
         say.aside(f"absent: {why}", "warning")
-    if as_json:
-        say.document({"schema_version": 1, "sent": sent, "absent": absent})
-    else:
-        say.line(f"{sent} values sent")
+    say.answer(as_json, {"schema_version": 1, "sent": sent, "absent": absent}, lambda _: [f"{sent} values sent"])
 
 
 def _points(session: str | None, named: str | None, live: bool, config_file: Path | None,

@@ -67,10 +67,9 @@ def import_(paths: tuple[Path, ...], store: Path, as_json: bool) -> None:
     series.left_out(read)
     for path in timeless:
         say.aside(f"warning: {path} does not say when it was measured: when it was last written stands in", "warning")
-    if as_json:
-        say.document({"schema_version": 1, "added": added, "known": len(read.samples) - added})
-        return
-    say.line(f"{added} values added, {len(read.samples) - added} already there")
+    already = len(read.samples) - added
+    say.answer(as_json, {"schema_version": 1, "added": added, "known": already},
+               lambda _: [f"{added} values added, {already} already there"])
 
 
 @history.command("list")
@@ -138,10 +137,8 @@ def accept(benchmark: str, session: str, author: str, reason: str, metric: str, 
         key = _key(opened, benchmark, metric, machine, configuration)
         session = _session(opened, key, session)
         opened.accept(key, session, author, reason)
-    if as_json:
-        say.document({"schema_version": 1, **vars(key), "session_id": session, "author": author, "reason": reason})
-        return
-    say.line(f"{key.benchmark} {key.metric}: the level from {session} on is accepted by {author}")
+    say.answer(as_json, {"schema_version": 1, **vars(key), "session_id": session, "author": author, "reason": reason},
+               lambda _: [f"{key.benchmark} {key.metric}: the level from {session} on is accepted by {author}"])
 
 
 @history.command()
@@ -154,10 +151,8 @@ def branch(name: str, commit: str, parent: str | None, store: Path, as_json: boo
     """Note that branch NAME began at COMMIT: what was measured up to there is its history, too."""
     with _open(store) as opened:
         opened.branch_start(name, commit, parent)
-    if as_json:
-        say.document({"schema_version": 1, "branch": name, "commit": commit, "parent": parent})
-    else:
-        say.line(f"{name} begins at {commit}")
+    say.answer(as_json, {"schema_version": 1, "branch": name, "commit": commit, "parent": parent},
+               lambda _: [f"{name} begins at {commit}"])
 
 
 def _open(store: Path) -> History:

@@ -30,7 +30,4 @@ def ir(file: Path, top: int, as_json: bool) -> None:
     if read is None:
         raise BadCapture(f"{file}: neither a program nor a log of passes that is known",
                          "aaco ir --help names those that are; aaco isa reads code objects and assembly")
-    if as_json:
-        say.document(read)
-        return
-    say.lines(line.rstrip() for line in lines(read, top))
+    say.answer(as_json, read, lambda _: (line.rstrip() for line in lines(read, top)))

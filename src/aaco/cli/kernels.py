@@ -66,10 +66,7 @@ def _differences(before: Session, after: Session, top: int, as_json: bool) -> No
     from aaco.steps.findings import fingerprints
 
     changes = drift(fingerprints.kept(before), fingerprints.kept(after))
-    if as_json:
-        say.document(shown.document(changes, before.id, after.id))
-        return
-    say.lines(shown.lines(changes, top))
+    say.answer(as_json, shown.document(changes, before.id, after.id), lambda _: shown.lines(changes, top))
 
 
 def _top(session: Session, count: int, by: str) -> tuple[list[dict[str, Any]], int]:

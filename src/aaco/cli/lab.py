@@ -96,10 +96,10 @@ def run(command: tuple[str, ...], manifest: Path | None, config_file: Path | Non
 
     with program.signals_held():  # some of these start threads
         from aaco.collectors.inventory import environment
-        from aaco.core import files
+        from aaco.runner.command import find
         from aaco.steps import lab_session
 
-    program.find(command[0])
+    find(command[0])
     env, began = environment.capture(Path.cwd()) if manifest else {}, lab_session.now()
     with lab_session.quiet(request(arguments), options.settings(config_file)) as made:
         code = program.run(made, command)

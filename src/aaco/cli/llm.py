@@ -235,10 +235,7 @@ def _sweep(target: str | None, batches: str | None, load_fields: dict[str, Any],
         at_once, request = options.whole_numbers("--batches", batches), _of_decoder(target, load_fields)
     with talk() as show:
         swept = decode_sweep.sweep(request, at_once, prompts, settings, tag, show)
-    if as_json:
-        say.document(swept.document())
-        return
-    say.lines(llm_sweep.lines(swept))
+    say.answer(as_json, swept.document(), lambda _: llm_sweep.lines(swept))
 
 
 def _without(load_fields: dict[str, Any], names: Collection[str], of: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def models(genai: tuple[str, Path] | None, config_file: Path | None, as_json: bo
         return
     say.line(f"{'model':<16}{'from':<40}inputs")
     for name, entry in entries.items():
-        shapes = ", ".join(f"{item.name} {'x'.join(map(str, item.shape))}" for item in entry.inputs)
+        shapes = ", ".join(f"{tensor.name} {'x'.join(map(str, tensor.shape))}" for tensor in entry.inputs)
         say.lines(hung(f"{name:<16}{_origin(name, entry):<40}", shapes, say.columns()))
     say.lines(("", f"{'backend':<16}{'provider':<40}install"))
     for name, backend in backends.items():

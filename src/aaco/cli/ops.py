@@ -82,7 +82,7 @@ def _tree(session_id: str, operators: pa.Table, top: int, as_json: bool) -> None
 def _examined(session: Session, shown: str, top: int, as_json: bool) -> None:
     """What an examination found, whole: more than the report shows of it."""
     from aaco.core.errors import UsageError
-    from aaco.report.format import cut, pad, wrap
+    from aaco.report.format import cut, hung, pad
     from aaco.report.sections.findings import fusion, products
     from aaco.tracelake import documents, layout
 
@@ -96,7 +96,5 @@ def _examined(session: Session, shown: str, top: int, as_json: bool) -> None:
     if rows := list(view.rows(document, top)):
         say.line(view.TITLE)
         for row in rows:
-            first, *more = wrap(row.text, WIDTH - LABEL)
-            say.line(f"  {pad(cut(row.label, LABEL - 3), LABEL - 2)}{first}".rstrip())
-            for line in more:
-                say.line(" " * LABEL + line)
+            label = f"  {pad(cut(row.label, LABEL - 3), LABEL - 2)}"
+            say.lines(line.rstrip() for line in hung(label, row.text, WIDTH))

@@ -102,10 +102,7 @@ def _search(kernel: str, source: Path | None, captured: tuple[Path, ...], budget
     with talk() as show:
         in_program = partial(kernel_program.try_in_program, source, trial, settings, seed, show) if trial else None
         outcome = workflow.optimize(request, propose, in_program)
-    if as_json:
-        say.document(workflow.document(outcome))
-    else:
-        say.lines(workflow.lines(outcome))
+    say.answer(as_json, workflow.document(outcome), lambda _: workflow.lines(outcome))
 
 
 def _program(kernel: str, source: Path | None, command: str | None, build: str | None, project: Path | None,

@@ -123,8 +123,7 @@ def run_replay(capture: Path, iterations: int, warmup: int, no_recopy: bool, cod
     result = replay_capture(capture, request, code)
     by_cache = replay_each_cache(capture, result, code) if application_us and result.times_us else {}
     second = replay_capture(compared, request) if compared else None
-    document = shown.replayed(result, application_us, by_cache, second)
-    say.answer(as_json, document, shown.replay_lines, raw)
+    say.answer(as_json, shown.replayed(result, application_us, by_cache, second), shown.replay_lines, raw)
     faithful = all(may_print_time(replayed.fidelity) for replayed in (result, second) if replayed)
     sys.exit(Exit.FINE if faithful else FAILED)
 
@@ -177,8 +176,7 @@ def full_vm(capture: Path, iterations: int, no_recopy: bool, code: Path | None, 
     with _plain_failures():
         result = replay_capture(capture, ReplayRequest(iterations, recopy=not no_recopy, any_driver=any_driver),
                                 code)
-    document = shown.full_vm(result, code or capture)
-    say.answer(as_json, document, shown.full_vm_lines)
+    say.answer(as_json, shown.full_vm(result, code or capture), shown.full_vm_lines)
     sys.exit(Exit.FINE if may_print_time(result.fidelity) else FAILED)
 
 

@@ -60,10 +60,7 @@ def rocm_perf_prompt(source: Path, kernel: str, capture: Path | None, session: s
     resources, why = _resources(source, function, situation, arch)
     profiled = _profile(session, kernel, config_file, sessions_dir) if session else None
     prompt = kernel_prompt(function, source.name, situation, resources, why, profiled)
-    if as_json:
-        say.document(prompt.document())
-    else:
-        say.lines(line.expandtabs() for line in prompt.markdown().splitlines())
+    say.answer(as_json, prompt.document(), lambda _: (line.expandtabs() for line in prompt.markdown().splitlines()))
 
 
 def _situation(function: KernelSource, capture: Path) -> KernelSituation:

@@ -62,8 +62,7 @@ def root_cause(session: str | None, named: str | None, baseline: str | None, lev
     answer = cause.why(slower, baseline, explain, store, root, request)
     if check:
         answer = cause.check(answer, slower, explain, lambda plan: _again(plan, settings), root)
-    document = answer.document()
-    say.answer(as_json, document, report.render, level)
+    say.answer(as_json, answer.document(), report.render, level)
 
 
 def _again(plan: dict[str, Any], settings: Settings) -> Explanation:

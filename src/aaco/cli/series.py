@@ -55,8 +55,7 @@ def drift(paths: tuple[Path, ...], benchmark: str | None, metric: str | None, br
     _, status, points = history.examine(series_found, question)
     for path in history.keep(folder, status, points) if folder else ():
         say.aside(f"written: {path}")
-    document = status.model_dump(mode="json")
-    say.answer(as_json, document, report.render, points.model_dump(mode="json"), every)
+    say.answer(as_json, status.model_dump(mode="json"), report.render, points.model_dump(mode="json"), every)
     sys.exit(_exit(status.counts, strict))
 
 

@@ -61,7 +61,7 @@ def info(session: str | None, config_file: Path | None, sessions_dir: Path | Non
     else:
         from aaco.collectors.capabilities import examine
 
-        there = {item.name: item.detail for item in examine(in_kernel=False) if item.available}
+        there = {feature.name: feature.detail for feature in examine(in_kernel=False) if feature.available}
         document = {"schema_version": 1, "capabilities": there}
     say.answer(as_json, document, _lines)
 

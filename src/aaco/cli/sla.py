@@ -45,10 +45,7 @@ def check(session: options.Session, policy_file: Path | None, webhook: str | Non
     policy = documents.load_yaml(policy_file, governance.Policy, "policy") if policy_file else governance.DEFAULT
     address = address_of(policy, webhook)
     checked_policy = governance.check(policy, pipeline.explain(session, settings).readings, session.id)
-    if as_json:
-        say.document(checked_policy.model_dump(mode="json"))
-    else:
-        say.text(report.render(checked_policy))
+    say.answer(as_json, checked_policy.model_dump(mode="json"), lambda _: report.render(checked_policy))
     if address and checked_policy.status in (policy.webhook.on if policy.webhook and not webhook else ("fail", "warn")):
         _alert(address, checked_policy)
     sys.exit(governance.exit_code(checked_policy, strict))
@@ -63,10 +60,7 @@ def show_policy(as_json: bool) -> None:
     from aaco.governance import sla as governance
 
     document = governance.DEFAULT.model_dump(mode="json", exclude_none=True)
-    if as_json:
-        say.document(document)
-    else:
-        say.text(yaml.safe_dump(document, sort_keys=False))
+    say.answer(as_json, document, lambda document: yaml.safe_dump(document, sort_keys=False))
 
 
 def address_of(policy: Policy, webhook: str | None) -> str | None:
@@ -90,5 +84,3 @@ def _alert(address: str, checked_policy: Report) -> None:
     text = "\n".join([f"aaco {report.headline(checked_policy)}", *worst])
     delivery = webhook.send(address, {"text": text, "sla": checked_policy.model_dump(mode="json")})
     say.aside(delivery.said, "info" if delivery.arrived else "warning")
-
-

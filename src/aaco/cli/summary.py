@@ -36,7 +36,4 @@ def chi(session: options.Session, settings: options.Settings, as_json: bool) -> 
     from aaco.workflows import judge
 
     index = health.Health(step.explain(session, settings.config.analysis), judge.health_before(session, settings))
-    if as_json:
-        say.document(index.document())
-    else:
-        say.lines(index.lines())
+    say.answer(as_json, index.document(), lambda _: index.lines())

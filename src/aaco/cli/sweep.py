@@ -181,9 +181,7 @@ def _lines(finished: Sweep, model: str, backend: str, slo_ms: float | None) -> I
 
 def _facts(facts: Sequence[tuple[str, str]]) -> Iterator[str]:
     for label, text in facts:
-        first, *more = format.wrap(text, COLUMNS - LABEL)
-        yield f"{label:<{LABEL}}{first}"
-        yield from (" " * LABEL + line for line in more)
+        yield from format.hung(f"{label:<{LABEL}}", text, COLUMNS)
 
 
 def _row(point: BatchPoint, gain: Gain | None, best: bool) -> str:

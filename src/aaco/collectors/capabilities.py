@@ -43,8 +43,7 @@ except OSError as error:
 CUPTI_PROBE = Path(aaco.__file__).parent / "profiler/cupti/inside"  # it runs in any Python, and imports nothing of ours
 CUPTI_FILE = "AACO_CUPTI"  # the environment variable that names the libcupti to load
 SPARE_BYTES = GIB  # a profiled session of a large model stays well under it
-# Bits of CapEff in proc_pid_status(5), from include/uapi/linux/capability.h.
-CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
+WATCHING = {"CAP_PERFMON", "CAP_SYS_ADMIN"}  # each of these lets a process watch others
 NO_DRIVER = "nvidia-smi must work, and a container needs --gpus all"
 
 Probe = Callable[[Host], str]
@@ -226,22 +225,15 @@ def _require_libcuda(host: Host) -> None:
         raise gpu_access.Lacking(f"CUPTI needs the driver: {reason}", NO_DRIVER) from reason
 
 
-def _has_capability(host: Host, *bits: int) -> bool:
-    """Return whether this process holds all these capabilities, or CAP_SYS_ADMIN, which includes them."""
-    match = re.search(r"CapEff:\s*([0-9a-f]+)", text(host.proc / "self/status"))
-    mask = int(match[1], 16) if match else 0
-    return all(mask >> bit & 1 for bit in bits) or bool(mask >> CAP_SYS_ADMIN & 1)
-
-
 def _perf_events(host: Host) -> str:
     """Return what perf_event_paranoid allows.
 
     Level 2 and below lets users watch their own processes (Documentation/admin-guide/perf-security.rst).
     """
     level = number(host.proc / "sys/kernel/perf_event_paranoid")
-    if level > 2 and not _has_capability(host, CAP_PERFMON):
+    if level > 2 and not bpf.capabilities(host) & WATCHING:
         raise Absent(f"perf_event_paranoid is {level} and this process has no CAP_PERFMON")
-    whole = level < 1 or _has_capability(host, CAP_PERFMON)
+    whole = level < 1 or bpf.capabilities(host) & WATCHING
     return f"perf_event_paranoid {level}: {'the whole system' if whole else 'own processes'}"
 
 

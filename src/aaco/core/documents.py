@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from aaco.core import files
-from aaco.core.errors import BadBundle, UsageError, first_problem
+from aaco.core.errors import AacoError, BadBundle, UsageError, first_problem
 from aaco.core.redaction import redact_json
 
 LEVELS = 100  # how deep a document may be nested: the report walks through all of it
@@ -179,19 +179,18 @@ def check(path: Path, form: type[Part], what: str, fix: str = CHECK) -> dict[str
     return dict(redact_json(_checked(files.read_json(path), str(path), form, what, fix)[0]))
 
 
-def _checked(document: Any, where: str, form: type[Form], what: str, fix: str) -> tuple[Any, Form]:
+def _checked(document: Any, where: str, form: type[Form], what: str, fix: str, refused: type[AacoError] = BadBundle,
+             upgrade: str = "upgrade aaco on this machine", context: Any = STORED) -> tuple[Any, Form]:
     newest = form.model_fields["schema_version"].default
     version = document.get("schema_version") if isinstance(document, dict) else None
     if isinstance(version, int) and version > newest:
-        raise BadBundle(f"{where}: {what} format {version}, this version of aaco reads up to {newest}",
-                        "upgrade aaco on this machine")
+        raise refused(f"{where}: {what} format {version}, this version of aaco reads up to {newest}", upgrade)
     try:
         _walk(document)
-        return document, form.model_validate(document, context=STORED)
-    except ValidationError as error:
-        raise BadBundle(f"{where}: not a {what}: {first_problem(error)}", fix) from error
+        return document, form.model_validate(document, context=context)
     except ValueError as error:
-        raise BadBundle(f"{where}: not a {what}: {error}", fix) from error
+        problem = first_problem(error) if isinstance(error, ValidationError) else error
+        raise refused(f"{where}: not a {what}: {problem}", fix) from error
 
 
 def _walk(document: Any) -> None:
@@ -218,18 +217,8 @@ def load_yaml(path: Path, form: type[Form], what: str) -> Form:
 
     Limited in size and depth; a key given twice and an alias, which can make a small file a gigantic one, are refused.
     """
-    newest = form.model_fields["schema_version"].default
-    document = _yaml(path, what)
-    version = document.get("schema_version", newest) if isinstance(document, dict) else None
-    if isinstance(version, int) and version > newest:
-        raise UsageError(f"{path}: {what} format {version}, this version of aaco reads up to {newest}", "upgrade aaco")
-    try:
-        _walk(document)
-        return form.model_validate(document)
-    except ValidationError as error:
-        raise UsageError(f"{path}: not a {what}: {first_problem(error)}", "see docs/guides/ci.md") from error
-    except ValueError as error:
-        raise UsageError(f"{path}: not a {what}: {error}", "see docs/guides/ci.md") from error
+    return _checked(_yaml(path, what), str(path), form, what, "see docs/guides/ci.md", UsageError, "upgrade aaco",
+                    context=None)[1]
 
 
 def load_object(path: Path, what: str) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import shutil
 import signal
@@ -51,6 +52,13 @@ def text(path: Path) -> str:
         return path.read_text(errors="replace").strip()
     except OSError as error:
         raise Absent(f"{path}: {error.strerror}") from error
+
+
+def matched(path: Path, pattern: str, lacks: str, flags: int = 0) -> re.Match[str]:
+    """Where a file matches a pattern. Raises Absent with the reason for a file without a match."""
+    if match := re.search(pattern, text(path), flags):
+        return match
+    raise Absent(f"{path}: {lacks}")
 
 
 def number(path: Path) -> int:

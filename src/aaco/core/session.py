@@ -6,6 +6,7 @@ session with an owner that is gone without having finished is `incomplete`, for 
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -251,7 +252,8 @@ def find(reference: str, root: Path) -> Session:
         return _latest(root)
     if files.is_file(Path(reference) / RECORD):
         return Session.open(Path(reference))
-    matches = [folder for folder in root.glob(f"[0-9]*/{_literal(reference)}*") if files.is_file(folder / RECORD)]
+    literal = glob.escape(reference.replace("/", "_"))
+    matches = [folder for folder in root.glob(f"[0-9]*/{literal}*") if files.is_file(folder / RECORD)]
     if len(matches) == 1:
         return Session.open(matches[0])
     if matches:
@@ -302,10 +304,6 @@ def _stands(session: Session) -> bool:
         return session.status in STANDING
     except (BadBundle, StorageError):
         return False
-
-
-def _literal(text: str) -> str:
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in text.replace("/", "_"))
 
 
 def _start_ticks(pid: int) -> int | None:

@@ -16,12 +16,11 @@ from fastapi import Depends, Request
 from fastapi import Path as InPath
 from fastapi.responses import Response
 
-from aaco.core.config import Settings
 from aaco.core.session import LATEST, STANDING
 from aaco.dashboard.fleet import FleetLake
 from aaco.dashboard.paths import without_folders
 from aaco.dashboard.problems import JSON, Refusal, missing
-from aaco.dashboard.settings import Limits, ServerSettings
+from aaco.dashboard.settings import ServerSettings
 from aaco.tracelake.index import Entry, Index
 from aaco.tracelake.queries import QueryableSession
 
@@ -35,26 +34,16 @@ ENCODER = msgspec.json.Encoder(decimal_format="number", enc_hook=str)
 
 
 class Lake:
-    """The sessions, their index, and the limits of their use."""
+    """The sessions, their index, and the limits of their use. settings: those that commands use."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.server = settings
+        self.server, self.settings, self.limits = settings, settings.config, settings.limits
         self.index = Index(settings.root, AGE_S)
         self.fleet = FleetLake(settings.config.config.storage.fleet_dir)
         self.summaries: dict[Path, tuple[Any, bytes]] = {}
         self._looking = anyio.Lock()
         self.streams = 0  # clients that follow a run
         self.turns = anyio.CapacityLimiter(settings.limits.at_work)
-
-    @property
-    def settings(self) -> Settings:
-        """Return the settings that commands use."""
-        return self.server.config
-
-    @property
-    def limits(self) -> Limits:
-        """Return the limits of requests."""
-        return self.server.limits
 
     async def fresh(self) -> None:
         """Refresh a stale index in a thread. Concurrent callers wait for one refresh."""

@@ -23,7 +23,7 @@ from aaco.core import inputs, statistics
 from aaco.core.arrays import Reals
 from aaco.core.documents import FrozenModel
 from aaco.core.errors import UsageError, first_problem
-from aaco.core.readings import Absent, or_why
+from aaco.core.readings import Absent, known, or_why
 from aaco.governance import change
 from aaco.governance.calibrate import probability
 from aaco.governance.spread import ALONE, Sessions, Spread, estimate, in_pairs
@@ -325,9 +325,8 @@ def _profile(kernels: pa.Table | None, why: str) -> tuple[Profile | None, str]:
 
 def _latencies(inference_iters: pa.Table) -> list[Reals]:
     """Return the measured latencies of each process in ms; a source that does not distinguish processes has one."""
-    try:
-        measured = inputs.counted(inference_iters, "measurement")
-    except Absent:
+    measured = known(inputs.counted, inference_iters, "measurement")
+    if measured is None:
         return []
     process = pc.fill_null(measured["process"], -1).to_numpy()
     latencies = measured["latency_ms"].to_numpy()

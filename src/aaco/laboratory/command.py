@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from aaco.core.errors import Missing
 from aaco.laboratory.lab import Lab
 
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 WAITED_FOR = {signal.SIGCHLD, *PASSED_ON}
 FROM_KERNEL = 0x80  # si_code SI_KERNEL (sigaction(2)): a key of the terminal, which the command got as well
-
-
-def find(name: str) -> None:
-    """Raise Missing unless a shell would find the command."""
-    if shutil.which(name) is None:
-        raise Missing(f"{name}: no such command, or not executable", f"command -v {name}; a path needs its ./")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aaco.core.host import Host
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, or_why
 from aaco.laboratory import journal, levels
 from aaco.laboratory.bursts import Bursts
 from aaco.laboratory.journal import Journal, Undone
@@ -250,7 +250,5 @@ def drift(outcomes: Iterable[KnobResult], host: Host | None = None) -> list[Knob
 
 
 def _read_now(setting: Knob, target: str) -> str:
-    try:
-        return setting.read(target)
-    except Absent as reason:
-        return str(reason)
+    reading, why_absent = or_why(lambda: setting.read(target))
+    return why_absent if reading is None else reading

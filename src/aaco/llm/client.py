@@ -78,19 +78,14 @@ def run(load: Load, server: Server, path: Path, secret: str = "",
 
     secret: what must not reach the record.
     """
-    _run(load, [server], [0] * load.total, [path], secret.encode(), progress)
+    run_in_turns(load, [server], [0] * load.total, [path], secret, progress)
 
 
 def run_in_turns(load: Load, servers: Sequence[Server], sides: Sequence[int], paths: Sequence[Path], secret: str = "",
                  progress: Callable[[int, int], None] = lambda done, total: None) -> None:
     """Send every request of a load to the server of its side; each server has a record of its own, in which its
     requests count from 0. Raise StorageError, Missing."""
-    _run(load, servers, sides, paths, secret.encode(), progress)
-
-
-def _run(load: Load, servers: Sequence[Server], sides: Sequence[int], paths: Sequence[Path], secret: bytes,
-         progress: Callable[[int, int], None]) -> None:
-    recorders, collecting = [ReadRecorder(path, secret) for path in paths], gc.isenabled()
+    recorders, collecting = [ReadRecorder(path, secret.encode()) for path in paths], gc.isenabled()
     gc.collect()
     gc.disable()  # a collection takes milliseconds, and nothing here goes in circles
     try:
@@ -102,7 +97,7 @@ def _run(load: Load, servers: Sequence[Server], sides: Sequence[int], paths: Seq
         if collecting:
             gc.enable()
         for path in paths if secret else ():
-            key_search.blank(path, secret)
+            key_search.blank(path, secret.encode())
 
 
 class _Client:

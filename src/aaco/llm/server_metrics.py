@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from threading import Event, Timer
 
 from aaco.analytics.llm.server_counters import ServerCounters, totals
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, or_why
 from aaco.llm.target import PATHS, Server, Target
 
 TIMEOUT_S = 2.0  # of a pause
@@ -21,10 +21,8 @@ MOST_BYTES = 16 << 20
 
 def before(to: Target, server: Server, key: str) -> ServerCounters:
     """Return what the server has counted until now, or why that is not known."""
-    try:
-        return ServerCounters(totals(_text(to, server, key)), None, "")
-    except Absent as reason:
-        return ServerCounters({}, None, str(reason))
+    counted, why_absent = or_why(lambda: totals(_text(to, server, key)))
+    return ServerCounters(counted or {}, None, why_absent)
 
 
 def after(counters: ServerCounters, to: Target, server: Server, key: str) -> ServerCounters:

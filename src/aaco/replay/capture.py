@@ -12,12 +12,13 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from aaco import __version__
 from aaco.core import files
+from aaco.core.closing import Closing
 from aaco.core.errors import BadCapture, Missing, UsageError, first_problem
 from aaco.replay import emulator, first_format
 from aaco.replay.blobs import (
@@ -55,24 +56,15 @@ Memory = memoryview | bytes | bytearray
 Form = TypeVar("Form", bound=BaseModel)
 
 
-class KernelCapture:
+class KernelCapture(Closing):
     """A capture that was opened: what it consists of, and its pages. Use it as a context manager."""
 
     def __init__(self, path: Path, document: CaptureDocument, contents: StoredMemory, sha256: str,
                  roles: MeasuredRoles | None = None) -> None:
         """sha256: of capture.json. roles: what replays measured of the regions; None if none did."""
         self.path, self.document, self.sha256, self.roles = path, document, sha256, roles
+        self.launch, self.regions = document.launch, document.regions
         self._contents = contents
-
-    @property
-    def launch(self) -> KernelLaunch:
-        """Return the launch."""
-        return self.document.launch
-
-    @property
-    def regions(self) -> Sequence[CapturedRegion]:
-        """Return the regions, in the order of the document."""
-        return self.document.regions
 
     def code(self) -> bytes:
         """Return the code object. Raise BadCapture, StorageError."""
@@ -133,14 +125,6 @@ class KernelCapture:
     def close(self) -> None:
         """Let go of the files."""
         self._contents.close()
-
-    def __enter__(self) -> Self:
-        """Return the capture."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Close the capture."""
-        self.close()
 
 
 def open(path: Path) -> KernelCapture:
@@ -214,7 +198,7 @@ def remember_roles(capture: KernelCapture, method: str, uses: Sequence[RegionUse
     capture.roles = roles
 
 
-class CaptureWriter:
+class CaptureWriter(Closing):
     """Writes a capture to a path that does not exist: a folder, or one file if it ends in .aacocap.
 
     Nothing is there until finish() has all of it on the disk; a writer that is closed before leaves nothing. After a
@@ -275,14 +259,6 @@ class CaptureWriter:
         """Remove what was not finished. Raise StorageError."""
         if self._partial is not None:
             self._partial.close()
-
-    def __enter__(self) -> Self:
-        """Return the writer."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Close the writer."""
-        self.close()
 
     def _opened(self) -> PartialCapture:
         if self._partial is None:

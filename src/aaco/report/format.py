@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -214,10 +214,9 @@ def pad(text: str, columns: int) -> str:
     return text + " " * (columns - cells(text))
 
 
-def labelled(label: str, text: str, width: int, columns: int) -> Iterator[str]:
-    """Yield the text as lines of at most `columns`, behind a label in the first `width` columns of the first."""
-    for index, line in enumerate(wrap(text, columns - width)):
-        yield f"{label if index == 0 else '':<{width}}{line}"
+def labelled(label: str, text: str, width: int, columns: int) -> list[str]:
+    """Return the text as lines of at most `columns`, behind a label in the first `width` columns of the first."""
+    return hung(f"{label:<{width}}", text, columns)
 
 
 def wrap(text: str, columns: int) -> list[str]:

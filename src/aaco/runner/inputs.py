@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from aaco.core.arrays import Array
 from aaco.core.errors import ModelError, UsageError
 from aaco.runner import dimensions
 from aaco.runner.dimensions import InputSpec, ShapeRequest
+from aaco.runner.model_file import nodes_of
 from aaco.runner.registry import ModelEntry
 
 INTEGER_LIMIT = 100
@@ -109,7 +110,7 @@ def vocabulary(model: onnx.ModelProto) -> dict[str, int]:
 
     Tables and indices are followed through casts and reshapes, in subgraphs too; weights need not be loaded.
     """
-    nodes = list(_nodes(model.graph))
+    nodes = list(nodes_of(model.graph.node))
     producers = {output: node for node in nodes for output in node.output}
     rows = _weight_rows(model.graph, nodes)
     names = {spec.name for spec in model.graph.input}
@@ -231,14 +232,6 @@ def _check_rows(spec: InputSpec, array: Array, rows: int | None) -> None:
     if low < -rows or high >= rows:
         raise UsageError(f"{spec} would hold values {low}..{high}, its table has {rows} rows",
                          "shorten the sequence or the cache, or correct the values in --inputs")
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _nodes(body)
 
 
 def _weight_rows(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> dict[str, int]:

@@ -116,7 +116,7 @@ def strip_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 def redact_nodes(model: onnx.ModelProto) -> int:
     """Redact credentials in the names of nodes, which a profile repeats; return how many had one. Change in place."""
     changed = 0
-    for node in chain(_nodes_of(model.graph.node), *(_nodes_of(function.node) for function in model.functions)):
+    for node in chain(nodes_of(model.graph.node), *(nodes_of(function.node) for function in model.functions)):
         clean = redact(node.name)
         changed += clean != node.name
         node.name = clean
@@ -146,8 +146,8 @@ def name_nodes(model: onnx.ModelProto) -> int:
     a name appears there by an internal number, two of one name as one node. A made name is the operator with the node's
     number in graph order, bodies after their node, as the graph's tables count. Changes the model in place.
     """
-    nodes = list(_nodes_of(model.graph.node))
-    nodes += (node for function in model.functions for node in _nodes_of(function.node))
+    nodes = list(nodes_of(model.graph.node))
+    nodes += (node for function in model.functions for node in nodes_of(function.node))
     taken, seen, made = {node.name for node in nodes}, {""}, 0
     for number, node in enumerate(nodes):
         if node.name in seen:
@@ -164,12 +164,13 @@ def _find_free_name(name: str, taken: set[str]) -> str:
     return name
 
 
-def _nodes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def nodes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes, each followed by those of its bodies."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
             for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _nodes_of(body.node)
+                yield from nodes_of(body.node)
 
 
 def tensors(message: Any) -> Iterator[TensorProto]:
@@ -371,9 +372,6 @@ def _external_end(path: Path, tensor: TensorProto) -> int:
 
 def _hash_file(digest: Any, path: Path) -> int:
     """Add a file to the digest in blocks; return its size."""
-    total = 0
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-            total += len(block)
-    return total
+        hashlib.file_digest(file, lambda: digest)
+        return file.tell()

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from aaco.core import statistics
-from aaco.core.readings import Absent
+from aaco.core.readings import known
 from aaco.core.settling import settled_at
 
 Reason = Literal["iterations", "precision", "budget", "settled"]
@@ -56,10 +56,7 @@ def _is_settled(latencies_ns: list[int]) -> bool:
     Applied repeatedly, the rule for a whole series ends a slow warm-up too early, by chance: of one that decays over 20
     inferences, with 10 % of noise, it left 37 % of the excess in one case of ten; this rule left 10 %.
     """
-    try:
-        return settled_at(np.asarray(latencies_ns[len(latencies_ns) // 2:], np.float64)) == 0
-    except Absent:
-        return False
+    return known(settled_at, np.asarray(latencies_ns[len(latencies_ns) // 2:], np.float64)) == 0
 
 
 def _is_look(count: int) -> bool:

@@ -36,8 +36,6 @@ def profile(session: Session, name: str) -> Parts:
 
     Raise UsageError, BadBundle.
     """
-    if not store.holds(session, KERNELS):
-        raise UsageError(f"session {session.id} has no kernels", "a trace with times of kernels: aaco trace -- COMMAND")
     full = _full_name(session, name)
     rows = _rows(session, full)
     launch = _most_frequent(rows)
@@ -56,8 +54,6 @@ def profile(session: Session, name: str) -> Parts:
 
 def device_ms(session: Session, name: str) -> float:
     """Return the time that all launches of a kernel took on the device, ms. Raise UsageError, BadBundle."""
-    if not store.holds(session, KERNELS):
-        raise UsageError(f"session {session.id} has no kernels", "a trace with times of kernels: aaco trace -- COMMAND")
     total = pc.sum(_rows(session, _full_name(session, name))["dur_ns"]).as_py()
     if total is None:
         raise UsageError(f"session {session.id} has no times of {name}", "a trace with times: aaco trace -- COMMAND")
@@ -65,6 +61,8 @@ def device_ms(session: Session, name: str) -> float:
 
 
 def _full_name(session: Session, name: str) -> str:
+    if not store.holds(session, KERNELS):
+        raise UsageError(f"session {session.id} has no kernels", "a trace with times of kernels: aaco trace -- COMMAND")
     names = queries.names(session, KERNELS, "kernel_name")
     matching = [name] if name in names else [entry for entry in names if name in entry]
     if len(matching) != 1:

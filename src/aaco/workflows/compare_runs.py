@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -84,11 +83,6 @@ def _laboratory(explained: Explanation) -> dict[str, str]:
     if not explained.capsule:
         return {}
     return {"laboratory.level": explained.capsule["level"]["achieved"], "laboratory.cpus": explained.capsule["cpus"]}
-
-
-def save_baseline(store: Path, name: str, sides: Sequence[Side], replace: bool = False) -> baselines.Saved:
-    """Keep the sides' samples under a name. Raises UsageError when they are not comparable with what is there."""
-    return baselines.save(store, name, [replicate for side in sides for replicate in side.replicates], replace)
 
 
 def remember(store: Path, side: Side) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from aaco import pipeline
@@ -12,14 +11,13 @@ from aaco.analytics.explanation import Explanation
 from aaco.analytics.quality import health
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, StorageError
-from aaco.core.readings import Absent
+from aaco.core.readings import or_why
 from aaco.core.session import Session, sessions
 from aaco.governance.compare import Side
 from aaco.governance.verdict import RegressionVerdict, in_history
 from aaco.report.renderers import bundle
 from aaco.tracelake import documents, layout, manifest
 from aaco.tracelake.history import baselines
-from aaco.tracelake.history.history import Key
 from aaco.workflows import compare_runs, history
 from aaco.workflows.compare_runs import DiffRequest
 
@@ -45,7 +43,8 @@ def save_baseline(name: str, sessions: Sequence[Session], settings: Settings, re
             session.keep_for(baselines.locate(store, name))
         except StorageError as error:
             unmarked.append(f"{session.id} cannot be marked: {error.what}")
-    return SavedBaseline(compare_runs.save_baseline(store, name, sides, replace), sides, unmarked)
+    replicates = [replicate for side in sides for replicate in side.replicates]
+    return SavedBaseline(baselines.save(store, name, replicates, replace), sides, unmarked)
 
 
 def remember(sessions: Sequence[Session], settings: Settings) -> list[int]:
@@ -98,15 +97,8 @@ def judge(reference: Side, current: Side, settings: Settings, request: DiffReque
     """The verdict on a side with all that the store knows of it; only reads. Raises AacoError."""
     store = settings.config.storage.baselines_dir
     verdict = compare_runs.judge(reference, current, request, compare_runs.histories(store, reference, current))
-    return _in_history(verdict, store, baselines.key(current.replicates[-1], verdict.metric))
-
-
-def _in_history(verdict: RegressionVerdict, store: Path, key: Key) -> RegressionVerdict:
-    """The verdict with what its metric's history says of the last change of level."""
-    try:
-        return in_history(verdict, history.last_change(store, key), "")
-    except Absent as reason:
-        return in_history(verdict, None, str(reason))
+    key = baselines.key(current.replicates[-1], verdict.metric)
+    return in_history(verdict, *or_why(lambda: history.last_change(store, key)))
 
 
 def health_before(session: Session, settings: Settings) -> list[float]:

@@ -246,8 +246,7 @@ def document(outcome: OptimizeOutcome) -> dict[str, Any]:
     return {
         "schema_version": 1, "kernel": outcome.request.kernel, "source": str(outcome.request.source),
         "kept": decision.kept.name if decision.kept else None, "why": decision.why,
-        "gain": None if gain is None else {"percent": gain.percent, "low": gain.low, "high": gain.high,
-                                           "level": gain.level, "processes": gain.processes},
+        "gain": asdict(gain) if gain else None,
         "in_program": phrase(outcome.in_program) if decision.kept else None,
         "program": None if outcome.in_program is None else asdict(outcome.in_program),
         "launch": None if decision.kept is None else {"block": decision.kept.block, "grid": decision.kept.grid,

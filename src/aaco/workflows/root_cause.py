@@ -30,7 +30,6 @@ from aaco.core.readings import Absent
 from aaco.core.session import Session, find
 from aaco.core.words import in_percent
 from aaco.governance.compare import Side as MeasuredSide
-from aaco.governance.verdict import RegressionVerdict
 from aaco.report import format
 from aaco.tracelake.history import baselines, confirmed
 from aaco.workflows import compare_runs, contamination
@@ -222,15 +221,10 @@ def _change(evidence: Sequence[symptoms.Evidence], measured: tuple[MeasuredSide,
     period_pct = 100 * math.expm1(slowdown)
     if measured is None:
         return MeasuredChange(period_pct, request.tolerance_pct, why=why_none)
-    verdict = _verdict(*measured, store, request)
+    verdict = compare_runs.judge(*measured, replace(request, force=True), compare_runs.histories(store, *measured))
     return MeasuredChange(period_pct, request.tolerance_pct, verdict.latency_delta_pct,
                           verdict.ci if verdict.metric == "latency_ms" else None, verdict.level, verdict.mde80_pct,
                           verdict.status, verdict.why)
-
-
-def _verdict(before: MeasuredSide, after: MeasuredSide, store: Path, request: DiffRequest) -> RegressionVerdict:
-    return compare_runs.judge(before, after, replace(request, force=True),
-                              compare_runs.histories(store, before, after))
 
 
 def side(explained: Explanation) -> Side:

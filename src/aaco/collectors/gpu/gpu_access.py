@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from aaco.collectors.host.bpf import capabilities
 from aaco.collectors.inventory import environment, machine
 from aaco.core.host import Host, number, text
 from aaco.core.readings import Absent, known
@@ -188,16 +189,10 @@ def nvidia_counters(host: Host) -> str:
     locked = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", content, re.MULTILINE)
     if locked is None:
         raise Absent(f"{host.proc / 'driver/nvidia/params'}: does not tell who may profile")
-    if locked[1] != "0" and not administrator(host):
+    if locked[1] != "0" and "CAP_SYS_ADMIN" not in capabilities(host):
         raise Absent("only administrators may profile (RmProfilingAdminOnly is 1), and this process has no "
                      "CAP_SYS_ADMIN")
     return "open to every user" if locked[1] == "0" else "open to administrators, as this process is"
-
-
-def administrator(host: Host) -> bool:
-    """Return whether this process holds CAP_SYS_ADMIN (bit 21, include/uapi/linux/capability.h)."""
-    held = re.search(r"CapEff:\s*([0-9a-f]+)", text(host.proc / "self/status"))
-    return bool(held and int(held[1], 16) >> 21 & 1)
 
 
 def cuda_fits(host: Host) -> str:

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
+from aaco.core.closing import Closing
 from aaco.core.errors import Missing
 from aaco.core.host import Host, text
 from aaco.core.readings import Absent, known
@@ -66,7 +67,7 @@ def blob(name: str) -> Blob:
 
 def possible(host: Host) -> str:
     """Return what makes BPF possible for this process on this host. Raise Absent with the reason if it is not."""
-    if not (held := capabilities(host)) & {"CAP_SYS_ADMIN"} and not held >= {"CAP_BPF", "CAP_PERFMON"}:
+    if not (held := known(capabilities, host) or set()) & {"CAP_SYS_ADMIN"} and not held >= {"CAP_BPF", "CAP_PERFMON"}:
         raise Absent("this process has neither CAP_BPF with CAP_PERFMON nor CAP_SYS_ADMIN")
     if not (host.sys / "kernel/btf/vmlinux").exists():
         raise Absent(f"{host.sys / 'kernel/btf/vmlinux'} is missing: the kernel has no type information")
@@ -86,8 +87,8 @@ def _read_link(path: Path) -> str | None:
 
 
 def capabilities(host: Host) -> set[str]:
-    """Return those of CAPABILITIES that this process holds."""
-    match = re.search(r"CapEff:\s*([0-9a-f]+)", known(text, host.proc / "self/status") or "")
+    """Return those of CAPABILITIES that this process holds. Raise Absent."""
+    match = re.search(r"CapEff:\s*([0-9a-f]+)", text(host.proc / "self/status"))
     bits = int(match[1], 16) if match else 0
     return {name for name, bit in CAPABILITIES.items() if bits >> bit & 1}
 
@@ -109,7 +110,7 @@ def loads(name: str) -> Callable[[Host], str]:
     return probe
 
 
-class Feature:
+class Feature(Closing):
     """A blob in the kernel: its maps and programs by name, as file descriptors. `close` removes it all.
 
     `settings` becomes the content of its read-only data, padded with zeros; `entries` overrides sizes of maps. Raises
@@ -131,12 +132,6 @@ class Feature:
             self.maps[title] = _MAP.unpack_from(context, _CONTEXT.size + number * _MAP.size)[0]
         for number, title in enumerate(code.facts["programs"]):
             self.programs[title] = _PROGRAM.unpack_from(context, programs_at + number * _PROGRAM.size)[0]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def attach(self) -> None:
         """Let every program run from now on. Raise Missing."""

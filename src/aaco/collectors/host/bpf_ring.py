@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
 
 import numpy as np
 
 from aaco.collectors.host.bpf import Feature, refusal
 from aaco.collectors.recording import append
 from aaco.core import files
+from aaco.core.closing import Closing
 from aaco.core.errors import StorageError
 
 PERIOD_S, EXTRA_PERIOD_S = 0.05, 1.0
@@ -32,7 +33,7 @@ RECORD = np.dtype([
 HEADER_BYTES = 8
 
 
-class BpfRing:
+class BpfRing(Closing):
     """The reading end of a feature's ring of `size` bytes (a power of two); its records are all of type `record`.
 
     Raises Missing if it cannot be mapped.
@@ -50,12 +51,6 @@ class BpfRing:
         self._read_to = np.frombuffer(self._own, np.uint64, 1)
         self._written_to = np.frombuffer(self._kernels, np.uint64, 1)
         self._data = np.frombuffer(self._kernels, np.uint8, offset=page)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def drain(self, file: IO[bytes]) -> float:
         """Move finished records to the file, and return how full the ring was (0 to 1). Raise OSError.

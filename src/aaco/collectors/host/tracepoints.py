@@ -46,10 +46,6 @@ class TracepointFormat:
     fields: tuple[Field, ...]
     text: str
 
-    def field(self, name: str) -> Field | None:
-        """Return the field of that name, if this kernel's event has it."""
-        return next((field for field in self.fields if field.name == name), None)
-
 
 def parse_format(group: str, text: str) -> TracepointFormat:
     """Return the event that a `format` file describes, without the fields that all events share. Raise BadCapture."""

@@ -24,7 +24,7 @@ from typing import Any
 
 from aaco.collectors.inventory import gpu_settings, machine, scheduler
 from aaco.core.cgroup import cgroup
-from aaco.core.host import Host, number, text
+from aaco.core.host import Host, matched, number, text
 from aaco.core.machine import GIB
 from aaco.core.readings import Absent, known
 from aaco.core.redaction import redact_home, redact_variable
@@ -210,11 +210,8 @@ def _host_id(host: Host) -> str:
 
 
 def _os_name(host: Host) -> str:
-    release = text(host.root / "etc/os-release")
-    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', release, re.MULTILINE)
-    if not name:
-        raise Absent(f"{host.root / 'etc/os-release'}: has no PRETTY_NAME")
-    return name[1]
+    pattern = r'^PRETTY_NAME="?([^"\n]*)'
+    return matched(host.root / "etc/os-release", pattern, "has no PRETTY_NAME", re.MULTILINE)[1]
 
 
 def _caches(host: Host) -> dict[str, int]:
@@ -340,10 +337,7 @@ def _memory_limit(host: Host) -> int:
 
 
 def _affinity(host: Host) -> str:
-    match = re.search(r"Cpus_allowed_list:\s*(\S+)", text(host.proc / "self/status"))
-    if not match:
-        raise Absent(f"{host.proc / 'self/status'}: has no Cpus_allowed_list")
-    return match[1]
+    return matched(host.proc / "self/status", r"Cpus_allowed_list:\s*(\S+)", "has no Cpus_allowed_list")[1]
 
 
 def _load(host: Host) -> list[float]:
@@ -365,11 +359,7 @@ def _amd(host: Host) -> list[dict[str, Any]]:
 
 
 def _nvidia_driver(host: Host) -> str:
-    version = text(host.proc / "driver/nvidia/version")
-    match = re.search(r"\d{3,}\.\d+(\.\d+)?", version)
-    if not match:
-        raise Absent(f"{host.proc / 'driver/nvidia/version'}: names no version")
-    return match[0]
+    return matched(host.proc / "driver/nvidia/version", r"\d{3,}\.\d+(\.\d+)?", "names no version")[0]
 
 
 def _amdgpu_driver(host: Host) -> str:

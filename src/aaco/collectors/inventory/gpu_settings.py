@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aaco.core.host import Host, ask, first_printable, number, text
+from aaco.core.host import Host, ask, first_printable, matched, number, text
 from aaco.core.readings import Absent
 
 # Our names for columns of `nvidia-smi --help-query-gpu`: what identifies the device, and its settings.
@@ -106,10 +106,8 @@ def _read_setting(reader: Callable[[], Any]) -> Any:
 def _read_range(path: Path, labels: str) -> str:
     """Return the lowest and the highest clock that may be used, "500-2100": lines 0 and 1 under the label, or 1 alone.
     """
-    match = re.search(rf"^(?:{labels}):\s*(?:0:\s*(\d+) *Mhz[\s*]*)?1:\s*(\d+) *Mhz", text(path),
-                      re.IGNORECASE | re.MULTILINE)
-    if not match:
-        raise Absent(f"{path}: names no such range")
+    match = matched(path, rf"^(?:{labels}):\s*(?:0:\s*(\d+) *Mhz[\s*]*)?1:\s*(\d+) *Mhz", "names no such range",
+                    re.IGNORECASE | re.MULTILINE)
     return f"{match[1] or ''}-{match[2]}"
 
 
@@ -125,8 +123,5 @@ def _read_watts(folder: Path, name: str) -> float:
 
 def _read_ras(folder: Path) -> int:
     """Return the mask of the blocks that report and correct errors."""
-    content = text(folder / "ras/features")
-    mask = re.search(r"feature mask:\s*(0x[0-9a-f]+)", content, re.IGNORECASE)
-    if not mask:
-        raise Absent(f"{folder / 'ras/features'}: has no feature mask")
-    return int(mask[1], 16)
+    pattern = r"feature mask:\s*(0x[0-9a-f]+)"
+    return int(matched(folder / "ras/features", pattern, "has no feature mask", re.IGNORECASE)[1], 16)

@@ -145,7 +145,7 @@ def histories(lake: TheLake, benchmark: Text = None, metric: Text = None,
     with History.open(lake.server.baselines, create=False) as opened:
         keys = opened.keys()
         matching = [key for key in keys if benchmark in (None, key.benchmark) and metric in (None, key.metric)]
-        rows = [_key(key) | dict(zip(("unit", "direction"), opened.unit(key), strict=True))
+        rows = [vars(key) | dict(zip(("unit", "direction"), opened.unit(key), strict=True))
                 for key in matching[offset:offset + limit]]
     return respond({"schema_version": 1, "total": len(matching), "histories": rows})
 
@@ -163,12 +163,8 @@ def history(lake: TheLake, benchmark: Annotated[str, Query(max_length=4096, exam
             raise NoBaseline(f"no history of {benchmark} {metric} on that machine and configuration",
                              "GET /api/v1/histories lists them")
         rows: pa.Table = opened.sessions(key, branch)
-    return respond({"schema_version": 1, **_key(key), "columns": rows.column_names,
+    return respond({"schema_version": 1, **vars(key), "columns": rows.column_names,
                     "rows": list(zip(*(column.to_pylist() for column in rows.columns), strict=True))})
-
-
-def _key(key: Key) -> dict[str, str]:
-    return {"benchmark": key.benchmark, "metric": key.metric, "machine": key.machine, "config": key.config}
 
 
 def _require_name(name: str) -> str:

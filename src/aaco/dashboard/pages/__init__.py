@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from aaco.dashboard.lake import Lake
 from aaco.dashboard.pages import compare, fleet, history, kernels, live, look, overview, session, timeline, trials
@@ -13,7 +13,8 @@ PARTS = (overview, session, live, kernels, timeline, trials, compare, history, f
 
 def add(app: FastAPI, lake: Lake) -> None:
     """Add every page to the application."""
-    site = Site(lake)
-    app.include_router(look.router)
+    site, pages = Site(lake), APIRouter(route_class=look.PageRoute, include_in_schema=False)
     for part in PARTS:
-        app.include_router(part.router(site))
+        part.add(pages, site)
+    app.include_router(look.router)
+    app.include_router(pages)

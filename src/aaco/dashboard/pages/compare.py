@@ -12,7 +12,6 @@ from aaco.core import files
 from aaco.core.errors import AacoError, UsageError
 from aaco.core.session import Session
 from aaco.dashboard.pages import look
-from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site
 from aaco.dashboard.problems import Refusal
 from aaco.report.sections import tracediff
@@ -26,10 +25,8 @@ MOST_ROWS = 15
 Reference = Annotated[str, Query(max_length=300)]
 
 
-def router(site: Site) -> APIRouter:
-    """Return the route `/compare`."""
-    pages = APIRouter(route_class=PageRoute, include_in_schema=False)
-
+def add(pages: APIRouter, site: Site) -> None:
+    """Add the route `/compare`."""
     @pages.get("/compare")
     def compared(baseline: Reference = "", session: Reference = "", why: bool = False) -> HTMLResponse:
         asked = {"baseline": baseline.strip(), "session": session.strip()}
@@ -46,8 +43,6 @@ def router(site: Site) -> APIRouter:
                 wrong = UsageError(error.what)
         return look.render("compare.html", here="compare", asked=asked, offered=offered, names=_names(site),
                            wrong=wrong, found=answer)
-
-    return pages
 
 
 def _names(site: Site) -> list[str]:
@@ -81,14 +76,12 @@ def _judged(site: Site, name: str, before: Session | None, after: Session, why: 
     document = verdict.model_dump(mode="json")
     return {"kind": "verdict", "before": name, "after": after.id, "verdict": document,
             "rows": list(report.rows(document)), "causes": list(report.causes(document)),
-            "why": _causes(site, name, after) if why or verdict.regression else None}
+            "why": _causes(site, name, after, request) if why or verdict.regression else None}
 
 
-def _causes(site: Site, baseline: str, after: Session) -> dict[str, Any]:
+def _causes(site: Site, baseline: str, after: Session, request: DiffRequest) -> dict[str, Any]:
     """Return the causes, or why there are none."""
     try:
-        analysis = site.settings.config.analysis
-        request = DiffRequest(analysis.tolerance_pct, false_alarm_pct=analysis.false_alarm_pct)
         return root_cause.why(after, baseline, site.explained, site.store, site.root, request).document()
     except AacoError as error:
         return {"why_none": error.what}

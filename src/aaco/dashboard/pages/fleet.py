@@ -11,7 +11,6 @@ from markupsafe import Markup
 from aaco.core.errors import NoBaseline
 from aaco.dashboard.api.fleet import Labels, chosen
 from aaco.dashboard.pages import look
-from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site
 from aaco.dashboard.paths import without_folders
 from aaco.report import format
@@ -21,10 +20,8 @@ from aaco.report.sections import fleet as sections
 Name = Annotated[str, Query(max_length=300)]
 
 
-def router(site: Site) -> APIRouter:
-    """Return the route `/fleet`."""
-    pages = APIRouter(route_class=PageRoute, include_in_schema=False)
-
+def add(pages: APIRouter, site: Site) -> None:
+    """Add the route `/fleet`."""
     @pages.get("/fleet")
     def fleet(model: Name = "", device: Name = "", label: Labels = ()) -> HTMLResponse:
         asked = {"model": model, "device": device, "labels": [pair for pair in label if pair]}
@@ -37,5 +34,3 @@ def router(site: Site) -> APIRouter:
         links |= {format.cut(pair, sections.LABEL): look.address("/fleet", label=pair) for pair in labels}
         body = Markup(without_folders(fleet_page.body(document, links, "wide")))
         return look.render("fleet.html", here="fleet", asked=asked, held=document["status"], labels=labels, body=body)
-
-    return pages

@@ -13,7 +13,6 @@ from aaco.core import files
 from aaco.core.errors import NoBaseline
 from aaco.core.words import in_percent
 from aaco.dashboard.pages import look
-from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site
 from aaco.dashboard.problems import missing
 from aaco.governance.changepoints.documents import WORST_FIRST
@@ -75,9 +74,8 @@ class ExaminedHistories:
         return sorted(drifts, key=lambda drift: (WORST_FIRST.index(drift.status), drift.series.key))
 
 
-def router(site: Site) -> APIRouter:
-    """Return the routes `/history` and `/history/series`."""
-    pages = APIRouter(route_class=PageRoute, include_in_schema=False)
+def add(pages: APIRouter, site: Site) -> None:
+    """Add the routes `/history` and `/history/series`."""
     examined = ExaminedHistories(site)
 
     @pages.get("/history")
@@ -101,5 +99,3 @@ def router(site: Site) -> APIRouter:
         newest = range(len(drift.series.values) - 1, max(-1, len(drift.series.values) - 1 - SHOWN), -1)
         return look.render("series.html", here="history", one=drift, drawing=Markup(draw(drift).inline()),
                            newest=newest, known=session_ids, happened=happened(drift), date_of=date_of)
-
-    return pages

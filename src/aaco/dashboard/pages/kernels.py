@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from aaco.analytics.explanation import Explanation
 from aaco.dashboard.pages import look
-from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.session import head
 from aaco.dashboard.pages.site import Site
 from aaco.report.sections import kernels
@@ -19,10 +17,8 @@ Column = Literal["kernel_name", "family", "total_ns", "calls", "mean_ns", "p50_n
 COLUMNS = (("total_ns", "Total"), ("calls", "Calls"), ("mean_ns", "Mean"), ("p50_ns", "Median"), ("p99_ns", "p99"))
 
 
-def router(site: Site) -> APIRouter:
-    """Return the route `/sessions/ID/kernels`."""
-    pages = APIRouter(route_class=PageRoute, include_in_schema=False)
-
+def add(pages: APIRouter, site: Site) -> None:
+    """Add the route `/sessions/ID/kernels`."""
     @pages.get("/sessions/{session_id}/kernels")
     def listed(session_id: str, q: Annotated[str, Query(max_length=300)] = "", family: str = "",
                sort: Column = "total_ns", order: Literal["asc", "desc"] = "desc",
@@ -36,11 +32,9 @@ def router(site: Site) -> APIRouter:
         return look.render(
             "kernels.html", here="sessions", **head(site, session.id, explained), asked=asked, total=len(groups),
             rows=part, **pager, columns=COLUMNS, families=list(kernels.families(explained)),
-            place=kernels.place(explained), why_none=_why_none(explained, groups),
+            place=kernels.place(explained), why_none="" if groups else kernels.why_none(explained),
             skew_notes=kernels.skew_notes(explained),
             shown_ns=sum(row["total_ns"] for row in matching), total_ns=sum(row["total_ns"] for row in groups))
-
-    return pages
 
 
 def _matches(row: dict[str, Any], text: str, family: str) -> bool:
@@ -51,7 +45,3 @@ def _sorted(rows: list[dict[str, Any]], by: str, descending: bool) -> list[dict[
     """Return the sorted rows. Rows without a value come last in both orders."""
     valued = [row for row in rows if row[by] is not None]
     return [*sorted(valued, key=lambda row: row[by], reverse=descending), *(row for row in rows if row[by] is None)]
-
-
-def _why_none(explained: Explanation, groups: list[dict[str, Any]]) -> str:
-    return "" if groups else kernels.why_none(explained)

@@ -6,18 +6,13 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
 from aaco.dashboard.pages import look
-from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site
 
 
-def router(site: Site) -> APIRouter:
-    """Return the route `/sessions/ID/live`."""
-    pages = APIRouter(route_class=PageRoute, include_in_schema=False)
-
+def add(pages: APIRouter, site: Site) -> None:
+    """Add the route `/sessions/ID/live`."""
     @pages.get("/sessions/{session_id}/live")
     def live(session_id: str) -> HTMLResponse:
         session, entry = site.session(session_id), site.entry(session_id)
         return look.render("live.html", here="sessions", id=session.id, entry=entry, tag=entry.tag, machine="",
                            model=entry.model or "session", backend=entry.backend, imported=entry.backend == "imported")
-
-    return pages

@@ -11,7 +11,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from aaco.core.errors import AacoError, UsageError
 from aaco.dashboard.pages import look
-from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site, glance, judged
 from aaco.tracelake.index import Choice, Entry
 
@@ -24,10 +23,8 @@ COLUMNS = (("session_id", "Session"), ("status", "State"), ("model", "Model"), (
 Column = Literal["session_id", "created_utc", "status", "model", "backend", "tag"]
 
 
-def router(site: Site) -> APIRouter:
-    """Return the route `/`, and the one from two ticked sessions to their comparison."""
-    pages = APIRouter(route_class=PageRoute, include_in_schema=False)
-
+def add(pages: APIRouter, site: Site) -> None:
+    """Add the route `/`, and the one from two ticked sessions to their comparison."""
     @pages.get("/")
     def overview(q: Annotated[str, Query(max_length=200)] = "", model: str = "", backend: str = "", status: str = "",
                  sort: Column = "created_utc", order: Literal["asc", "desc"] = "desc",
@@ -51,8 +48,6 @@ def router(site: Site) -> APIRouter:
             raise UsageError(f"{len(session)} sessions are ticked, a comparison takes two", "go back and tick two")
         before, after = sorted(session, key=lambda session_id: site.entry(session_id).created_utc or "")
         return RedirectResponse(look.address("/compare", baseline=before, session=after), 303)
-
-    return pages
 
 
 def _names(entries: Sequence[Entry], field: str) -> list[str]:

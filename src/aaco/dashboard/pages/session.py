@@ -11,23 +11,20 @@ from markupsafe import Markup
 from aaco.analytics.explanation import Explanation
 from aaco.dashboard.api.answers import ALONE
 from aaco.dashboard.pages import look
-from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.site import Site
 from aaco.dashboard.paths import without_folders
 from aaco.report import format
 from aaco.report.plots.plots import drawings
 from aaco.report.renderers import html
 from aaco.report.rows import Row
-from aaco.report.sections import content, first_screen, tiles
+from aaco.report.sections import content, first_screen, tiles, truth
 
 FIGURES = {"devices": "Devices over time", "latency_series": "Latency by iteration",
            "latency_histogram": "Distribution of latencies", "kernels": "Kernels that took most time"}
 
 
-def router(site: Site) -> APIRouter:
-    """Return the routes `/sessions/ID` and `/sessions/ID/report`."""
-    pages = APIRouter(route_class=PageRoute, include_in_schema=False)
-
+def add(pages: APIRouter, site: Site) -> None:
+    """Add the routes `/sessions/ID` and `/sessions/ID/report`."""
     @pages.get("/sessions/{session_id}")
     def summary(session_id: str) -> HTMLResponse:
         session = site.session(session_id)
@@ -38,8 +35,6 @@ def router(site: Site) -> APIRouter:
     def report(session_id: str) -> HTMLResponse:
         page = without_folders(html.render(site.explained(site.session(session_id))))
         return HTMLResponse(page, headers=look.HEADERS | ALONE)
-
-    return pages
 
 
 def head(site: Site, session_id: str, explained: Explanation) -> dict[str, Any]:
@@ -66,7 +61,7 @@ def _answers(explained: Explanation) -> dict[str, Any]:
         "summary": _other_rows(content.summary(explained), explained),
         "evidence": content.evidence(verdict) if verdict else [], "steps": content.next_steps(explained),
         "change": _present(content.change(explained)), "verdict": explained.verdict,
-        "truth": content.trace_truth(explained),
+        "truth": truth.rows(explained.truth),
         "figures": [(title, Markup(drawn[name].inline())) for name, title in FIGURES.items()
                     if name in drawn]}
 

@@ -13,7 +13,6 @@ from aaco import pipeline
 from aaco.analytics.explanation import Explanation
 from aaco.core.errors import AacoError
 from aaco.core.session import RECORD, Session
-from aaco.dashboard.fleet import FleetLake
 from aaco.dashboard.lake import Lake
 from aaco.governance.verdict import RegressionVerdict
 from aaco.tracelake import documents, layout
@@ -51,26 +50,15 @@ class Kept(Generic[T]):
 
 
 class Site:
-    """Sessions by id: no page takes a path, so none leads out of the served folder."""
+    """Sessions by id: no page takes a path, so none leads out of the served folder.
+
+    root: the folder of the sessions. store: that of baselines and the history. fleet: the lake of a fleet.
+    """
 
     def __init__(self, lake: Lake) -> None:
-        self.settings, self.index, self._lake = lake.settings, lake.index, lake
+        self.settings, self.index, self.fleet, self._lake = lake.settings, lake.index, lake.fleet, lake
+        self.root, self.store = lake.server.root, lake.server.baselines
         self._explained = Kept[Explanation](MOST_KEPT)
-
-    @property
-    def root(self) -> Path:
-        """Return the folder of the sessions."""
-        return self.settings.config.storage.sessions_dir
-
-    @property
-    def store(self) -> Path:
-        """Return the folder of baselines and the history."""
-        return self.settings.config.storage.baselines_dir
-
-    @property
-    def fleet(self) -> FleetLake:
-        """Return the lake of a fleet."""
-        return self._lake.fleet
 
     def entry(self, session_id: str) -> Entry:
         """Return the index entry of a session. Raise Refusal."""

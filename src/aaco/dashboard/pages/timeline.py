@@ -23,7 +23,6 @@ from aaco.core import extras
 from aaco.core.errors import Missing
 from aaco.core.session import Session
 from aaco.dashboard.pages import look
-from aaco.dashboard.pages.look import PageRoute
 from aaco.dashboard.pages.session import head
 from aaco.dashboard.pages.site import Kept, Site
 from aaco.tracelake.index import stamp
@@ -68,9 +67,8 @@ class Perfetto:
         await self._files(scope, receive, with_policy)  # type: ignore[arg-type]
 
 
-def router(site: Site) -> APIRouter:
-    """Return the routes `/sessions/ID/timeline`, its trace, and Perfetto under `/perfetto`."""
-    pages = APIRouter(route_class=PageRoute, include_in_schema=False)
+def add(pages: APIRouter, site: Site) -> None:
+    """Add the routes `/sessions/ID/timeline`, its trace, and Perfetto under `/perfetto`."""
     traces = Traces()
 
     @pages.get("/sessions/{session_id}/timeline")
@@ -93,8 +91,6 @@ def router(site: Site) -> APIRouter:
         @pages.get("/perfetto/{path:path}")
         def absent(path: str) -> HTMLResponse:
             raise Missing("Perfetto's pages are not installed", extras.install("dashboard"))
-
-    return pages
 
 
 @cache

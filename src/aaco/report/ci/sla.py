@@ -40,5 +40,4 @@ def _lines(report: Report) -> Iterator[str]:
     yield from format.wrap(headline(report), COLUMNS)
     yield ""
     for outcome in sorted(report.objectives, key=lambda outcome: ORDER.index(outcome.status)):
-        for index, text in enumerate(format.wrap(line(outcome), COLUMNS - 6)):
-            yield f"{outcome.status if index == 0 else '':<6}{text}"
+        yield from format.hung(f"{outcome.status:<6}", line(outcome), COLUMNS)

@@ -16,7 +16,7 @@ from aaco.analytics.roofline.nodes import BANDWIDTH, PEAK
 from aaco.calibration import card
 from aaco.core import inputs
 from aaco.core.arrays import Reals
-from aaco.core.readings import Absent
+from aaco.core.readings import known
 from aaco.report import format
 from aaco.report.extremes import extremes
 from aaco.report.names import shorten
@@ -74,10 +74,8 @@ def series(explanation: Explanation) -> list[LatencySeries]:
 def measured_ms(explanation: Explanation) -> Reals:
     """Return the latencies of all measured iterations, ms; empty if there are none."""
     table = explanation.tables.get("inference_iters")
-    try:
-        return np.empty(0) if table is None else inputs.latencies_ms(table)
-    except Absent:
-        return np.empty(0)
+    latencies = None if table is None else known(inputs.latencies_ms, table)
+    return np.empty(0) if latencies is None else latencies
 
 
 def bins(values: Reals) -> tuple[Reals, NDArray[np.int64], int]:

@@ -19,7 +19,7 @@ from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core import inputs
 from aaco.core.advice import FactValues
 from aaco.core.documents import decode
-from aaco.core.readings import Absent, Evidence, Verdict
+from aaco.core.readings import Evidence, Verdict, known
 from aaco.report import format
 from aaco.report.names import shorten
 from aaco.report.rows import Row, readings
@@ -158,11 +158,8 @@ def process_medians_ms(explanation: Explanation) -> list[float]:
     iterations = explanation.tables.get("inference_iters")
     if iterations is None or kind(explanation) == "Command":
         return []
-    try:
-        found: list[float] = inputs.process_medians_ms(iterations).tolist()
-    except Absent:
-        return []
-    return found if len(found) > 1 else []
+    medians = known(inputs.process_medians_ms, iterations)
+    return [] if medians is None or len(medians) < 2 else medians.tolist()
 
 
 def medians_by_process(explanation: Explanation) -> str:
@@ -268,14 +265,9 @@ def _reservations(explanation: Explanation) -> Iterator[Row]:
         yield Row("Reservation", "; ".join(doubts))
 
 
-def trace_truth(explanation: Explanation) -> list[Row]:
-    """What the trace shows of its own gaps and contradictions; empty where it was not checked."""
-    return truth.rows(explanation.truth)
-
-
 def trace_remarks(explanation: Explanation) -> list[Row]:
-    """The same without the line that the first screen shows."""
-    return trace_truth(explanation)[1:]
+    """What the trace shows of its own gaps and contradictions, without the line that the first screen shows."""
+    return truth.rows(explanation.truth)[1:]
 
 
 def judged(explanation: Explanation) -> Verdict | None:
@@ -346,7 +338,7 @@ def _nothing_to_do(explanation: Explanation) -> Iterator[str]:
 
 
 def _host_unseen(explanation: Explanation) -> Iterator[str]:
-    """Yield which recording would tell why a device is idle most of the time, where calls of its runtime lack."""
+    """Yield which recording would tell why a device is idle most of the time, where runtime calls are missing."""
     idle = explanation.readings.get("other_idle_pct")
     if idle is None or idle.value is None or idle.value < MOSTLY_PCT or _facts(explanation).get("runtime"):
         return
@@ -401,7 +393,7 @@ def _attempt(one: Recommendation) -> str:
 
 
 def _figures(one: Recommendation) -> str:
-    """The expected gain and the ceiling in figures alone."""
+    """The expected gain and the ceiling in figures."""
     likely, figures = one.expected, list[str]()
     if likely:
         figures.append(f"{_expected_factor(likely)} ({_interval(likely)})")

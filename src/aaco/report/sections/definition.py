@@ -88,6 +88,4 @@ def files(metric: Metric) -> list[str]:
 
 
 def _paragraph(label: str, text: str) -> list[str]:
-    indent = LABEL if label else 2
-    first, *rest = format.wrap(text, WIDTH - indent)
-    return [f"{'  ' + label:<{indent}}{first}", *(" " * indent + line for line in rest)]
+    return format.hung(f"{'  ' + label:<{LABEL if label else 2}}", text, WIDTH)

@@ -39,9 +39,7 @@ def _function(one: Mapping[str, Any]) -> Iterator[str]:
         if counted:
             listed = ", ".join(f"{count:,} {format.name(name, 40)}" for name, count in list(counted.items())[:SHOWN])
             more = f" and {len(counted) - SHOWN} more kinds" if len(counted) > SHOWN else ""
-            first, *rest = format.wrap(listed + more, WIDTH - 17)
-            yield f"  {title:<15}{first}"
-            yield from (" " * 17 + line for line in rest)
+            yield from format.hung(f"  {title:<15}", listed + more, WIDTH)
 
 
 def _passes(document: Mapping[str, Any], top: int) -> Iterator[str]:

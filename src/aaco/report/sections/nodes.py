@@ -14,7 +14,7 @@ from aaco.analytics.explanation import Explanation, once
 from aaco.analytics.graph.executed_work import executed_work
 from aaco.analytics.roofline.nodes import node_work, roofline
 from aaco.core import inputs
-from aaco.core.readings import Absent, or_why
+from aaco.core.readings import Absent, known, or_why
 from aaco.report import format
 
 UNMODELLED, INSERTED = "its work is not modelled", "the runtime inserted it: it computes no node of the model"
@@ -67,12 +67,8 @@ def executed(explanation: Explanation) -> list[Node]:
 
 def roofs_by_node(explanation: Explanation) -> dict[str, Roof]:
     """The place of each modelled node under the roofs; empty without them."""
-    try:
-        rows = placed(explanation)
-    except Absent:
-        return {}
     return {row["name"]: Roof(row["intensity"], row["flops"] / row["time_ns"], row["utilization"], row["bound"])
-            for row in rows if not row["why_absent"]}
+            for row in known(placed, explanation) or () if not row["why_absent"]}
 
 
 def roof_notes(explanation: Explanation) -> list[str]:

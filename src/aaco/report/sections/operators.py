@@ -51,8 +51,7 @@ def _below(group: OperatorGroup, by: str) -> Iterator[str]:
     if limit or shapes:
         yield f"  {format.cut('; '.join(filter(None, (limit, shapes))), WIDTH - 2)}"
     if not group.known_ns and group.why:
-        for line in format.wrap(f"work not known: {group.why}", WIDTH - 2):
-            yield f"  {line}"
+        yield from format.hung("  ", f"work not known: {group.why}", WIDTH)
     elif group.known_ns < group.device_ns:
         yield f"  work known for {format.percent(group.known_ns / group.device_ns)} of the time"
 

@@ -169,6 +169,4 @@ def _row(label: str, text: str) -> str:
 
 
 def _wrapped(label: str, text: str) -> Iterator[str]:
-    lines = format.wrap(format.clean(text), COLUMNS - 29) or [""]
-    yield f"{format.pad(format.cut(label, 28), 28)} {lines[0]}"
-    yield from (" " * 29 + line for line in lines[1:])
+    yield from format.hung(f"{format.pad(format.cut(label, 28), 28)} ", text, COLUMNS)

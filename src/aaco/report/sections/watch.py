@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aaco.analytics.explanation import Explanation
 from aaco.core import inputs
-from aaco.core.readings import Absent
+from aaco.core.readings import known
 from aaco.report import format
 from aaco.report.sections import content, kernels, quality, start_skew
 
@@ -100,9 +100,5 @@ def _busy(explanation: Explanation) -> tuple[str, tuple[float, ...]]:
 
 def _latencies(explanation: Explanation) -> tuple[float, ...]:
     table = explanation.tables.get("inference_iters")
-    if table is None:
-        return ()
-    try:
-        return tuple(inputs.all_latencies_ms(table).tolist())
-    except Absent:
-        return ()
+    latencies = None if table is None else known(inputs.all_latencies_ms, table)
+    return () if latencies is None else tuple(latencies.tolist())

@@ -12,7 +12,7 @@ from aaco.analytics.what_if.choose import LIMITS, ChoiceAnswer
 from aaco.analytics.what_if.model import Prediction, WhatIfModel
 from aaco.analytics.what_if.roofs import PRECISIONS
 from aaco.core.documents import ClosedModel
-from aaco.core.readings import Absent
+from aaco.core.readings import Absent, or_why
 from aaco.report import format
 
 LABEL, COLUMNS = 18, 80
@@ -123,10 +123,8 @@ def document(made: WhatIfModel, sessions: Mapping[int, Sequence[str]], model: st
 
 def held_out(made: WhatIfModel) -> tuple[dict[int, float], str]:
     """By measured batch, how far in per cent the others' prediction of it is off; and why none is known."""
-    try:
-        return {batch: 100 * error for batch, error in made.held_out.items()}, ""
-    except Absent as reason:
-        return {}, str(reason)
+    errors, why = or_why(lambda: made.held_out)
+    return {batch: 100 * error for batch, error in (errors or {}).items()}, why
 
 
 def lines(made: WhatIfModel, predictions: Sequence[Prediction], found: ChoiceAnswer, limits: Mapping[str, float],

@@ -198,10 +198,8 @@ def _share(value: float | None, width: int) -> str:
     return f"{'' if value is None else format.percent(value):>{width}}"
 
 
-def _hung(label: str, text: str) -> Iterator[str]:
-    first, *rest = format.wrap(text, 96)
-    yield f"{label:<22}{first}"
-    yield from (f"{'':<22}{line}" for line in rest)
+def _hung(label: str, text: str) -> list[str]:
+    return format.hung(f"{label:<22}", text, 118)
 
 
 def draw(document: Shown) -> Drawing | None:
