@@ -30,7 +30,7 @@ from aaco.core.readings import Absent
 from aaco.core.session import Session, find
 from aaco.core.words import in_percent
 from aaco.governance.compare import Side as MeasuredSide
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.report import format
 from aaco.tracelake.history import baselines, confirmed
 from aaco.workflows import compare_runs, contamination

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from aaco.core.session import Session
 from aaco.dashboard.lake import TheLake, TheSession, encode, respond
 from aaco.dashboard.problems import JSON
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.tracelake import documents, layout, manifest
 from aaco.tracelake.document_schemas.evidence import StoredReading
 from aaco.tracelake.index import Choice, Entry, stamp
