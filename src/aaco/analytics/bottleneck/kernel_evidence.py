@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from aaco.analytics.instructions.inside import KernelInstructions
 from aaco.core import documents
 from aaco.tracelake import layout
-from aaco.tracelake.document_schemas.answers import ClassifiedKernel
+from aaco.tracelake.document_schemas.kernels import ClassifiedKernel
 
 COUNTERS = "counters"
 
