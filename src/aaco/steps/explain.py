@@ -87,7 +87,7 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         notes=(*_notes(session, tables, facts, settings, measured),
                *(() if analyzed else documents.damage(session, layout.BOTTLENECK))),
         trace=facts.trace,
-        examined={slot: documents_by_slot[slot] for slot in finding_views.views() if slot in documents_by_slot})
+        examined={slot: documents_by_slot[slot] for slot in finding_views.in_order(_shown(documents_by_slot))})
 
 
 def _absent(reasons: AbsentFiles, analyzed: Analyzed | None) -> Mapping[str, str]:
@@ -122,8 +122,13 @@ def _keep_of_run(session: Session, explained: Explanation) -> None:
 
 def _findings(session: Session, passes: Mapping[str, Any]) -> dict[str, Any]:
     """What findings say, by their names, and how the passes of a device were joined."""
-    documents_by_slot = documents.read_held(session, {slot: layout.finding(slot) for slot in finding_views.views()})
+    documents_by_slot = documents.read_held(session, {slot: layout.finding(slot) for slot in finding_views.slots()})
     return documents_by_slot | ({"device_passes": passes} if passes else {})
+
+
+def _shown(documents_by_slot: Mapping[str, Any]) -> list[str]:
+    """The slots, of those with a document, that a report shows."""
+    return [slot for slot in finding_views.slots() if slot in documents_by_slot]
 
 
 def _advice_facts(session: Session, settings: Analysis, documents_by_slot: Mapping[str, Any]) -> FactValues | None:
