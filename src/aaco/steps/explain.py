@@ -31,7 +31,7 @@ from aaco.analytics.quality import co_tenants
 from aaco.analytics.timeline import trace as traces
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.analytics.truth import trust
-from aaco.analytics.truth.record_accounting import executions_left_out
+from aaco.analytics.truth.left_out import executions_left_out
 from aaco.analytics.truth.trust import Trust
 from aaco.analytics.workload.facts import NAME as WORKLOAD_FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
