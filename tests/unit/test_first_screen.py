@@ -18,7 +18,7 @@ from aaco.report import format
 from aaco.report.renderers import first_lines, html, terminal
 from aaco.report.sections import budget, content
 from aaco.report.sections.first_screen import OTHER, SENTENCES, BarPart, FirstScreen, first_screen
-from aaco.tracelake.document_schemas.diagnosis import Together
+from aaco.tracelake.document_schemas.answers import Together
 from tests import explained
 from tests.explained import Sample, regressed
 

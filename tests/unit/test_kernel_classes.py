@@ -16,7 +16,7 @@ from aaco.profiler.launchers import ncu
 from aaco.report.sections.finding_views import sections
 from aaco.steps.findings.kernel_classes import MOST
 from aaco.tracelake import layout, manifest
-from aaco.tracelake.document_schemas.kernels import KernelClasses, KernelFacts
+from aaco.tracelake.document_schemas.answers import KernelClasses, KernelFacts
 from tests.fakes import ncu as fake_ncu
 
 LONG = KernelFacts(kernel_name="k", family="unknown", calls=10, total_ns=10**6, median_ns=100_000.0, short_ns=10_000.0)

@@ -13,7 +13,7 @@ from aaco.core.documents import decode
 from aaco.report.sections import content, health
 from aaco.report.sections.findings.kernel_evidence import headline
 from aaco.tracelake import layout
-from aaco.tracelake.document_schemas.kernels import KernelFacts
+from aaco.tracelake.document_schemas.answers import KernelFacts
 
 
 def kernel(name, ns, **facts):

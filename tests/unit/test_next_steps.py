@@ -16,7 +16,7 @@ from aaco.analytics.workload.facts import WorkloadFact, WorkloadFacts
 from aaco.core.config import Analysis
 from aaco.core.readings import Reading, Verdict
 from aaco.report.sections import content
-from aaco.tracelake.document_schemas.diagnosis import Together
+from aaco.tracelake.document_schemas.answers import Together
 from tests.explained import Sample
 
 

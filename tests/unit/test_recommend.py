@@ -20,7 +20,7 @@ from aaco.core import registry
 from aaco.core.advice import fact_is, fact_is_not, offered, why_not
 from aaco.core.config import Analysis
 from aaco.core.readings import Absent, Reading
-from aaco.tracelake.document_schemas.diagnosis import Together
+from aaco.tracelake.document_schemas.answers import Together
 from tests import step_pieces
 
 USED = ("launch_tax_pct", "host_pause_pct", "allocation_call_pct", "sync_limited_pct", "transfer_limited_pct",

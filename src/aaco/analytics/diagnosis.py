@@ -18,7 +18,7 @@ from aaco.core import registry
 from aaco.core.advice import FactValues, Step, fact_is, offered
 from aaco.core.documents import encode
 from aaco.core.readings import Evidence, Reading, Verdict
-from aaco.tracelake.document_schemas.diagnosis import Bottleneck, JudgedClass, Recommended, Together, WeighedSignal
+from aaco.tracelake.document_schemas.answers import Bottleneck, JudgedClass, Recommended, Together, WeighedSignal
 
 UNKNOWN = "unknown"
 # What would tell the limits of kernels.

@@ -1,4 +1,4 @@
-"""What verdict.json holds: the document, apart from what computes it, so that a reader imports no statistics.
+"""What verdict.json holds. verdict.py computes it: who only reads it imports no statistics.
 
 The schema of the document is RegressionVerdict.model_json_schema(). Every null has its reason in `why_absent`.
 """

@@ -49,7 +49,6 @@ class AbsentFiles(Mapping[str, str]):
         return not (self._session.folder / name).exists()
 
     def __getitem__(self, name: str) -> str:
-        """Return why a file is not there. Raise KeyError where it is, or is none of a bundle; BadBundle."""
         if name in self._certain and self._lacks(name):
             return self._certain[name]
         return self._reasons[name]

@@ -69,6 +69,7 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
         documents_by_slot["fusion"] = fused
     if cpu_budget := _cpu_budget_of_run(session, settings, tables, facts):
         documents_by_slot["cpu_budget"] = cpu_budget
+    absent = AbsentFiles(session, readings.why_missing(tables, facts.paths), facts.runtime)
     measured = (None if analyzed or not session.record.is_import else readings.stored(session)) \
         or readings.compute(session, tables, facts, settings)
     return Explanation(
@@ -80,19 +81,14 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
                             documents.read(session, layout.finding(floors.NAME)),
                             documents.read(session, layout.MACHINE_GAINS), _fallen_back(measured, facts)),
         summary=_summary(session, tables.tables),
-        absent=_absent(AbsentFiles(session, readings.why_missing(tables, facts.paths), facts.runtime), analyzed),
+        absent=dict(absent) if analyzed else absent,  # of a session that is written now: the reasons before that
         coverage=_coverage(tables.tables, facts.captures),
         verdict=documents.as_form(session, layout.VERDICT, RegressionVerdict), captures=facts.captures,
         truth=truth, capsule=documents.read(session, layout.CAPSULE),
         notes=(*_notes(session, tables, facts, settings, measured),
                *(() if analyzed else documents.damage(session, layout.BOTTLENECK))),
         trace=facts.trace,
-        examined={slot: documents_by_slot[slot] for slot in finding_views.in_order(_shown(documents_by_slot))})
-
-
-def _absent(reasons: AbsentFiles, analyzed: Analyzed | None) -> Mapping[str, str]:
-    """The reasons; of a session that is explained while it is written, as they are now."""
-    return reasons if analyzed is None else dict(reasons)
+        examined={slot: documents_by_slot[slot] for slot in finding_views.in_order(documents_by_slot)})
 
 
 def _trust(session: Session, truth: Mapping[str, Any], analyzed: Analyzed | None) -> Trust:
@@ -124,11 +120,6 @@ def _findings(session: Session, passes: Mapping[str, Any]) -> dict[str, Any]:
     """What findings say, by their names, and how the passes of a device were joined."""
     documents_by_slot = documents.read_held(session, {slot: layout.finding(slot) for slot in finding_views.slots()})
     return documents_by_slot | ({"device_passes": passes} if passes else {})
-
-
-def _shown(documents_by_slot: Mapping[str, Any]) -> list[str]:
-    """The slots, of those with a document, that a report shows."""
-    return [slot for slot in finding_views.slots() if slot in documents_by_slot]
 
 
 def _advice_facts(session: Session, settings: Analysis, documents_by_slot: Mapping[str, Any]) -> FactValues | None:

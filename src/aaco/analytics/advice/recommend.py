@@ -23,7 +23,7 @@ from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.core.advice import NOTHING, FactValues, Step, offered
 from aaco.core.readings import Reading
-from aaco.tracelake.document_schemas.diagnosis import Confirmation, ExpectedGain, NotOffered, Recommended, Together
+from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended, Together
 
 USUALLY = "what such changes usually take off the device's work, or off the host's waits"
 MOST_TARGETS = 5

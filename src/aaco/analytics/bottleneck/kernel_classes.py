@@ -27,7 +27,7 @@ from aaco.analytics.roofline.limiters import (
 from aaco.analytics.roofline.placement import LATENCY as NOTHING_NEAR
 from aaco.analytics.streaming.communication import communicates
 from aaco.core.readings import Evidence, Reading
-from aaco.tracelake.document_schemas.kernels import ClassifiedKernel, KernelFacts, Signal
+from aaco.tracelake.document_schemas.answers import ClassifiedKernel, KernelFacts, Signal
 
 CLASSES = ("communication", "tiny", "divergence", "lds", "memory_bandwidth", "compute_throughput", "scalar",
            "occupancy", "memory_latency", "latency", "unclear")

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from aaco.core.tables import replaced
-from aaco.tracelake.document_schemas.kernels import ClassifiedKernel
+from aaco.tracelake.document_schemas.answers import ClassifiedKernel
 
 Signature = tuple[Any, ...]
 

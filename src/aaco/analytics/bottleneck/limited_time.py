@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence, LimitedTime, TracedWaves
 from aaco.analytics.instructions.inside import KernelInstructions
-from aaco.tracelake.document_schemas.kernels import ClassifiedKernel
+from aaco.tracelake.document_schemas.answers import ClassifiedKernel
 
 COUNTERS = "counters"
 

@@ -1,4 +1,4 @@
-"""The document of critical paths: what bounded the wall time, apart from what computes it."""
+"""The document of critical paths: what bounded the wall time; describe.py makes it."""
 
 from __future__ import annotations
 

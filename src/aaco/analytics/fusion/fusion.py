@@ -23,7 +23,7 @@ from aaco.analytics.roofline.nodes import BANDWIDTH, time_per_inference
 from aaco.core import inputs
 from aaco.core.documents import encode
 from aaco.core.readings import Absent
-from aaco.tracelake.document_schemas.kernels import Fusible, Fusion
+from aaco.tracelake.document_schemas.answers import Fusible, Fusion
 
 LIGHT = frozenset({"elementwise", "softmax", "norm", "reduction"})
 HEAVY = frozenset({"gemm", "conv"})

@@ -22,7 +22,7 @@ from aaco.analytics.fusion.fusion import HEAVY, LIGHT
 from aaco.core.arrays import Ints
 from aaco.core.distinct import coded, numbers
 from aaco.core.documents import encode
-from aaco.tracelake.document_schemas.kernels import Fusible, Fusion
+from aaco.tracelake.document_schemas.answers import Fusible, Fusion
 
 BASIS = "the rate at which these kernels move their bytes now"
 LONGEST = 12  # kernels of a chain that is looked at as one

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from aaco.core.documents import encode
 from aaco.core.providers import MIGRAPHX
-from aaco.tracelake.document_schemas.compiled_partition import CompiledInstruction, CompiledPartition
+from aaco.tracelake.document_schemas.answers import CompiledInstruction, CompiledPartition
 
 
 def document(executed: pa.Table, graph: pa.Table | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.analytics.streaming.stream_ids import NameIds, integers
-from aaco.tracelake.document_schemas.kernels import Stack
+from aaco.tracelake.document_schemas.answers import Stack
 
 NO_OPERATOR = "of no operator"
 UNNAMED = "(without a name)"

@@ -16,9 +16,8 @@ from aaco.dashboard.problems import missing
 from aaco.governance.verdict_document import RegressionVerdict
 from aaco.report.renderers import json_report, output_formats
 from aaco.tracelake import documents, layout, manifest
-from aaco.tracelake.document_schemas.diagnosis import Bottleneck
+from aaco.tracelake.document_schemas.answers import Bottleneck, StoredReading
 from aaco.tracelake.document_schemas.evidence import Manifest
-from aaco.tracelake.document_schemas.readings import StoredReading
 
 router = APIRouter(prefix="/sessions/{session_id}", tags=["answers"])
 

@@ -12,7 +12,7 @@ from aaco.core import inputs
 from aaco.report import format
 from aaco.report.sections import kernels
 from aaco.report.svg import Drawing, Scale
-from aaco.tracelake.document_schemas.kernels import Stack, Stacks
+from aaco.tracelake.document_schemas.answers import Stack, Stacks
 
 WIDTH, ROW, TOP, EDGE = 960, 21, 40, 2
 LEAST = 0.0015  # of all time: narrower frames are drawn as one

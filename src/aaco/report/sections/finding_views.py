@@ -32,9 +32,9 @@ def view(slot: str) -> FindingView:
     return VIEWS[slot]
 
 
-def in_order(of: Iterable[str]) -> dict[str, FindingView]:
-    """Return the views of these slots, in the order of a report."""
-    views = {slot: view(slot) for slot in of}
+def in_order(names: Iterable[str]) -> dict[str, FindingView]:
+    """Return the views of those that are slots, in the order of a report."""
+    views = {slot: view(slot) for slot in names if slot in slots()}
     return dict(sorted(views.items(), key=lambda item: (item[1].place, item[0])))
 
 

@@ -26,7 +26,7 @@ from aaco.core.tables import KERNEL_GROUPS, KERNEL_ROOFLINE, KERNELS, OP_TO_KERN
 from aaco.steps.findings import node_shares, operator_time
 from aaco.steps.findings.operator_time import TimeByOperator
 from aaco.tracelake import documents, layout, queries, store
-from aaco.tracelake.document_schemas.kernels import ClassifiedKernel, KernelClasses
+from aaco.tracelake.document_schemas.answers import ClassifiedKernel, KernelClasses
 
 MOST = 200  # kernel names, those that took most time
 _PLACED = """SELECT kernel_name, median(compute_share) AS compute_share, median(dram_share) AS dram_share,

@@ -12,7 +12,7 @@ from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import COUNTERS, KERNELS
 from aaco.tracelake import documents, layout, queries
-from aaco.tracelake.document_schemas.kernels import KernelClasses
+from aaco.tracelake.document_schemas.answers import KernelClasses
 
 
 @finding(reads=(layout.CAPTURES,), after=("kernel_classes", "instructions"), report="kernel_evidence")

@@ -13,7 +13,7 @@ from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import KERNELS, OP_TO_KERNEL_MAP, OPERATORS
 from aaco.tracelake import queries, store
-from aaco.tracelake.document_schemas.kernels import Stacks
+from aaco.tracelake.document_schemas.answers import Stacks
 
 _NAMES = ("kernel_name", "family")
 

@@ -7,9 +7,7 @@ from importlib import import_module
 from aaco.core.documents import DECLARED, FindingDocument, Part
 from aaco.tracelake import document_schemas
 
-# What most commands read first.
-MODULES = ("trace_check", "captures", "readings", "diagnosis", "kernels", "inferences", "cpu_time",
-           "compiled_partition", "evidence", "answers", "regressions")
+MODULES = ("trace_check", "captures", "answers", "evidence", "devices", "regressions")  # what most read first
 
 
 def form_of(file: str) -> type[Part]:

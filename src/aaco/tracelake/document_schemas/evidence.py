@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from aaco.core.documents import Count, Document, Part, Real, Whole, document
 from aaco.tracelake import layout
-from aaco.tracelake.document_schemas.cpu_time import CpuTimes
+from aaco.tracelake.document_schemas.answers import CpuTimes
 
 Facts = dict[str, Any]  # by names that are not ours: options of a runtime, facts of a machine
 
