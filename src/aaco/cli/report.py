@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -59,7 +59,8 @@ def print_report(explanation: Explanation, as_json: bool = False, full: bool = F
 
         say.document(json_report.render(explanation))
         return
-    from aaco.report.renderers import terminal
-
-    render: Any = terminal.render if full else terminal.first
-    say.text(render(explanation, options.style(), say.report_columns()))
+    if full:
+        from aaco.report.renderers.terminal import render as text_of
+    else:
+        from aaco.report.renderers.opening import first as text_of
+    say.text(text_of(explanation, options.style(), say.report_columns()))
