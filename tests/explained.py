@@ -18,7 +18,7 @@ from aaco.analytics.graph.executed_work import executed_work
 from aaco.analytics.measure import measure
 from aaco.core import inputs, tables
 from aaco.core.config import Analysis
-from aaco.governance.verdict import Cause, Counts, EnvironmentDifference, RegressionVerdict
+from aaco.governance.verdict_document import Cause, Counts, EnvironmentDifference, RegressionVerdict
 from aaco.steps import readings as step
 
 SESSION = "20260102_030405_abcdef"

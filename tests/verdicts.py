@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 
 
 def verdict_with(**fields: Any) -> RegressionVerdict:

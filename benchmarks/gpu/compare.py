@@ -24,7 +24,7 @@ from aaco.core.config import Settings
 from aaco.core.errors import AacoError, Missing
 from aaco.core.tables import KERNELS, PAIRS
 from aaco.governance.interleaved.duet_verdict import DEVICE
-from aaco.governance.verdict import MetricVerdict
+from aaco.governance.verdict_document import MetricVerdict
 from aaco.profiler.formats.nvidia import cupti
 from aaco.profiler.launchers.cupti import environment
 from aaco.runner import iterations, ort

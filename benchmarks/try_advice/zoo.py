@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.tracelake.document_schemas.ledger import SearchDecided
 from aaco.workflows import keep_choice, try_advice
 from aaco.workflows.try_advice import TryRequest

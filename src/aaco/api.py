@@ -24,7 +24,7 @@ from aaco.core.presets import Layer
 from aaco.core.readings import Reading
 from aaco.core.session import LATEST, Session, find
 from aaco.governance.tracediff import TraceChange
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.report.format import reading as reading_text
 from aaco.report.renderers import output_formats, terminal
 from aaco.report.renderers.output_formats import Form

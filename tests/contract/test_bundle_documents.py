@@ -126,7 +126,7 @@ def test_every_json_file_of_the_layout_is_declared_and_no_other() -> None:
     """Mutation: a file without a declaration is read without a form and published without a schema."""
     named = {file for file in vars(layout).values() if isinstance(file, str) and file.endswith(".json")}
     written = {layout.finding(name) for finding in make_findings.declared() for name in finding.documents}
-    shown = {layout.finding(slot) for slot in finding_views.views()}
+    shown = {layout.finding(slot) for slot in finding_views.slots()}
     assert {*named, *written, *shown, "session.json"} == set(DECLARED)
     assert len({declaration.name for declaration in DECLARED.values()}) == len(DECLARED)
     for file in written | shown:  # of a dataclass its version is held against the form of any finding

@@ -14,6 +14,7 @@ from aaco.core.config import resolve
 from aaco.core.errors import AacoError
 from aaco.report.names import shorten
 from aaco.report.renderers import html, terminal
+from aaco.report.renderers.opening import first as first_text
 from aaco.report.sections import kernels, nodes
 from tests.third_party import captures
 
@@ -39,7 +40,7 @@ def test_of_the_captures(tmp_path):
         except AacoError:
             continue  # a table of results, a clock log: no capture
         read += 1
-        lines = terminal.first(explanation).splitlines()
+        lines = first_text(explanation).splitlines()
         assert len(lines) <= 25 and max(map(cell_len, lines)) <= 80, path
         _names_differ(explanation, path)
     assert read >= 15

@@ -19,7 +19,7 @@ from aaco.core.readings import Reading
 from aaco.core.session import Session
 from aaco.core.show import Show
 from aaco.core.tables import PAIRS
-from aaco.governance.verdict import MetricVerdict, RegressionVerdict
+from aaco.governance.verdict_document import MetricVerdict, RegressionVerdict
 from aaco.optimize import input_sets, ledger, outcomes
 from aaco.optimize.search import Search
 from aaco.report.renderers import output_formats

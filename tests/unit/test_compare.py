@@ -26,7 +26,8 @@ from aaco.governance.compare import (
 )
 from aaco.governance.metrics import LATENCY, among_all
 from aaco.governance.spread import estimate
-from aaco.governance.verdict import RegressionVerdict, exit_code, severity
+from aaco.governance.verdict import exit_code, severity
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.tracelake.history.replicates import ProcessSample, Profile, Replicate
 from tests.verdicts import verdict_with
 

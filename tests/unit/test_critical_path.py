@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aaco.analytics.critical_path import answer, summary
+from aaco.analytics.critical_path import answer, describe
 from aaco.analytics.critical_path.dag import Edge
 from aaco.analytics.critical_path.events import COLUMNS, PathRecording
 from aaco.core import tables
@@ -279,12 +279,12 @@ def test_what_if_is_bounded_by_what_comes_next():
 def test_what_adds_most_comes_first_with_its_priority():
     """Mutation: fraction of kernel time instead of the window's."""
     path = found([us(0, 40, kernel_name="big"), us(0, 30, stream_id=8, kernel_name="beside"), us(40, 50), us(90, 100)])
-    first, *others = summary.contributions(path, {"big": 0.5})
+    first, *others = describe.contributions(path, {"big": 0.5})
     assert (first.kernel_name, first.fraction, first.ceiling) == ("big", 0.4, 100 / 60)
     assert (first.headroom, first.priority) == (0.5, 0.2)
     assert [(one.kernel_name, one.path_ns, one.slack_min_ns, one.priority) for one in others] == [
         ("k", 20 * US, 0, None), ("beside", 0, 70 * US, None)]
-    (course,) = summary.summarise([path]).paths
+    (course,) = describe.summarise([path]).paths
     assert (course.dominant_symbol, course.fraction, course.without_slack) == ("big", 0.4, 3)
-    text = " ".join(row.text for row in rows(summary.summarise([path], {"big": 0.5})))
+    text = " ".join(row.text for row in rows(describe.summarise([path], {"big": 0.5})))
     assert "priority 0.20, 1.25x at most" in text

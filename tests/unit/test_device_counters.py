@@ -16,7 +16,7 @@ from aaco.core.tables import KERNEL_ROOFLINE
 from aaco.profiler.launchers import Tool, Wanted, ncu
 from aaco.report.sections import finding_views
 from aaco.runner import ort
-from aaco.steps import analyze, explain, make_findings, run
+from aaco.steps import analyze, explain, make_findings, recorded_tables, run
 from aaco.steps.device import counter_passes
 from aaco.steps.device.choose_profiler import ProfilerShare
 from aaco.tracelake import documents, layout, store
@@ -84,7 +84,7 @@ def test_kernels_of_a_run_stand_under_the_roofs_of_the_device_that_counted_them(
     """By the device's own word. Mutation: no identity of a run's devices, so no place."""
     counted(session, rows(of_inference(session)))
     analyzed = analyze.recompute(session)
-    analyze.write_tables(session, analyzed)
+    recorded_tables.write(session, analyzed)
     make_findings.make(session, Analysis(), analyzed.tables)
     device, = documents.read(session, layout.finding("roofline"))["devices"]
     assert (device["arch"], device["compute_units"], device["name"]) == ("sm_90", 132, "NVIDIA H200")

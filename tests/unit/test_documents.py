@@ -70,7 +70,7 @@ def test_every_document_of_a_bundle_is_read_by_its_form(session, name, content):
         forms.read(session, name)
 
 
-@pytest.mark.parametrize("name", [*layout.TRACE.values(), *map(layout.finding, finding_views.views())])
+@pytest.mark.parametrize("name", [*layout.TRACE.values(), *map(layout.finding, finding_views.slots())])
 def test_an_empty_examination_is_damage_and_not_one_that_found_nothing(session, name):
     """Mutation: a form whose version may be left out reads `{}` as if nothing had been examined."""
     path = session.folder / name

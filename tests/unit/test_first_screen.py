@@ -16,6 +16,7 @@ from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.core import registry
 from aaco.report import format
 from aaco.report.renderers import first_lines, html, terminal
+from aaco.report.renderers.opening import first as first_text
 from aaco.report.sections import budget, content
 from aaco.report.sections.first_screen import OTHER, SENTENCES, BarPart, FirstScreen, first_screen
 from aaco.tracelake.document_schemas.answers import Together
@@ -37,7 +38,7 @@ def screen(**texts: object) -> FirstScreen:
 @pytest.mark.parametrize("columns", [80, 100, 120])
 @pytest.mark.parametrize("name", SESSIONS)
 def test_it_has_at_most_25_lines_as_wide_as_the_terminal(name, columns):
-    lines = terminal.first(SESSIONS[name](), columns=columns).splitlines()
+    lines = first_text(SESSIONS[name](), columns=columns).splitlines()
     assert len(lines) <= 25 and max(map(cell_len, lines)) <= columns
     assert all(line.isprintable() for line in lines)
 
@@ -94,7 +95,7 @@ def test_the_report_does_not_send_its_reader_to_itself():
     for explanation in (SESSIONS["usual"](), SESSIONS["gpu"]()):
         whole = f"aaco report {explanation.session_id}  # all figures"
         opening = terminal.render(explanation).partition("╔")[0]
-        assert whole in terminal.first(explanation) and whole not in terminal.render(explanation)
+        assert whole in first_text(explanation) and whole not in terminal.render(explanation)
         page = html.render(explanation)
         for what, command in first_screen(explanation).commands:
             assert (command in opening) == (f"<code>{command}</code>" in page) == (what != "all figures")
@@ -155,9 +156,9 @@ def test_the_bar_is_as_wide_as_the_terminal_and_its_parts_sum_to_all_of_it():
 
 def test_what_takes_the_numbers_back_precedes_them():
     """Mutations: the note after the figures; the change at the end."""
-    lines = terminal.first(SESSIONS["killed"]()).splitlines()
+    lines = first_text(SESSIONS["killed"]()).splitlines()
     assert lines[1].startswith("Note: INCOMPLETE RUN (incomplete): killed") and "latency" not in " ".join(lines[:2])
-    assert terminal.first(SESSIONS["slower"]()).splitlines()[1].startswith("Change: regressed +7.2 % [+5.5, +9.0]")
+    assert first_text(SESSIONS["slower"]()).splitlines()[1].startswith("Change: regressed +7.2 % [+5.5, +9.0]")
 
 
 def test_every_class_has_a_sentence_of_a_reading_that_it_rests_on():
@@ -201,7 +202,7 @@ def test_the_page_and_the_report_open_with_it():
     found = Sample(verdict=regressed()).explain()
     text, page = terminal.render(found), html.render(found)
     opening = text[:text.index("╔")]
-    assert all(line.removesuffix(" …") in opening for line in terminal.first(found).splitlines()
+    assert all(line.removesuffix(" …") in opening for line in first_text(found).splitlines()
                if not line.endswith("# all figures"))
     first = page[page.index('<section id="verdict"'):page.index("<nav")]
     for words in ("nodes that arithmetic limits take", "regressed +7.2 %", 'class="stack"', "What to try"):

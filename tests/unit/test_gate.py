@@ -19,7 +19,7 @@ from aaco.core.errors import Exit, UsageError
 from aaco.governance import gate, sla
 from aaco.governance.gate import Measured, Measurement
 from aaco.governance.suite import Benchmark, Ignore, Suite
-from aaco.governance.verdict import Counts, MetricVerdict, RegressionVerdict
+from aaco.governance.verdict_document import Counts, MetricVerdict, RegressionVerdict
 from aaco.report.ci import comment, github, junit, sarif
 from aaco.report.ci import gate as text
 from tests.explained import HOSTILE

@@ -11,7 +11,7 @@ import pytest
 from aaco.core.errors import Missing
 from aaco.core.tables import PAIRS
 from aaco.governance.interleaved.duet_verdict import DEVICE
-from aaco.governance.verdict import Counts, MetricVerdict
+from aaco.governance.verdict_document import Counts, MetricVerdict
 from benchmarks.gpu import _device, compare
 
 

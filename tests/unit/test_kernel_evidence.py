@@ -6,7 +6,7 @@ import pytest
 
 from aaco import pipeline
 from aaco.analytics.bottleneck.kernel_classes import classify
-from aaco.analytics.bottleneck.kernel_evidence import kernel_evidence
+from aaco.analytics.bottleneck.limited_time import kernel_evidence
 from aaco.analytics.instructions import inside
 from aaco.core.config import resolve
 from aaco.core.documents import decode

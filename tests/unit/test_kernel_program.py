@@ -14,7 +14,7 @@ import pytest
 from aaco.core import config
 from aaco.core.errors import UsageError
 from aaco.core.show import SILENT
-from aaco.governance.verdict import Counts, RegressionVerdict
+from aaco.governance.verdict_document import Counts, RegressionVerdict
 from aaco.optimize.kernels.acceptance import Gain
 from aaco.optimize.kernels.variants import Proposal
 from aaco.workflows import kernel_program

@@ -12,7 +12,8 @@ from scipy import stats
 from aaco.core.errors import UsageError
 from aaco.governance import metrics, verdict
 from aaco.governance.compare import Side
-from aaco.governance.verdict import RegressionVerdict, in_history
+from aaco.governance.verdict import in_history
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.tracelake.history.measures import MEASURES
 from aaco.tracelake.history.replicates import ProcessSample, Replicate
 

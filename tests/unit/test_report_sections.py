@@ -18,18 +18,20 @@ from tests.explained import Sample
 def test_every_examined_document_has_a_view_and_no_view_is_of_another():
     """Mutations: a file of sections/findings that registers nothing; a slot misspelt."""
     slots = {finding.report for finding in make_findings.declared() if finding.report}
-    assert set(finding_views.views()) == slots | {"device_passes", "cpu_budget"}
+    assert set(finding_views.in_order(finding_views.slots())) == slots | {"device_passes", "cpu_budget"}
 
 
 def test_a_slot_has_one_view():
+    finding_views.view("stacks")
     with pytest.raises(TypeError, match="'stacks' has two views"):
         finding_view.finding_view("stacks", "again")(lambda document: iter(()))
 
 
 def test_a_view_alone_puts_a_finding_into_every_form(monkeypatch):
     """Mutation: a renderer that lists the findings it knows."""
-    monkeypatch.setattr(finding_view, "VIEWS", dict(finding_views.views()))
-    monkeypatch.setattr(finding_views, "views", lambda: finding_view.VIEWS)
+    views = finding_views.in_order(finding_views.slots())
+    for module in (finding_view, finding_views):
+        monkeypatch.setattr(module, "VIEWS", views)
 
     @finding_view.finding_view("brew", "how the tea was made")
     def sections(document):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aaco.core.tables import PAIRS
 from aaco.governance import agreement
-from aaco.governance.verdict import MetricVerdict, RegressionVerdict
+from aaco.governance.verdict_document import MetricVerdict, RegressionVerdict
 from aaco.optimize import gates, input_sets
 from aaco.optimize.gates import TimeSaved
 from aaco.tracelake.document_schemas.ledger import SearchTerms

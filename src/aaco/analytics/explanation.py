@@ -16,8 +16,13 @@ from aaco.analytics.truth.trust import Trust
 from aaco.core import inputs, registry, tables
 from aaco.core.documents import encode
 from aaco.core.readings import Absent, Estimate, Reading
-from aaco.tracelake.document_schemas.answers import Estimated, InferenceSummary, PhaseLatencies
-from aaco.tracelake.document_schemas.evidence import DerivedMetrics, StoredReading
+from aaco.tracelake.document_schemas.answers import (
+    DerivedMetrics,
+    Estimated,
+    InferenceSummary,
+    PhaseLatencies,
+    StoredReading,
+)
 
 T = TypeVar("T")
 NOT_MEASURED = "outside the measured inferences (warm-up of the profiled pass)"

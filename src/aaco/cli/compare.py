@@ -13,7 +13,7 @@ from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from aaco.governance.verdict import RegressionVerdict
+    from aaco.governance.verdict_document import RegressionVerdict
     from aaco.workflows.duet.compare import DuetSide
 
 MODEL_DEFAULTS = {"processes": 5, "pairs": 100, "warmup": 10}

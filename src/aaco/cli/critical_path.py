@@ -80,7 +80,8 @@ def critical_path(session: Session, scales: tuple[tuple[str, float], ...], as_js
 
 def _paths(session: Session, recompute: bool) -> tuple[list[Way], CriticalPaths]:
     """Return the paths; recompute them on request or if the session does not keep them."""
-    from aaco.analytics.critical_path.summary import CriticalPaths, summarise
+    from aaco.analytics.critical_path.describe import summarise
+    from aaco.analytics.critical_path.summary import CriticalPaths
     from aaco.core.documents import decode
     from aaco.steps import measured_part
     from aaco.steps.findings.critical_path import find

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,13 +28,17 @@ def report(session: options.Session, form: Form, output: Path | None, settings: 
     """Show SESSION (a path, an id, the beginning of one, or `latest`)."""
     from aaco.core.errors import UsageError
     from aaco.core.files import write_atomically
-    from aaco.report.renderers import output_formats
     from aaco.steps import explain as step
 
     form, page = "json" if as_json else form, form in ("html", "pdf") and not as_json
     if page and output == Path("-") and sys.stdout.isatty():
         raise UsageError(f"{form} is not for a terminal", f"--output report.{form}")
     explanation = step.explain(session, settings.config.analysis)
+    if form == "terminal" and output in (None, Path("-")):
+        print_report(explanation, full=True)
+        return
+    from aaco.report.renderers import output_formats  # all forms, which a terminal does without
+
     if page and output is None and sys.stdout.isatty():
         output = Path(session.id + output_formats.SUFFIXES[form])
     if form != "pdf" and output in (None, Path("-")):
@@ -50,10 +54,13 @@ def report(session: options.Session, form: Form, output: Path | None, settings: 
 
 def print_report(explanation: Explanation, as_json: bool = False, full: bool = False) -> None:
     """Print the first screen of a session, or all of its report, or its JSON document."""
-    from aaco.report.renderers import json_report, terminal
-
     if as_json:
+        from aaco.report.renderers import json_report
+
         say.document(json_report.render(explanation))
         return
-    render: Any = terminal.render if full else terminal.first
-    say.text(render(explanation, options.style(), say.report_columns()))
+    if full:
+        from aaco.report.renderers.terminal import render as text_of
+    else:
+        from aaco.report.renderers.opening import first as text_of
+    say.text(text_of(explanation, options.style(), say.report_columns()))

@@ -12,11 +12,12 @@ from aaco.cli.report import print_report
 @options.as_json
 def summary(session: options.Session, settings: options.Settings, as_json: bool) -> None:
     """Print the first screen of SESSION (by default the latest): what limits it, where the time went, what to try."""
-    from aaco.report.sections import health
     from aaco.steps import explain as step
 
     explanation = step.explain(session, settings.config.analysis)
     if as_json:
+        from aaco.report.sections import health
+
         say.document(health.summary_document(explanation))
     else:
         print_report(explanation)

@@ -63,13 +63,13 @@ class FindingDocument(Document):
 class FrozenModel(BaseModel):
     """A document that stays as it is, or a part of one. Further fields of a later version are passed over."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class ClosedModel(BaseModel):
     """The same, without any other fields than its own."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 @dataclass(frozen=True)

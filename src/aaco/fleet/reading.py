@@ -17,7 +17,7 @@ import pyarrow as pa
 from aaco.analytics.bottleneck.own_times import ALONE, RankTimes
 from aaco.analytics.quality import co_tenants, device_health
 from aaco.collectors.inventory import environment
-from aaco.core import files, labels, tables
+from aaco.core import files, labels, providers, tables
 from aaco.core.errors import AacoError, BadBundle, UsageError
 from aaco.core.machine import Gpu
 from aaco.core.readings import Absent
@@ -26,7 +26,6 @@ from aaco.core.session import RECORD, Record, Session
 from aaco.core.tables.spec import TableSpec, rows_where
 from aaco.fleet.facts import FACTS, MOST_KERNELS, BundleFacts, content
 from aaco.governance.compare import side_from_tables
-from aaco.runner import job
 from aaco.tracelake import documents, layout, manifest, store
 from aaco.tracelake.history import baselines
 from aaco.tracelake.history.replicates import IDENTITY, Replicate
@@ -204,7 +203,7 @@ def _device(env: Mapping[str, Any], backend: str | None) -> tuple[str | None, in
     gpus = machine.get("gpus") or []
     if backend is None or not machine:
         return None, None
-    if backend == job.CPU or not gpus:
+    if backend == providers.CPU or not gpus:
         return machine.get("cpu_model"), machine.get("sockets")
     return Gpu(**{name: gpus[0].get(name) for name in Gpu.__dataclass_fields__}).name, len(gpus)
 
@@ -240,10 +239,10 @@ def _devices_used(session: Session, record: Record) -> tuple[int | None, str | N
     """Return how many devices a run used, or why that is not known."""
     if record.plan.get("command"):
         return _devices_of_command(session)
-    if record.backend_ran in job.MEMORY:
+    if record.backend_ran in providers.MEMORY:
         return 1, None  # a session of ONNX Runtime works on the one device that its provider was set to
-    if record.backend_ran == job.CPU:
-        return None, f"{job.CPU} uses no device"
+    if record.backend_ran == providers.CPU:
+        return None, f"{providers.CPU} uses no device"
     return None, "nothing recorded says how many devices it used"
 
 

@@ -7,7 +7,8 @@ import shlex
 
 from aaco.core.plan import HOST
 from aaco.governance.change import Part
-from aaco.governance.compare import DETECTABLE, LEAST, PLURAL, Comparison, Side
+from aaco.governance.compare import LEAST, PLURAL, Comparison, Side
+from aaco.governance.verdict_document import DETECTABLE
 
 PATIENCE = 50  # beyond this many units a side, less noise is cheaper than more measurements
 ADVICE = {

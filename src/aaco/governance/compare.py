@@ -16,31 +16,28 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from aaco.analytics.quality import sentinel
 from aaco.core import inputs, statistics
 from aaco.core.arrays import Reals
-from aaco.core.documents import FrozenModel
 from aaco.core.errors import UsageError, first_problem
 from aaco.core.readings import Absent, known, or_why
 from aaco.governance import change
 from aaco.governance.calibrate import probability
 from aaco.governance.spread import ALONE, Sessions, Spread, estimate, in_pairs
+from aaco.governance.verdict_document import DETECTABLE, Decision, EnvironmentDifference
 from aaco.tracelake.history.measures import LATENCY, MEASURES
 from aaco.tracelake.history.replicates import IDENTITY, ProcessSample, Profile, Replicate
 
-Decision = Literal["regressed", "improved", "equivalent", "inconclusive"]
 Unit = Literal["process", "session", "block"]
 Veto = Literal["same session", "too few", "contaminated", "measured badly"]
 PLURAL: Mapping[Unit, str] = {"process": "processes", "session": "sessions", "block": "blocks of runs"}
 
-DETECTABLE = 2.8  # z(0.975) + z(0.80): a true change this many standard errors long is seen four times in five
 LEAST = 5  # units a side that a verdict needs (METHODS section 3.3), or ALONE sessions on the other side of fewer
 CONTAMINATED = sentinel.LIMIT
 POOR = 50.0  # of measurement_quality: below it is poor or bad by its bands
 PROVENANCE = ("model", "tool_version", "git_commit", "git_branch")  # shown where they differ, never blocking
-ESTIMATOR = "ratio of geometric means of per-process median latency"
 
 
 @dataclass(frozen=True)
@@ -94,15 +91,6 @@ class Side:
             if replicate.profile is None:
                 raise Absent(f"session {replicate.session_id}: {replicate.why_no_profile or 'no kernels recorded'}")
         return change.combine([replicate.profile for replicate in self.replicates if replicate.profile])
-
-
-class EnvironmentDifference(FrozenModel):
-    """A fact that differs between the sides; null = not recorded."""
-
-    fact: str
-    baseline: str | None
-    current: str | None
-    blocks: bool = Field(description="the comparison was made only because it was forced")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from aaco.core.errors import Exit
 from aaco.governance import sla
 from aaco.governance.multiplicity import benjamini_hochberg
 from aaco.governance.suite import Benchmark, Ignore, Suite
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 
 Outcome = Literal["regressed", "missed", "error", "suspect", "no_baseline", "inconclusive", "unconfirmed", "ignored",
                   "improved", "near", "equivalent", "kept", "skipped"]

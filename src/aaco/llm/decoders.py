@@ -15,8 +15,9 @@ import onnxruntime as ort
 
 from aaco.core.arrays import Ints
 from aaco.core.errors import ModelError, UsageError
+from aaco.core.providers import CPU, MEMORY
 from aaco.runner import provider
-from aaco.runner.job import CPU, MEMORY, Job
+from aaco.runner.job import Job
 
 IDS, MASK, POSITIONS, LOGITS, PAST, PRESENT = (
     "input_ids", "attention_mask", "position_ids", "logits", "past_key_values.", "present.")

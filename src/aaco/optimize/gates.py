@@ -18,7 +18,7 @@ from aaco.analytics.advice.action import HOST_BOUND
 from aaco.core import statistics
 from aaco.governance.agreement import Agreement, overall
 from aaco.governance.interleaved.duet_verdict import DEVICE
-from aaco.governance.verdict import MetricVerdict, RegressionVerdict
+from aaco.governance.verdict_document import MetricVerdict, RegressionVerdict
 from aaco.tracelake.document_schemas.ledger import GuardedMetric, SearchTerms
 from aaco.tracelake.history.measures import LATENCY
 

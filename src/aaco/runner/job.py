@@ -5,13 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-CPU = "CPUExecutionProvider"
-# These providers load CUDA's libraries, which a wheel may have put where the dynamic linker does not look.
-ON_CUDA = {"CUDAExecutionProvider", "TensorrtExecutionProvider"}
-MIGRAPHX = "MIGraphXExecutionProvider"
-# What ONNX Runtime calls the memory of a provider's device.
-MEMORY = {**dict.fromkeys(ON_CUDA, "cuda"), MIGRAPHX: "gpu"}
-
 
 @dataclass(frozen=True)
 class Job:

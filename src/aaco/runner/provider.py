@@ -18,7 +18,8 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from aaco.core.errors import AacoError, Missing, ModelError, UsageError
-from aaco.runner.job import CPU, MEMORY, ON_CUDA, Job
+from aaco.core.providers import CPU, MEMORY, ON_CUDA
+from aaco.runner.job import Job
 from aaco.tracelake.outputs import Produced
 
 NO_TENSOR = "it is no tensor"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from aaco.core import tables
+from aaco.core.providers import MIGRAPHX
 from aaco.core.session import Session
-from aaco.runner.job import MIGRAPHX
 from aaco.steps import make_findings
-from aaco.steps.analyzed import NO_MODEL, NOT_REACHED, NOTHING
-from aaco.steps.endpoint_tables import why_unseen
+from aaco.steps.analyzed import NO_MODEL, NOT_REACHED, NOTHING, why_unseen
 from aaco.steps.session_tables import NOT_IN_IT
 from aaco.tracelake import layout, manifest
 
@@ -24,16 +24,40 @@ OF_A_MODEL = (layout.MODEL_META, layout.ORT_CONFIG, layout.MIGRAPHX_PARTITION, l
 OF_A_COMPARISON = (layout.BASELINE_REF, layout.DIFF, layout.VERDICT)
 
 
-def why_absent(session: Session, missing: Mapping[str, str], runtime: Mapping[str, Any]) -> dict[str, str]:
-    """Return by file why it is not in the bundle. missing: why each table that is not there is not, by name.
+class AbsentFiles(Mapping[str, str]):
+    """By file, why it is not in the bundle.
 
-    Raise BadBundle.
+    Findings are imported, all of them with what they compute, only when one of their files is in question: most
+    readers of a session ask for a table, or for nothing.
     """
-    of_tables = {tables.ALL[name].file: why for name, why in missing.items() if why != NOT_IN_IT}
-    of_session = _of_import(session) if session.record.is_import else _of_run(session, missing, runtime)
-    reasons = {**{spec.file: NOT_IN_IT for spec in tables.ALL.values() if missing.get(spec.name) == NOT_IN_IT},
-               **make_findings.why_absent(session), **of_tables, **of_session}
-    return {name: why for name, why in reasons.items() if not (session.folder / name).exists()}
+
+    def __init__(self, session: Session, missing: Mapping[str, str], runtime: Mapping[str, Any]) -> None:
+        """missing: why each table that is not there is not, by name."""
+        self._session = session
+        self._unheld = {spec.file: NOT_IN_IT for spec in tables.ALL.values() if missing.get(spec.name) == NOT_IN_IT}
+        of_tables = {tables.ALL[name].file: why for name, why in missing.items() if why != NOT_IN_IT}
+        of_session = _of_import(session) if session.record.is_import else _of_run(session, missing, runtime)
+        self._certain = {**of_tables, **of_session}  # whatever a finding says
+
+    @cached_property
+    def _reasons(self) -> dict[str, str]:
+        """Every reason, the findings' among them. Raise BadBundle."""
+        reasons = {**self._unheld, **make_findings.why_absent(self._session), **self._certain}
+        return {name: why for name, why in reasons.items() if self._lacks(name)}
+
+    def _lacks(self, name: str) -> bool:
+        return not (self._session.folder / name).exists()
+
+    def __getitem__(self, name: str) -> str:
+        if name in self._certain and self._lacks(name):
+            return self._certain[name]
+        return self._reasons[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._reasons)
+
+    def __len__(self) -> int:
+        return len(self._reasons)
 
 
 def _of_run(session: Session, missing: Mapping[str, str], runtime: Mapping[str, Any]) -> dict[str, str]:

@@ -29,7 +29,7 @@ from aaco.runner import iterations, model_file, self_accounting
 from aaco.steps.analyzed import NO_MODEL, NOT_REACHED, NOTHING, OF_PATHS, Analyzed, is_on_device
 from aaco.steps.device import trace_passes
 from aaco.steps.device.devices_used import devices_used
-from aaco.tracelake import documents, layout, store
+from aaco.tracelake import documents, layout
 
 NOT_PROFILED = "the run was made with --no-profile"
 NOT_COUNTED = "the run was made without --pmc"
@@ -49,13 +49,6 @@ def recompute(session: Session) -> Analyzed:
     made, missing = run.run()
     meta = documents.read(session, layout.MODEL_META) | run.meta
     return Analyzed(made, missing, meta, run.passes, run.work, is_on_device(made.get("kernels")))
-
-
-def write_tables(session: Session, analyzed: Analyzed) -> None:
-    """Write the tables of a run, and the account of its device's passes, each file atomically. Raise StorageError."""
-    for name, table in analyzed.tables.items():
-        store.write(session, tables.ALL[name], table)
-    documents.replace(session, layout.finding("device_passes"), analyzed.passes or None)
 
 
 class _RunAnalysis:

@@ -11,8 +11,8 @@ from aaco.collectors.inventory import environment, machine
 from aaco.core.errors import Missing
 from aaco.core.host import Host
 from aaco.core.machine import Gpu
+from aaco.core.providers import MIGRAPHX, ON_CUDA
 from aaco.core.readings import Absent
-from aaco.runner.job import MIGRAPHX, ON_CUDA
 from aaco.runner.registry import BackendEntry
 
 # Whose devices a provider runs on. Those not named here run on the processor.

@@ -1,4 +1,4 @@
-"""The tables of a session with an endpoint of a language model: from the record of its reads."""
+"""The tables of a session with an endpoint of a language model, from the record of its reads."""
 
 from __future__ import annotations
 
@@ -8,28 +8,19 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from aaco.analytics.llm.load import PROCESS, EndpointLoad
+from aaco.analytics.llm.load import EndpointLoad
 from aaco.core import tables
 from aaco.core.documents import decode, encode
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.tables import ENGINE_STEPS, GPU_EVENTS, LLM_EVENTS, REQUESTS, SAMPLES
 from aaco.llm.parse import Parsing
-from aaco.steps.analyzed import Analyzed
+from aaco.steps.analyzed import Analyzed, why_not_of_endpoint
 from aaco.steps.device import telemetry
 from aaco.tracelake import documents, layout, store
 from aaco.tracelake.queries import Tables
 
-NOT_READ = "the record of the answers was not read yet: aaco analyze SESSION"
 NOT_WATCHED = "the load was sent without --telemetry"
-NOT_OF_AN_ENDPOINT = "an endpoint was asked: what happens inside the server is not seen from here"
-NOT_OF_A_DECODER = ("only the tokens of the decoder were timed: aaco run MODEL, or aaco trace -- aaco llm MODEL, "
-                    "sees more")
-
-
-def why_unseen(session: Session) -> str:
-    """Return why the tables and files of a run are not there."""
-    return NOT_OF_A_DECODER if str(session.record.plan.get("endpoint")).startswith(PROCESS) else NOT_OF_AN_ENDPOINT
 
 
 def make(session: Session) -> None:
@@ -49,9 +40,7 @@ def make(session: Session) -> None:
 def of_endpoint(session: Session) -> Analyzed:
     """Return the tables as stored, each read on first access, and why others are missing. Raise BadBundle."""
     stored = Tables(session)
-    from_record = (REQUESTS.name, LLM_EVENTS.name)
-    missing = {name: NOT_READ if name in from_record else why_unseen(session) for name in tables.ALL
-               if name not in stored}
+    missing = {name: why_not_of_endpoint(session, name) for name in tables.ALL if name not in stored}
     missing |= {name: why for name, why in _why_not_watched(session) if name not in stored}
     return Analyzed(stored, missing, {}, {}, {}, False)
 

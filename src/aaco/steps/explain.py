@@ -31,7 +31,7 @@ from aaco.analytics.quality import co_tenants
 from aaco.analytics.timeline import trace as traces
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.analytics.truth import trust
-from aaco.analytics.truth.record_accounting import executions_left_out
+from aaco.analytics.truth.left_out import executions_left_out
 from aaco.analytics.truth.trust import Trust
 from aaco.analytics.workload.facts import NAME as WORKLOAD_FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
@@ -42,15 +42,15 @@ from aaco.core.config import Analysis
 from aaco.core.documents import decode
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Session
-from aaco.governance.verdict import RegressionVerdict
+from aaco.core.tables import API_CALLS, KERNELS
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.report.sections import finding_views
-from aaco.steps import absent_files, notes, readings
+from aaco.steps import make_findings, notes, readings
+from aaco.steps.absent_files import AbsentFiles
 from aaco.steps.analyzed import Analyzed
-from aaco.steps.findings.truth import unfinished
-from aaco.steps.findings.workload_facts import find as find_facts
 from aaco.steps.readings import SessionFacts
 from aaco.steps.session_tables import tables_of
-from aaco.tracelake import documents, layout
+from aaco.tracelake import documents, layout, store
 
 CUT_SHORT: dict[str, Any] = {"captures": [], "kernels_ran_on": ""}  # captures.json is written when all is read
 
@@ -63,12 +63,13 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
     """
     tables = analyzed or tables_of(session)
     documents_by_slot, truth = _findings(session, tables.passes), documents.read(session, layout.TRACE_CHECK)
-    advice_facts = _advice_facts(session, documents_by_slot)
+    advice_facts = _advice_facts(session, settings, documents_by_slot)
     facts = _known(session, settings, tables, documents_by_slot)
     if fused := _fusion_of_run(session, tables.on_device, facts):
         documents_by_slot["fusion"] = fused
     if cpu_budget := _cpu_budget_of_run(session, settings, tables, facts):
         documents_by_slot["cpu_budget"] = cpu_budget
+    absent = AbsentFiles(session, readings.why_missing(tables, facts.paths), facts.runtime)
     measured = (None if analyzed or not session.record.is_import else readings.stored(session)) \
         or readings.compute(session, tables, facts, settings)
     return Explanation(
@@ -80,20 +81,20 @@ def explain(session: Session, settings: Analysis, analyzed: Analyzed | None = No
                             documents.read(session, layout.finding(floors.NAME)),
                             documents.read(session, layout.MACHINE_GAINS), _fallen_back(measured, facts)),
         summary=_summary(session, tables.tables),
-        absent=absent_files.why_absent(session, readings.why_missing(tables, facts.paths), facts.runtime),
+        absent=dict(absent) if analyzed else absent,  # of a session that is written now: the reasons before that
         coverage=_coverage(tables.tables, facts.captures),
         verdict=documents.as_form(session, layout.VERDICT, RegressionVerdict), captures=facts.captures,
         truth=truth, capsule=documents.read(session, layout.CAPSULE),
         notes=(*_notes(session, tables, facts, settings, measured),
                *(() if analyzed else documents.damage(session, layout.BOTTLENECK))),
         trace=facts.trace,
-        examined={slot: documents_by_slot[slot] for slot in finding_views.views() if slot in documents_by_slot})
+        examined={slot: documents_by_slot[slot] for slot in finding_views.in_order(documents_by_slot)})
 
 
 def _trust(session: Session, truth: Mapping[str, Any], analyzed: Analyzed | None) -> Trust:
     """What the trace check says. A session that is explained while it is written has come to the recording's end."""
     whole = analyzed is not None and session.status == "running"
-    return trust.of(truth, "" if whole else unfinished(session))
+    return trust.of(truth, "" if whole else trust.unfinished(session.status, session.record.failure))
 
 
 def keep(session: Session, explained: Explanation) -> None:
@@ -117,16 +118,17 @@ def _keep_of_run(session: Session, explained: Explanation) -> None:
 
 def _findings(session: Session, passes: Mapping[str, Any]) -> dict[str, Any]:
     """What findings say, by their names, and how the passes of a device were joined."""
-    documents_by_slot = documents.read_held(session, {slot: layout.finding(slot) for slot in finding_views.views()})
+    documents_by_slot = documents.read_held(session, {slot: layout.finding(slot) for slot in finding_views.slots()})
     return documents_by_slot | ({"device_passes": passes} if passes else {})
 
 
-def _advice_facts(session: Session, documents_by_slot: Mapping[str, Any]) -> FactValues | None:
+def _advice_facts(session: Session, settings: Analysis, documents_by_slot: Mapping[str, Any]) -> FactValues | None:
     """The facts of the workload, which advice depends on: as found, else from the tables of a session that an earlier
     version wrote. None where it has neither kernels nor calls."""
     document = documents_by_slot.get(WORKLOAD_FACTS)
-    facts = WorkloadFacts.of(document) if document else find_facts(session)
-    return facts.values if facts else None
+    if not document and any(store.holds(session, spec) for spec in (KERNELS, API_CALLS)):
+        document = make_findings.document_of(session, WORKLOAD_FACTS, settings)
+    return WorkloadFacts.of(document).values if document else None
 
 
 def _known(session: Session, settings: Analysis, analyzed: Analyzed,

@@ -36,7 +36,7 @@ from aaco.steps.device import telemetry
 from aaco.steps.find_captures import RANK, CaptureFiles, CaptureSelection, SkippedFile, discover, required
 from aaco.steps.read_captures import CaptureReading, identity
 from aaco.tracelake import documents, layout, raw, store
-from aaco.tracelake.document_schemas.evidence import GivenLatency
+from aaco.tracelake.document_schemas.captures import GivenLatency
 from aaco.tracelake.ingest import impossible
 from aaco.tracelake.ingest.lake import Tally, Writer
 

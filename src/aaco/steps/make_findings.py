@@ -60,6 +60,16 @@ def make_one(session: Session, name: str, settings: Analysis) -> set[str]:
     return set(_make(session, FINDINGS[name], settings))
 
 
+def document_of(session: Session, name: str, settings: Analysis) -> Mapping[str, object] | None:
+    """Return the document of one finding as it would be made now, and write nothing. Raise BadBundle.
+
+    None where it finds nothing.
+    """
+    declared()
+    results = FINDINGS[name].find(session, settings)
+    return next((cast(Mapping[str, object], content) for target, content in results if target == name), None)
+
+
 def why_absent(session: Session) -> dict[str, str]:
     """Return by file why what a finding may write is not in the bundle. Raise BadBundle."""
     if not _has_device_work(session):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,16 +11,16 @@ import pyarrow.compute as pc
 
 from aaco.analytics import limits
 from aaco.collectors.gpu import device_accounts
+from aaco.collectors.host.tiers import TIERS
 from aaco.core.config import Analysis
 from aaco.core.inputs import OF_THE_HOST
 from aaco.core.readings import Reading
 from aaco.core.session import Record, Session
-from aaco.profiler.formats.onnxruntime import ort
 from aaco.report import format
 from aaco.steps.analyzed import NOTHING
-from aaco.steps.device import telemetry
 from aaco.tracelake import layout
 
+EVENTS_USED = ("Session", "Node")  # what profiler/formats/onnxruntime/ort.py reads of a profile
 MOST_PROBLEMS = 6  # of captures that a report begins with
 LONGEST_LINE = 300
 
@@ -36,7 +36,7 @@ def of_run(record: Record, tables: Mapping[str, pa.Table], runtime: Mapping[str,
     if failed := sum(run["code"] != 0 for run in runtime.get("runs", [])):
         yield f"{failed} of {len(runtime['runs'])} runs failed (runtime/command.json says how)."
     runs = (*(runtime.get("passes") or ()), *(runtime.get("runs") or ()))
-    yield from telemetry.said(run.get("telemetry") for run in runs)
+    yield from of_telemetry(run.get("telemetry") for run in runs)
     if record.planned.io == "device":
         yield "inputs and outputs stay in the device's memory: latencies hold no copy from or to the host."
     if record.planned.custom_ops and (opaque := _custom(meta.get("unmodelled") or {})):
@@ -46,9 +46,26 @@ def of_run(record: Record, tables: Mapping[str, pa.Table], runtime: Mapping[str,
         yield ("kernel times are the host's part of each node, as ONNX Runtime's profile has them: a GPU may work on "
                "after a node's end, and its own times are not in this capture.")
     events = (runtime.get("profile") or {}).get("events") or {}
-    if unused := {name: count for name, count in events.items() if name not in ort.CATEGORIES}:
+    if unused := {name: count for name, count in events.items() if name not in EVENTS_USED}:
         counts = ", ".join(f"{count} {name}" for name, count in unused.items())
         yield f"events of the ONNX Runtime profile that are not used: {counts}."
+
+
+def of_telemetry(recordings: Iterable[dict[str, Any] | None]) -> Iterator[str]:
+    """Yield by which tiers the operating system was recorded, why not by a better one, and what was lost.
+
+    recordings: their own descriptions; None of a process that was not recorded.
+    """
+    achieved = [recording for recording in recordings if recording and "achieved" in recording]
+    if not achieved:
+        return
+    tiers = dict.fromkeys(tier for recording in achieved for tier in recording["tiers"])
+    best = " and ".join(f"{tier} ({TIERS.get(tier, tier)})" for tier in tiers)
+    reasons = dict.fromkeys(f"{tier} was asked for: {why}" for recording in achieved
+                            for tier, why in recording["why_not"].items())
+    lost = sum(tier.get("lost") or 0 for recording in achieved for tier in recording["tiers"].values())
+    yield "; ".join((f"the operating system was recorded by {best}", *reasons,
+                     *([f"{lost:,} events were lost"] if lost else []))) + "."
 
 
 def _custom(unmodelled: Mapping[str, int]) -> str:

@@ -35,9 +35,8 @@ from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Session
 from aaco.core.tables import GPU_EVENTS, KERNELS, REQUESTS
-from aaco.steps.analyzed import OF_PATHS, Analyzed
+from aaco.steps.analyzed import NOT_READ, OF_PATHS, Analyzed
 from aaco.steps.device.devices_used import devices_used
-from aaco.steps.endpoint_tables import NOT_READ
 from aaco.steps.session_tables import NOT_TIMED, OF_TELEMETRY
 from aaco.tracelake import documents, layout, queries
 

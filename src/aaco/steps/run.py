@@ -23,13 +23,13 @@ from aaco.core.config import Settings
 from aaco.core.errors import AacoError, UsageError, first_problem
 from aaco.core.machine import Machine
 from aaco.core.plan import HOST, LONGEST_WARMUP, Command, Plan
+from aaco.core.providers import MEMORY, MIGRAPHX, ON_CUDA
 from aaco.core.redaction import redact
 from aaco.core.redaction.command_line import RedactedCommand, redact_command
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.runner import command as program
 from aaco.runner import dimensions, inputs, iterations, model_file, ort, registry, self_accounting
-from aaco.runner.job import MEMORY, MIGRAPHX, ON_CUDA
 from aaco.runner.ort import Workload
 from aaco.steps import calibrate, choose_backend, lab_session
 from aaco.steps.device import cooldown, counter_passes, telemetry, trace_passes

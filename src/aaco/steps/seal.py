@@ -16,7 +16,7 @@ from aaco.core.session import Session, Status
 from aaco.core.show import SILENT, Show
 from aaco.optimize import outcomes
 from aaco.report.renderers import bundle
-from aaco.steps import endpoint_tables, explain, make_findings, session_tables
+from aaco.steps import explain, make_findings, recorded_tables, session_tables
 from aaco.steps.analyzed import Analyzed
 from aaco.tracelake import documents, layout, manifest
 
@@ -26,7 +26,7 @@ def seal(session: Session, settings: Settings, status: Status | None = None, sho
 
     status: what the answers call the session; a run seals before it is marked, so that a kill in here leaves the mark.
     """
-    analyzed = session_tables.of_import(session) if session.record.is_import else _analyzed_run(session)
+    analyzed = session_tables.of_import(session) if session.record.is_import else recorded_tables.make(session)
     written = make_findings.make(session, settings.config.analysis, _evidence(session, analyzed), show)
     analyzed = session_tables.with_tables(session, analyzed, written)
     _note_machine_gains(session, settings, show)
@@ -36,18 +36,6 @@ def seal(session: Session, settings: Settings, status: Status | None = None, sho
     bundle.write(session, explanation)
     manifest.write(session, {**explanation.absent, **bundle.absent()})
     return explanation
-
-
-def _analyzed_run(session: Session) -> Analyzed:
-    """The tables of a run, made from its raw captures and written."""
-    if session.record.is_endpoint:
-        endpoint_tables.make(session)
-        return endpoint_tables.of_endpoint(session)
-    from aaco.steps import analyze  # it needs ONNX, which whoever imports a trace does without
-
-    analyzed = analyze.recompute(session)
-    analyze.write_tables(session, analyzed)
-    return analyzed
 
 
 def _note_machine_gains(session: Session, settings: Settings, show: Show) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from aaco.core import tables
 from aaco.core.session import Session
 from aaco.core.tables import KERNELS
-from aaco.steps import endpoint_tables
-from aaco.steps.analyzed import NOT_REACHED, Analyzed, is_on_device
+from aaco.steps.analyzed import NOT_REACHED, Analyzed, is_on_device, why_not_of_endpoint
 from aaco.tracelake import documents, layout, manifest, queries, store
 from aaco.tracelake.queries import Tables
 
@@ -26,13 +25,11 @@ def tables_of(session: Session) -> Analyzed:
     """
     if session.record.is_import:
         return of_import(session)
-    if session.record.is_endpoint:
-        return endpoint_tables.of_endpoint(session)
     if manifest.is_sealed(session):
-        return _stored(session)
-    from aaco.steps import analyze  # it needs ONNX, which whoever reads a sealed session does without
+        return _stored_of_endpoint(session) if session.record.is_endpoint else _stored(session)
+    from aaco.steps import recorded_tables  # what records and parses, which whoever reads a sealed session does without
 
-    return analyze.recompute(session)
+    return recorded_tables.recompute(session)
 
 
 def with_tables(session: Session, analyzed: Analyzed, written: Collection[str]) -> Analyzed:
@@ -40,7 +37,8 @@ def with_tables(session: Session, analyzed: Analyzed, written: Collection[str]) 
     if session.record.is_import:
         return of_import(session)
     if session.record.is_endpoint:
-        return endpoint_tables.of_endpoint(session)
+        stored = Tables(session)
+        return analyzed._replace(tables=stored, missing=_without(analyzed.missing, stored))
     new = {name: store.read(session, tables.ALL[name]) for name in written}
     return analyzed._replace(tables={**analyzed.tables, **new})
 
@@ -51,6 +49,18 @@ def _stored(session: Session) -> Analyzed:
     missing = {name: reasons.get(spec.file, NOT_REACHED) for name, spec in tables.ALL.items() if name not in stored}
     return Analyzed(stored, missing, documents.read(session, layout.MODEL_META),
                     documents.read(session, layout.finding("device_passes")), {}, is_on_device(stored.get("kernels")))
+
+
+def _stored_of_endpoint(session: Session) -> Analyzed:
+    """Return the tables of a sealed session with an endpoint, each read on first access."""
+    stored, reasons = Tables(session), manifest.read(session)["absent"]
+    why = {name: reasons.get(spec.file, why_not_of_endpoint(session, name)) for name, spec in tables.ALL.items()}
+    return Analyzed(stored, _without(why, stored), {}, {}, {}, False)
+
+
+def _without(missing: Mapping[str, str], stored: Collection[str]) -> dict[str, str]:
+    """Return the reasons of the tables that are not stored."""
+    return {name: why for name, why in missing.items() if name not in stored}
 
 
 def of_import(session: Session) -> Analyzed:

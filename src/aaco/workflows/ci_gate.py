@@ -19,7 +19,7 @@ from aaco.core.words import plural
 from aaco.governance import gate, sla
 from aaco.governance.gate import Judged, Measured, Measurement, Report
 from aaco.governance.suite import Benchmark, Suite
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.workflows import compare_runs, judge
 from aaco.workflows.compare_runs import DiffRequest
 

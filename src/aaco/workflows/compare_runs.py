@@ -21,7 +21,7 @@ from aaco.core.session import Session, find
 from aaco.governance import compare as statistics
 from aaco.governance import metrics, spread, verdict
 from aaco.governance.compare import Side
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.tracelake import layout
 from aaco.tracelake.document_schemas.regressions import BaselineReference, ComparedSession, SessionDifference
 from aaco.tracelake.history import baselines, history

@@ -14,7 +14,8 @@ from aaco.core.errors import AacoError, StorageError
 from aaco.core.readings import or_why
 from aaco.core.session import Session, sessions
 from aaco.governance.compare import Side
-from aaco.governance.verdict import RegressionVerdict, in_history
+from aaco.governance.verdict import in_history
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.report.renderers import bundle
 from aaco.tracelake import documents, layout, manifest
 from aaco.tracelake.history import baselines

@@ -20,7 +20,7 @@ from aaco.core.config import Settings
 from aaco.core.errors import AacoError, UsageError
 from aaco.core.show import Show
 from aaco.governance.interleaved.duet import LEAST_MARGIN_PCT
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.optimize.kernels.acceptance import Gain
 from aaco.optimize.kernels.log import FOLDER
 from aaco.optimize.kernels.variants import Proposal

@@ -26,7 +26,7 @@ from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.core.tables import REQUESTS as REQUESTS_TABLE
 from aaco.governance.interleaved import request_pairs
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.llm import arrivals, client, own_thread, own_tokens, prompts, server_metrics, server_profile, target, turns
 from aaco.llm.conversations import ConversationTurn, RunningConversations, ask_of
 from aaco.llm.packets import PacketTap

@@ -27,6 +27,7 @@ from aaco.steps.device import choose_profiler, redact_captures
 from aaco.steps.device import telemetry as watching
 from aaco.steps.device.choose_profiler import ProfilerShare
 from aaco.steps.find_captures import CaptureFiles, CaptureSelection, SkippedFile
+from aaco.steps.notes import of_telemetry
 from aaco.steps.read_captures import CaptureReading
 from aaco.steps.seal import outcome, seal
 from aaco.tracelake import layout
@@ -69,7 +70,7 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None
             closed = [folder / execution.folder / name for _, execution in made for name in execution.closed]
             notes = redact_captures.redact_folder(folder, closed, shown)
         notes += [f"not all was recorded: {failure.what}"] if failure else []
-        notes += watching.said(account["telemetry"] for account in accounts)
+        notes += of_telemetry(account["telemetry"] for account in accounts)
         run = _read(session, made, folder, plan, settings, failure, notes, show)
         if failure:
             raise failure

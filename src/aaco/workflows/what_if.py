@@ -25,12 +25,12 @@ from aaco.calibration.card import MachineCard
 from aaco.core import documents, inputs
 from aaco.core.config import Settings
 from aaco.core.errors import BadBundle, StorageError, UsageError
+from aaco.core.providers import CPU
 from aaco.core.readings import Absent
 from aaco.core.session import Record, Session
 from aaco.core.session import sessions as every
 from aaco.runner import dimensions, model_file
 from aaco.runner import inputs as fed_inputs
-from aaco.runner.job import CPU
 from aaco.tracelake import layout
 
 GRAPH = ("graph_nodes", "graph_edges", "executed_nodes")

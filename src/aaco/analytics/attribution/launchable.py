@@ -7,7 +7,7 @@ several captures that remain the one is meant whose operators usually launch suc
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
 # Kinds of operators by their names without namespace; the first that matches decides. An operator of none of them may
 # launch anything.
@@ -25,7 +25,6 @@ _KINDS: tuple[tuple[str, str], ...] = (
               r"|min|sum|mean|cumsum|topk|sort|eq|ne|lt|gt|le|ge|repeat|expand|silu_and_mul|gelu_and_mul"
               r"|rotary_embedding)_?"),
 )
-_COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in _KINDS)
 # Families of kernels that tell, and the kinds of operators that launch them.
 _LAUNCHED_BY: dict[str, frozenset[str]] = {
     "gemm": frozenset({"gemm", "attention", "conv", "any"}),
@@ -59,10 +58,16 @@ def usually_launches(operator: str | None, family: str | None) -> bool:
     return (family or "") in _USUALLY.get(_kind(operator) if operator else "", ())
 
 
+@cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return the kinds with their expressions, compiled where the first name is read."""
+    return tuple((kind, re.compile(pattern)) for kind, pattern in _KINDS)
+
+
 @lru_cache(1 << 14)
 def _kind(operator: str) -> str:
     """Return the kind of an operator; empty where its name does not tell."""
     name = operator.rpartition("::")[2].lower().lstrip("_")
     whole = {"any", "attention", "norm"}
-    return next((kind for kind, pattern in _COMPILED
+    return next((kind for kind, pattern in _patterns()
                  if (pattern.search(name) if kind in whole else pattern.fullmatch(name))), "")

@@ -22,8 +22,7 @@ from aaco.analytics.roofline.limiters import Limiter, of_family
 from aaco.core.documents import encode
 from aaco.core.inputs import Window, execution_window
 from aaco.core.readings import Absent
-from aaco.tracelake.document_schemas.answers import BudgetNode, CpuTimeBudget
-from aaco.tracelake.document_schemas.evidence import CpuTimes
+from aaco.tracelake.document_schemas.answers import BudgetNode, CpuTimeBudget, CpuTimes
 
 Side = Literal["compute", "memory", "unplaced"]
 Part = Literal[Side, "overhead", "threads", "other_load", "stolen", "quota", "unexplained"]

@@ -15,6 +15,7 @@ from aaco.analytics.critical_path import dag
 from aaco.analytics.critical_path.dag import BoundDag, Edge
 from aaco.analytics.critical_path.edges import WaitGraph, graph
 from aaco.analytics.critical_path.events import LAUNCHES, PathEvents
+from aaco.analytics.critical_path.summary import KINDS
 from aaco.analytics.streaming.stream_ids import NONE
 from aaco.analytics.streaming.work import COMMUNICATION, COMPUTE, COPY
 from aaco.analytics.timeline.collectives import matched
@@ -22,8 +23,6 @@ from aaco.analytics.timeline.idle import KERNEL_WAIT_NS
 from aaco.core.arrays import Flags, Ints, summed
 from aaco.core.readings import Absent
 
-# What each ns of the window was spent on.
-KINDS = ("compute", "communication", "copy", "launch", "host", "sync", "kernel_wait", "unknown")
 (ON_COMPUTE, ON_COMMUNICATION, ON_COPY, ON_LAUNCH, ON_HOST, ON_SYNC, ON_KERNEL_WAIT, ON_UNKNOWN) = range(len(KINDS))
 _OF_WORK = {COMPUTE: ON_COMPUTE, COMMUNICATION: ON_COMMUNICATION, COPY: ON_COPY}
 _OF_EDGE = {Edge.LAUNCH: ON_LAUNCH, Edge.HOST: ON_HOST, Edge.SYNC: ON_SYNC, Edge.PEER: ON_COMMUNICATION,

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.core.documents import encode
-from aaco.profiler.formats.migraphx.migraphx import PROVIDER
-from aaco.tracelake.document_schemas.evidence import CompiledInstruction, CompiledPartition
+from aaco.core.providers import MIGRAPHX
+from aaco.tracelake.document_schemas.answers import CompiledInstruction, CompiledPartition
 
 
 def document(executed: pa.Table, graph: pa.Table | None) -> dict[str, Any]:
@@ -35,6 +35,6 @@ def of_run(executed: pa.Table | None, graph: pa.Table | None) -> dict[str, Any] 
     it compiled none. Nodes of other providers are only counted among the fates."""
     if executed is None:
         return None
-    mine = pc.equal(executed["provider"].cast(pa.string()), PROVIDER)
+    mine = pc.equal(executed["provider"].cast(pa.string()), MIGRAPHX)
     compiled = executed.filter(pc.and_(mine, pc.greater(pc.list_value_length(executed["source_nodes"]), 0)))
     return document(compiled, graph) if compiled.num_rows else None

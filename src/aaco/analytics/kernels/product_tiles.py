@@ -13,7 +13,7 @@ from typing import Any
 
 from aaco.analytics.costs.tiles import STREAM_K, ProductShape, Tiling, grid, tiling
 from aaco.core.documents import encode
-from aaco.tracelake.document_schemas.answers import TiledProduct, TiledProducts
+from aaco.tracelake.document_schemas.devices import TiledProduct, TiledProducts
 
 MOST_SPLIT = 64
 CLUSTERS = (1, 2, 4)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from aaco.analytics.roofline.formulas import Formula, Formulas, plain
 from aaco.core.arrays import Reals, find_sorted
-from aaco.tracelake.document_schemas.answers import Contradicted
+from aaco.tracelake.document_schemas.devices import Contradicted
 
 AGREE = 1e-9  # relative; what two passes counted of a deterministic kernel is the same number or it is not
 MOST_NAMED = 4

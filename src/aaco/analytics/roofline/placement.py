@@ -24,7 +24,7 @@ from aaco.analytics.roofline.counted import Work
 from aaco.analytics.roofline.devices.ceilings import DRAM, L1, L2, LDS, SIDE, Ceilings
 from aaco.core.arrays import Flags, Reals
 from aaco.core.tables import KERNEL_ROOFLINE
-from aaco.tracelake.document_schemas.answers import Ceiling, ImpossibleWork
+from aaco.tracelake.document_schemas.devices import Ceiling, ImpossibleWork
 
 FLOATS = (*(f"vector_{kind}" for kind in ("f64", "f32", "f16")), *(f"matrix_{kind}" for kind in formulas.FLOATS))
 INTS = ("vector_int", "matrix_i8")

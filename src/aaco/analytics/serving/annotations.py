@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 LARGEST = 2**62  # a count above it is no count of tokens
@@ -74,11 +74,17 @@ class CapturedBatch:
     rank: int | None = None
 
 
+@cache
+def _step_forms() -> list[tuple[re.Pattern[str], ReadStep]]:
+    """Return the forms of steps, compiled where the first name is read: most who import this read none."""
+    return [(re.compile(form), read) for form, read in STEP_FORMS]
+
+
 @lru_cache(1 << 12)
 def read_step(name: str) -> StepAnnotation | None:
     """Return the step that an annotation names; None if it has no known form, or is not one of a step."""
     name = DOMAIN.sub("", name.strip(), count=1) if len(name) <= LONGEST else ""
-    for form, read in STEP_FORMS:
+    for form, read in _step_forms():
         if match := form.fullmatch(name):
             counts = _counts(match)
             step = None if counts is None else read(match, counts)
@@ -97,7 +103,7 @@ def step_family(name: str) -> str | None:
 def read_capture(name: str) -> CapturedBatch | None:
     """Return the batch that the name of a capture range, or of a file with a capture, states; else None."""
     stem = re.split(r"[/\\]", name)[-1].strip() if len(name) <= LONGEST else ""
-    match = CAPTURE.fullmatch(stem) or RANKED.fullmatch(stem)
+    match = re.fullmatch(CAPTURE, stem) or re.fullmatch(RANKED, stem)
     counts = None if match is None else _counts(match)
     if match is None or counts is None or "batch" not in counts or counts["batch"] == 0:
         return None
@@ -339,23 +345,24 @@ SGLANG_DECODES = {mode for mode, phase in SGLANG_PHASES.items() if phase == DECO
 CAPTURE_PHASES = {"decode": DECODE, "prefill": PREFILL, "extend": PREFILL, "mixed": MIXED, "target_verify": DECODE}
 MODE = r"(?:[_-](?P<mode>(?i:decode|prefill|extend|mixed|target_verify|full|piecewise)))?"
 RANK = r"(?i:tp|rank)[_-]?(?P<rank>[0-9]+)"
-CAPTURE = re.compile(rf"capture_(?:graph_bs_)?(?P<batch>[0-9]+){MODE}(?:[_-](?:{RANK}|[A-Za-z]\w*))?(?:\.\w+)*")
-RANKED = re.compile(rf"(?:.*[_-](?=bs_?[0-9]+[_-](?i:tp|rank)))?bs_?(?P<batch>[0-9]+){MODE}(?:[_-]{RANK})?(?:\.\w+)*")
+CAPTURE = rf"capture_(?:graph_bs_)?(?P<batch>[0-9]+){MODE}(?:[_-](?:{RANK}|[A-Za-z]\w*))?(?:\.\w+)*"
+RANKED = rf"(?:.*[_-](?=bs_?[0-9]+[_-](?i:tp|rank)))?bs_?(?P<batch>[0-9]+){MODE}(?:[_-]{RANK})?(?:\.\w+)*"
 FOUR = r"\(sq(?P<{0}_sq>[0-9]+)sk(?P<{0}_sk>[0-9]+)sqsq(?P<{0}_sqsq>[0-9]+)sqsk(?P<{0}_sqsk>[0-9]+)\)"
-STEP_FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str], Mapping[str, int]], StepAnnotation | None]]] = [
-    (re.compile(r"execute_(?P<tokens>[0-9]+)_context_(?P<c>[0-9]+)" + FOUR.format("c") + "_generation_(?P<g>[0-9]+)"
-                + FOUR.format("g")), _detailed_vllm),
+ReadStep = Callable[[re.Match[str], Mapping[str, int]], StepAnnotation | None]
+STEP_FORMS: list[tuple[str, ReadStep]] = [
+    (r"execute_(?P<tokens>[0-9]+)_context_(?P<c>[0-9]+)" + FOUR.format("c") + "_generation_(?P<g>[0-9]+)"
+     + FOUR.format("g"), _detailed_vllm),
     # A second number may be of squares or of products: for a prompt alone both are the same.
-    (re.compile(r"execute_context_(?P<c>[0-9]+)\((?P<c_sq>[0-9]+)(?:_[0-9]+)?\)"
-                r"_generation_(?P<g>[0-9]+)\((?P<g_sq>[0-9]+)(?:_[0-9]+)?\)"), _stock_vllm),
-    (re.compile(r"execute_context_(?P<c>[0-9]+)_generation_(?P<g>[0-9]+)"), _old_vllm),
-    (re.compile(r"execute_new_(?P<c>[0-9]+)_cached_(?P<g>[0-9]+)"), _new_and_cached),
-    (re.compile(r"(?:v2_)?gpu_model_runner: forward"), _forward_of_vllm),
-    (re.compile(rf"step\[(?P<mode>{'|'.join(SGLANG_PHASES)}) (?P<body>.*)\]"), _sglang),
-    (re.compile(r"(?P<mode>prefill|(?:eager_)?decode)\[(?P<body>.*)\]"), _atom),
-    (re.compile(r"(?:\[Executor\] )?_forward_step(?: [0-9]+)?: (?P<c>[0-9]+) ctx reqs, "
-                r"(?:(?P<tokens>[0-9]+) ctx tokens, )?(?P<g>[0-9]+) gen reqs"), _tensorrt_llm),
-    (re.compile(r"executeStep: (?P<c>[0-9]+) ctx reqs, (?P<g>[0-9]+) gen reqs"), _tensorrt_llm),
-    (re.compile(r"(?:\S.*:)?(?P<mode>prefill|decode)\{(?:id=[0-9]+ )?size=(?P<size>[0-9]+)\}"), _tgi),
-    (re.compile(r"/generate\.v[0-9]+\.TextGenerationService/(?P<mode>Prefill|Decode)"), _tgi),
+    (r"execute_context_(?P<c>[0-9]+)\((?P<c_sq>[0-9]+)(?:_[0-9]+)?\)"
+     r"_generation_(?P<g>[0-9]+)\((?P<g_sq>[0-9]+)(?:_[0-9]+)?\)", _stock_vllm),
+    (r"execute_context_(?P<c>[0-9]+)_generation_(?P<g>[0-9]+)", _old_vllm),
+    (r"execute_new_(?P<c>[0-9]+)_cached_(?P<g>[0-9]+)", _new_and_cached),
+    (r"(?:v2_)?gpu_model_runner: forward", _forward_of_vllm),
+    (rf"step\[(?P<mode>{'|'.join(SGLANG_PHASES)}) (?P<body>.*)\]", _sglang),
+    (r"(?P<mode>prefill|(?:eager_)?decode)\[(?P<body>.*)\]", _atom),
+    (r"(?:\[Executor\] )?_forward_step(?: [0-9]+)?: (?P<c>[0-9]+) ctx reqs, "
+     r"(?:(?P<tokens>[0-9]+) ctx tokens, )?(?P<g>[0-9]+) gen reqs", _tensorrt_llm),
+    (r"executeStep: (?P<c>[0-9]+) ctx reqs, (?P<g>[0-9]+) gen reqs", _tensorrt_llm),
+    (r"(?:\S.*:)?(?P<mode>prefill|decode)\{(?:id=[0-9]+ )?size=(?P<size>[0-9]+)\}", _tgi),
+    (r"/generate\.v[0-9]+\.TextGenerationService/(?P<mode>Prefill|Decode)", _tgi),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,6 @@ RULES: tuple[tuple[CallKind, str], ...] = (
 # Domains of calls into a device's runtime or driver. PyTorch names one after each kind of device: xpu_runtime,
 # mtia_runtime, privateuse1_driver; hpu_op is the host's side of Gaudi.
 _RUNTIME = "hip|hsa|rccl|hpu_op|[A-Za-z0-9_]+_(runtime|driver)"
-_COMPILED = tuple((does, re.compile(pattern)) for does, pattern in RULES)
 
 
 def is_runtime(domain: str | None) -> bool:
@@ -66,10 +65,16 @@ def is_runtime(domain: str | None) -> bool:
     return re.fullmatch(_RUNTIME, domain or "") is not None
 
 
+@cache
+def _rules() -> tuple[tuple[CallKind, re.Pattern[str]], ...]:
+    """Return the rules, compiled where the first name is read."""
+    return tuple((does, re.compile(pattern)) for does, pattern in RULES)
+
+
 @lru_cache(1 << 16)
 def call_kind(name: str) -> CallKind:
     """Return the part a call of this name plays."""
-    return next((part for part, pattern in _COMPILED if pattern.match(name)), CallKind.OTHER)
+    return next((part for part, pattern in _rules() if pattern.match(name)), CallKind.OTHER)
 
 
 def call_kinds(names: Sequence[str]) -> NDArray[np.int8]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aaco.analytics.truth.finding import IMPOSSIBLE_DURATION, NO_ROWS, Finding, Slice, weigh
+from aaco.analytics.truth.left_out import KERNEL, executions_left_out
 from aaco.core.untimed import NOT_READ, UNTIMED
 from aaco.core.words import plural
 from aaco.tracelake.document_schemas.trace_check import CapturePart, CheckedAccount
 from aaco.tracelake.ingest.impossible import IMPOSSIBLE
 
-# Of executions every format counts kernels; one that is in a file twice is `again` there.
-KERNEL, COPY = "kernel", "copy"
+COPY = "copy"
 DEVICE_WORK = (KERNEL, "dispatch", "copy", "fill", "memcpy", "memset")
 TRUNCATED = re.compile(r"(?:^|: )truncated: ")  # a capture of several files names the one it says something of first
 
@@ -138,12 +138,6 @@ class AccountCheck:
     def _what_it_held(self) -> str:
         left = self.facts.get("left_out", {})
         return "; ".join(f"{part['count']:,} x {reason}" for reason, part in left.items()) or "it holds no record"
-
-
-def executions_left_out(facts: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return the executions of a capture that became no row, (count, ns) by reason."""
-    return {reason: (part["count"], part["ns"]) for reason, part in facts.get("left_out", {}).items()
-            if reason.partition(":")[0] == KERNEL}
 
 
 def _part(count: int, ns: int) -> CapturePart:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from aaco.analytics.attribution.phases import BACKWARD_PREFIX, OPTIMIZER_PREFIX
+from aaco.analytics.costs.torch.norms import NORM_OPERATORS
 from aaco.analytics.kernels.families import POINTWISE
 from aaco.analytics.serving.annotations import step_family
 from aaco.analytics.workload.facts import WorkloadFact, absent
@@ -23,7 +24,6 @@ FUSED, FOREACH = re.compile(r"aten::_fused_(?:adamw?|sgd|adagrad)_"), re.compile
 FUSED_KERNEL = re.compile(r"FusedAdam|FusedSgd|FusedSGD|FusedAdagrad|multi_tensor_adam|fused_adam")
 OF_LISTS = "multi_tensor_apply"  # of kernels for lists of tensors, such as those of an optimizer
 PYTHON_FRAME = re.compile(r"\.py\(\d+\): ")  # of PyTorch's profiler: the file, the line, the function
-NORM_OPERATORS = ("aten::rsqrt", "aten::var", "aten::var_mean")  # that norms are written of
 NO_RANGES = "no ranges or operators of a framework were recorded"
 
 

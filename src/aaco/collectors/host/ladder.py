@@ -18,11 +18,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from aaco.collectors.host import bpf_gpu, bpf_scheduler, perf_switches, process_sampler, user_markers
+from aaco.collectors.host.tiers import TIERS
 from aaco.core.errors import Missing
 from aaco.core.host import Host
 from aaco.core.readings import Absent
 
-NAMES = {"T3": "BPF", "GPU": "GPU driver events", "T2": "perf events", "T1": "/proc samples"}
 MARKERS = "markers"  # how the files begin that the measured program itself writes (aaco.markers)
 SHORTEST = 16  # bytes of the shortest header; a file of fewer was begun by a process that was killed there
 
@@ -80,8 +80,8 @@ class HostRecording:
         """Return what was requested and is missing, and why; empty if nothing is."""
         if self.asked == self.achieved:
             return ""
-        reasons = "; ".join(f"{tier} ({NAMES.get(tier, 'plug-in')}): {why}" for tier, why in self.why_not.items())
-        return f"recorded with {self.achieved} ({NAMES[self.achieved]}), because {reasons}"
+        reasons = "; ".join(f"{tier} ({TIERS.get(tier, 'plug-in')}): {why}" for tier, why in self.why_not.items())
+        return f"recorded with {self.achieved} ({TIERS[self.achieved]}), because {reasons}"
 
     def document(self) -> dict[str, Any]:
         """Return, for the session, the requested and the achieved tier, the reasons, and each tier's overhead."""

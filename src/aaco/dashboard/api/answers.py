@@ -13,11 +13,11 @@ from aaco.core.session import Session
 from aaco.dashboard.lake import TheLake, TheSession, respond
 from aaco.dashboard.paths import without_folders
 from aaco.dashboard.problems import missing
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.report.renderers import json_report, output_formats
 from aaco.tracelake import documents, layout, manifest
-from aaco.tracelake.document_schemas.answers import Bottleneck
-from aaco.tracelake.document_schemas.evidence import Manifest, StoredReading
+from aaco.tracelake.document_schemas.answers import Bottleneck, StoredReading
+from aaco.tracelake.document_schemas.evidence import Manifest
 
 router = APIRouter(prefix="/sessions/{session_id}", tags=["answers"])
 

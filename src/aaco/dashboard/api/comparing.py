@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from aaco import pipeline
 from aaco.core.errors import NoBaseline, UsageError
 from aaco.dashboard.lake import REFERENCE, Lake, TheLake, respond
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.tracelake.history import baselines as store
 from aaco.tracelake.history.history import NAME, History, Key
 from aaco.workflows import compare_runs, compare_traces, judge

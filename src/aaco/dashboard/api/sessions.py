@@ -12,9 +12,9 @@ from pydantic import AfterValidator, BaseModel, Field
 from aaco.core.session import Session
 from aaco.dashboard.lake import TheLake, TheSession, encode, respond
 from aaco.dashboard.problems import JSON
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.tracelake import documents, layout, manifest
-from aaco.tracelake.document_schemas.evidence import StoredReading
+from aaco.tracelake.document_schemas.answers import StoredReading
 from aaco.tracelake.index import Choice, Entry, stamp
 
 HEADLINE = ("latency_p50_ms", "latency_p99_ms", "throughput_per_s", "gpu_active_ratio", "launch_tax_pct",

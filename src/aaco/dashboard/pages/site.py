@@ -14,7 +14,7 @@ from aaco.analytics.explanation import Explanation
 from aaco.core.errors import AacoError
 from aaco.core.session import RECORD, Session
 from aaco.dashboard.lake import Lake
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.tracelake import documents, layout
 from aaco.tracelake.index import Entry, stamp
 

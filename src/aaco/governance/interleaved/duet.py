@@ -33,6 +33,7 @@ from aaco.governance.calibrate import probability
 from aaco.governance.compare import Comparison
 from aaco.governance.prior import LEAST_RUNS, Prior, prior_of_variances
 from aaco.governance.spread import ROUNDING
+from aaco.governance.verdict_document import DETECTABLE
 
 Kind = Literal["change", "baseline control", "current control"]
 KINDS: tuple[Kind, ...] = ("change", "baseline control", "current control")
@@ -227,7 +228,7 @@ def judge(found: Fit, look: Look, alpha: float, tolerance_pct: float, unit_name:
         p_regression=worse, p_improvement=better,
         p_tolerance=min(1.0, scale * statistics.t_cdf((margin - found.effect) / error, found.degrees)),
         p_value=min(1.0, scale * 2 * statistics.t_cdf(-abs(found.effect) / error, found.degrees)),
-        mde80_pct=mde_pct, mde80_normal_pct=100 * compare.DETECTABLE * error, sigma_session=found.sigma,
+        mde80_pct=mde_pct, mde80_normal_pct=100 * DETECTABLE * error, sigma_session=found.sigma,
         degrees=found.degrees,
         veto="too few" if too_few else None, history=found.prior.runs if found.prior else 0)
 

@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from aaco.core import statistics
 from aaco.core.readings import Absent
 from aaco.governance import metrics, verdict
-from aaco.governance.compare import Comparison, EnvironmentDifference
+from aaco.governance.compare import Comparison
 from aaco.governance.interleaved import duet, sign_flips
 from aaco.governance.interleaved.duet import Fit, Look
 from aaco.governance.metrics import Judged
 from aaco.governance.prior import Prior
-from aaco.governance.verdict import Counts, MetricVerdict, RegressionVerdict
+from aaco.governance.verdict_document import Counts, Duet, EnvironmentDifference, MetricVerdict, RegressionVerdict
 from aaco.tracelake.history.measures import LATENCY
 
 Stopped = Literal["settled", "precision", "budget", "processes"]
@@ -213,10 +213,10 @@ def _absent(found: Findings) -> dict[str, str]:
     return dict(found.judged.absent) | {name: item.comparison.why for name, item in found.each.items() if not item.fit}
 
 
-def _how(terms: Terms, found: Findings, traced: Traced, stopped_by: Stopped) -> verdict.Duet:
+def _how(terms: Terms, found: Findings, traced: Traced, stopped_by: Stopped) -> Duet:
     fit, units = found.headline.fit, found.headline.units
     believed = fit.prior if fit else None
-    return verdict.Duet(
+    return Duet(
         processes=sum(one.kind == "change" for one in units), controls=sum(one.kind != "change" for one in units),
         pairs=sum(one.pairs for one in units), disturbed_pairs=sum(one.disturbed for one in units),
         only_quiet=terms.only_quiet, look=found.look + 1, looks=len(terms.looks),

@@ -29,7 +29,7 @@ from aaco.core.readings import Absent
 from aaco.core.tables.spec import whole
 from aaco.governance.interleaved import duet, duet_verdict, sign_flips
 from aaco.governance.interleaved.duet_verdict import TIMES, TPOT, TTFT, Terms, Traced
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 
 LEAST_PAIRS, MOST_BLOCKS = 10, 30  # in a block, unless there are fewer than FEW blocks of so many; of all
 FEW = 10  # blocks

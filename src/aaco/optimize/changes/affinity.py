@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aaco.core.candidate import ALREADY, Candidate, Inapplicable, unless
+from aaco.core.providers import CPU
 from aaco.optimize.situation import Situation
-from aaco.runner.job import CPU
 
 SETTING, COUNT = "session.intra_op_thread_affinities", "intra_op_threads"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aaco.core.candidate import ALREADY, Candidate, Inapplicable, unless
+from aaco.core.providers import MEMORY
 from aaco.optimize.situation import Situation
-from aaco.runner.job import MEMORY
 
 
 def changes(situation: Situation) -> Iterator[Candidate | Inapplicable]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aaco.core.candidate import Candidate, Inapplicable, unless
+from aaco.core.providers import CPU
 from aaco.optimize.situation import Situation
-from aaco.runner.job import CPU
 
 PATTERN, ARENA = "session.enable_mem_pattern", "session.enable_cpu_mem_arena"
 

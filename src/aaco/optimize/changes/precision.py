@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aaco.core.candidate import ALREADY, Candidate, Inapplicable, unless
+from aaco.core.providers import CPU, MIGRAPHX
 from aaco.optimize.situation import Situation
-from aaco.runner.job import CPU, MIGRAPHX
 
 CUDA, TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
 # These convert by a switch of their own (runner/registry.py), the others compute in what the model has.

@@ -56,7 +56,7 @@ def render(explanation: Explanation) -> dict[str, Any]:
                              "latency_ms": outlier.latency_ms, "excess_ms": outlier.excess_ms, "why": outlier.why,
                              "explained": outlier.explained}
                             for outlier in outliers(explanation)],
-        "absent_files": explanation.absent,
+        "absent_files": dict(explanation.absent),
         "files": [{"name": file.name, "rows": file.rows} for file in inventory.every(explanation)
                   if not file.why_absent],
         "next_steps": [{"because": why, "step": step} for why, step in content.next_steps(explanation)],

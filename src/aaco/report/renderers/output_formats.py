@@ -7,7 +7,7 @@ from typing import Literal
 
 from aaco.analytics.explanation import Explanation
 from aaco.report.renderers import html, json_report, markdown, terminal, typesetting
-from aaco.report.renderers.terminal import Style
+from aaco.report.renderers.opening import WIDTH, Style
 
 Text = Literal["terminal", "json", "markdown", "html"]
 Form = Literal["terminal", "json", "markdown", "html", "pdf"]
@@ -15,7 +15,7 @@ SUFFIXES: dict[Form, str] = {"terminal": ".txt", "json": ".json", "markdown": ".
 
 
 def render(explanation: Explanation, form: Text, style: Style = "plain",
-           columns: int = terminal.WIDTH) -> str:
+           columns: int = WIDTH) -> str:
     """Return the whole report in a text format. style, columns: only for the terminal."""
     if form == "json":
         return json.dumps(json_report.render(explanation), indent=2, allow_nan=False) + "\n"

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
-from io import StringIO
-from typing import Literal
 
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.kernels.places import GPU, HOST
 from aaco.report import format
 from aaco.report.names import shorten
 from aaco.report.renderers import first_lines
+from aaco.report.renderers.opening import WIDTH, Style, in_style
 from aaco.report.rows import Row
 from aaco.report.sections import catalogue, content, first_screen, inventory, kernels, nodes, start_skew
 
-Style = Literal["plain", "colour"]
-WIDTH = 80
 LABEL = 22
 TOP = 8
 REASONS = 6
 
 
-def first(explanation: Explanation, style: Style = "plain", columns: int = WIDTH) -> str:
-    """Return the first screen, at most 25 lines; style "colour" adds only terminal colours."""
-    return _text(first_lines.lines(first_screen.first_screen(explanation), columns), style)
-
-
 def render(explanation: Explanation, style: Style = "plain", columns: int = WIDTH) -> str:
     """Return the first screen and the whole report, at most `columns` wide."""
     opening = first_lines.whole(first_screen.first_screen(explanation), columns)
-    return _text([*opening, "", *_box(explanation, columns), *_below(explanation, columns)], style)
-
-
-def _text(lines: Iterable[str], style: Style) -> str:
-    text = "\n".join(line.rstrip() for line in lines) + "\n"
-    return _coloured(text) if style == "colour" else text
+    return in_style([*opening, "", *_box(explanation, columns), *_below(explanation, columns)], style)
 
 
 def _box(explanation: Explanation, columns: int) -> Iterator[str]:
@@ -191,28 +177,3 @@ def _files(explanation: Explanation, columns: int) -> Iterator[str]:
 LAYOUTS: dict[str, Callable[[Explanation, int], Iterator[str]]] = {
     "coverage": _coverage, "nodes": _nodes, "evidence": _evidence, "conditions": _conditions, "next": _next,
     "absent": _absent, "files": _files}
-
-
-def _coloured(text: str) -> str:
-    from rich.console import Console
-    from rich.text import Text
-
-    shown = Text(text)
-    for pattern, style in _COLOURS.items():
-        shown.highlight_regex(re.compile(pattern, re.MULTILINE), style)
-    console = Console(file=StringIO(), force_terminal=True, color_system="standard", width=WIDTH, legacy_windows=False)
-    with console.capture() as captured:
-        console.print(shown, soft_wrap=True, end="")
-    return captured.get()
-
-
-_COLOURS = {
-    r"[╔╗╚╝╠╣═║├└│─░]": "dim",
-    r"^║  [A-Z][A-Z ]+(?= )|^[A-Z][A-Z ]+$": "bold cyan",
-    r"INCOMPLETE RUN|synthetic weights": "bold yellow",
-    r"(?<=Classification:).*?(?=║)": "bold",
-    r"^  for (?= )": "green",
-    r"^  against (?= )": "red",
-    r"^  unknown (?= )|n/a(?=[: ])": "yellow",
-    r"█+": "cyan",
-}

@@ -78,7 +78,7 @@ def of_devices(explanation: Explanation) -> dict[str, str]:
     """The documents about what devices did, and what each holds."""
     found = explanation.trace.documents() if explanation.trace else ()
     return {**{layout.TRACE[name]: trace.FILES[name] for name in found},
-            **{layout.finding(name): finding_views.views()[name].meaning for name in explanation.examined}}
+            **{layout.finding(name): finding_views.view(name).meaning for name in explanation.examined}}
 
 
 def absent_readings(explanation: Explanation) -> dict[str, list[str]]:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from aaco.core import files
 from aaco.core.errors import AacoError, BadCapture, Missing, StorageError, UsageError
 from aaco.core.plan import Plan
+from aaco.core.providers import MIGRAPHX, ON_CUDA
 from aaco.core.readings import Absent
 from aaco.core.show import Show
 from aaco.core.tables import COUNTERS, DEVICE_FACTS
@@ -30,7 +31,6 @@ from aaco.profiler.io import jsonstream
 from aaco.profiler.launchers import ProfilerPass, Wanted
 from aaco.report import format
 from aaco.runner import ort
-from aaco.runner.job import MIGRAPHX, ON_CUDA
 from aaco.runner.ort import Workload
 from aaco.steps.device import choose_profiler
 from aaco.steps.device.choose_profiler import ProfilerShare

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from aaco.collectors.gpu import device_accounts
+from aaco.core.providers import CPU, ON_CUDA
 from aaco.core.session import Session
-from aaco.runner.job import CPU, ON_CUDA
 from aaco.tracelake import layout
 
 

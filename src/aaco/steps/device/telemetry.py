@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -54,23 +54,6 @@ def system(session: Session, tier: str | None, process: int = 0, show: Show = SI
     finally:
         if watch.recording:
             watch.recording.stop()
-
-
-def said(recordings: Iterable[dict[str, Any] | None]) -> Iterator[str]:
-    """By which tiers the operating system was recorded, why not by a better one, and what was lost.
-
-    recordings: their own descriptions; None of a process that was not recorded.
-    """
-    achieved = [recording for recording in recordings if recording and "achieved" in recording]
-    if not achieved:
-        return
-    tiers = dict.fromkeys(tier for recording in achieved for tier in recording["tiers"])
-    best = " and ".join(f"{tier} ({ladder.NAMES.get(tier, tier)})" for tier in tiers)
-    reasons = dict.fromkeys(f"{tier} was asked for: {why}" for recording in achieved
-                            for tier, why in recording["why_not"].items())
-    lost = sum(tier.get("lost") or 0 for recording in achieved for tier in recording["tiers"].values())
-    yield "; ".join((f"the operating system was recorded by {best}", *reasons,
-                     *([f"{lost:,} events were lost"] if lost else []))) + "."
 
 
 def devices(session: Session, tier: str | None) -> AbstractContextManager[None]:

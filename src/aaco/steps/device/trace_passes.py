@@ -22,12 +22,12 @@ from aaco.core.arrays import Ints
 from aaco.core.clocks import ClockOffsets
 from aaco.core.errors import AacoError, BadCapture, StorageError
 from aaco.core.plan import Plan
+from aaco.core.providers import CPU, MIGRAPHX, ON_CUDA
 from aaco.core.readings import Absent
 from aaco.core.show import Show
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, replaced
 from aaco.profiler.launchers.tracers import TRACERS, DeviceTracer
 from aaco.runner import iterations, ort
-from aaco.runner.job import CPU, MIGRAPHX, ON_CUDA
 from aaco.runner.ort import Workload
 from aaco.steps.device import counter_passes
 from aaco.steps.device.choose_profiler import ProfilerShare

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from aaco.analytics.critical_path import answer, summary
+from aaco.analytics.critical_path import answer, describe
 from aaco.analytics.critical_path.answer import CriticalPath
 from aaco.analytics.critical_path.events import COLUMNS, PathRecording
 from aaco.analytics.critical_path.summary import CriticalPaths
@@ -48,10 +48,10 @@ def critical_path(session: Session, settings: Analysis) -> Results:
         return
     if paths:
         headroom = _headroom(session)
-        yield "critical_path", encode(summary.summarise(paths, headroom))
-        yield CRITICAL_PATH, _in_order(summary.segment_rows(paths), len(paths))
-        yield CRITICAL_KERNELS, summary.kernel_rows(paths, headroom)
-        yield KERNEL_SLACK, summary.slack_rows(paths)
+        yield "critical_path", encode(describe.summarise(paths, headroom))
+        yield CRITICAL_PATH, _in_order(describe.segment_rows(paths), len(paths))
+        yield CRITICAL_KERNELS, describe.kernel_rows(paths, headroom)
+        yield KERNEL_SLACK, describe.slack_rows(paths)
 
 
 def find(session: Session) -> list[CriticalPath]:
@@ -78,7 +78,7 @@ def kernels_on_paths(session: Session) -> list[dict[str, Any]]:
     paths = find(part)
     if not paths:
         raise Absent(NO_WORK)
-    return [row for piece in summary.kernel_rows(paths, _headroom(part)) for row in piece.to_pylist()]
+    return [row for piece in describe.kernel_rows(paths, _headroom(part)) for row in piece.to_pylist()]
 
 
 def _headroom(session: Session) -> dict[str, float]:

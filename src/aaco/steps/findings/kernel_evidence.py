@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
-from aaco.analytics.bottleneck.kernel_evidence import kernel_evidence as evidence_of
+from aaco.analytics.bottleneck.limited_time import kernel_evidence as evidence_of
 from aaco.analytics.instructions.inside import InstructionTraces
 from aaco.core.config import Analysis
 from aaco.core.documents import decode, encode

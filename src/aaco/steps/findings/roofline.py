@@ -23,7 +23,7 @@ from aaco.core.session import Session
 from aaco.core.tables import COUNTERS, DEVICE_FACTS, KERNEL_ROOFLINE, KERNELS, OPERATORS
 from aaco.steps.findings import operator_time
 from aaco.tracelake import documents, layout, queries, store
-from aaco.tracelake.document_schemas.answers import DeviceRoofs, ImpossibleWork, PlacedOperator, PlacedSymbol, Rooflines
+from aaco.tracelake.document_schemas.devices import DeviceRoofs, ImpossibleWork, PlacedOperator, PlacedSymbol, Rooflines
 
 MOST_SYMBOLS = 200
 PIECE = 1 << 18  # kernels placed at once: their counters are a column of 8 bytes each

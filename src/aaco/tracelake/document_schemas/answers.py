@@ -1,157 +1,94 @@
-"""The documents of what was found: the truth of a trace, what findings say, the latencies, the bottleneck."""
+"""The documents of answers: the readings, latencies and time of CPUs, what limits kernels, the diagnosis."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from aaco.core.documents import Count, Document, FindingDocument, Part, Real, Whole, document
+from aaco.core.documents import Count, Document, FindingDocument, Part, Real, document
 from aaco.tracelake import layout
-from aaco.tracelake.document_schemas.trace_check import CapturePart, Trusted
+from aaco.tracelake.document_schemas.trace_check import Trusted
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Ceiling = Literal["compute", "dram", "l2", "l1", "lds"]
 
 
-class DeviceCeilings(Part):
-    """Ceilings of a device, of one kind."""
+class StoredReading(Part):
+    """A metric's reading as it was sealed."""
 
-    flops_per_s: dict[str, Positive]
-    bytes_per_s: dict[str, Positive]
-    absent: dict[str, str]
-
-
-class Contradicted(Part):
-    """Counters that cannot all be right."""
-
-    what: str
-    kernels: Count
-    of: Count
-    example: str
-
-
-class ImpossibleWork(Part):
-    """Kernels beyond a theoretical ceiling. achieved, peak: of the worst, per second."""
-
-    ceiling: Ceiling
-    quantities: str
-    kernels: Count
-    kernel_name: str
-    factor: Amount
-    achieved: Amount
-    peak: Amount
-
-
-class DeviceRoofs(Part):
-    """A device, its ceilings, and what was found wrong with its counters."""
-
-    capture: Count | None = None
-    device_id: Whole | None = None
-    name: str | None
-    arch: str | None
-    compute_units: Count | None = None
-    board: str | None
-    problems: list[str]
-    theoretical: DeviceCeilings
-    measured: DeviceCeilings
-    sources: list[str] | None = None
-    absent: dict[str, str]
-    contradictions: list[Contradicted]
-    impossible: list[ImpossibleWork]
-
-
-class PlacedSymbol(Part):
-    """Kernels of one name under their ceilings."""
-
-    kernel_name: str
-    calls: Count
-    total_ns: Count
-    flops: Amount | None
-    dram_bytes: Amount | None
-    l2_bytes: Amount | None
-    l1_bytes: Amount | None = None
-    lds_bytes: Amount | None
-    intensity: Amount | None
-    flops_per_s: Amount | None
-    dram_bytes_per_s: Amount | None
-    roof_share: Amount | None
-    measured_roof_share: Amount | None
-    occupancy_limit_pct: Amount | None
-    dominant: str | None
-    bound: Ceiling | None
-    region: str | None = None
-    uncounted: str | None
-    occupancy_limited_by: str | None = None
-    why_absent: str | None = None
-    error: str | None = None
-    limit: str | None = None
-
-
-class PlacedOperator(Part):
-    """An operator under its ceilings, by modelled work."""
-
-    operator: str | None
-    shapes: str | None
-    dtypes: str | None = None
-    family: str | None = None
-    calls: Count
-    device_ns: Count
-    flops: int | None = None
-    bytes: int | None = None
-    capture: Count | None = None
-    intensity: Amount | None
-    rate: str | None
-    flops_per_s: Amount | None
-    bytes_per_s: Amount | None
-    bound: Ceiling | None
-    roof_share: Amount | None
+    value: Real | None
+    unit: str | None = None
+    ci_low: Real | None
+    ci_high: Real | None
     why_absent: str | None
-    error: str | None
-    limit: str | None = None
+    caveat: str | None = None
+    method: str | None = None
+    band: str | None
+    bands: list[str] | None = None
+    better: str | None = None
+    formula: str | None = None
+    source: str | None = None
+    inputs: list[str] | None = None
 
 
-@document(layout.finding("roofline"))
-class Rooflines(Document):
-    """roofline.json. bound: the nearest ceiling; limit: the class that kernel_classes.json has."""
+@document(layout.DERIVED_METRICS)
+class DerivedMetrics(Document):
+    """derived_metrics.json: readings by the names of their metrics, and the version."""
 
-    devices: list[DeviceRoofs]
-    kernels: Count
-    placed: Count
-    total_ns: Count
-    placed_ns: Count
-    ideal_ns: Real
-    measured_ns: Count
-    measured_ideal_ns: Real
-    region_ns: dict[Literal["optimal", "compute_bound", "memory_bound", "latency_bound"], Count]
-    bound_ns: dict[str, Count]
-    measured_bound_ns: dict[str, Count]
-    not_placed: dict[str, CapturePart]
-    symbols: list[PlacedSymbol]
-    operators: list[PlacedOperator] = Field(default=[])
+    __pydantic_extra__: dict[str, StoredReading]
 
 
-class Fusible(Part):
-    """Kernels that could be one; equal ones share a row."""
+class Estimated(Part):
+    """A statistic of latencies with its interval, or why it is absent."""
 
-    pattern: str
-    op_types: list[str]
-    times: Count
-    saved_bytes: Count
-    own_ns: int | Real | None
-    saved_ns_at_most: Real | None
-    saved_share_at_most: Real | None
-    examples: list[list[str]] | None = None
+    value: Real | None
+    ci_low: Real | None = None
+    ci_high: Real | None = None
+    why_absent: str | None = None
 
 
-@document(layout.finding("fusion"))
-class Fusion(Document):
-    """fusion.json. basis: what the bandwidth is; null if times come from the kernels only."""
+class PhaseLatencies(Part):
+    """The latencies of one phase, in ms."""
 
-    bandwidth_bytes_per_s: Amount | None = None
-    basis: str
-    opportunities: list[Fusible]
+    iterations: Count
+    throughput_per_s: Real | None
+    mean_ms: Estimated
+    std_ms: Estimated
+    p50_ms: Estimated
+    p90_ms: Estimated
+    p95_ms: Estimated
+    p99_ms: Estimated
+    min_ms: Estimated
+    max_ms: Estimated
+    iqr_ms: Estimated
+    mad_ms: Estimated
+
+
+@document(layout.SUMMARY)
+class InferenceSummary(Document):
+    """inference_summary.json: a phase without iterations is left out."""
+
+    unit: Literal["ms"]
+    batch: Count | None
+    warmup: PhaseLatencies | None = None
+    measurement: PhaseLatencies | None = None
+    measurement_with_noise: PhaseLatencies | None = None
+
+
+class CpuTimes(Part):
+    """What a measured process's threads got of the CPUs while it measured, ns. threads: what each but the main one ran,
+    the most first. cpus: that it may use. others_busy_ns: what other processes ran on those.
+    """
+
+    span_ns: Count
+    main_ran_ns: Count
+    main_waited_ns: Count
+    threads: list[Count]
+    pool_waited_ns: Count
+    cpus: Count
+    others_busy_ns: Count
+    stolen_ns: Count
+    throttled_ns: Count | None = None
 
 
 class BudgetNode(Part):
@@ -178,39 +115,6 @@ class CpuTimeBudget(Document):
                            "unexplained"], Count]
     told_by: str
     largest: list[BudgetNode]
-
-
-class TiledProduct(Part):
-    """Kernels of a matrix product, and the tiles that their name says."""
-
-    operator_id: Count | None = None
-    kernel_name: str | None = None
-    tile: str | None = None
-    split: str | None = None
-    kernels: Count
-    device_ns: Count
-    workgroups: Count | None = None
-    threads: Count | None = None
-    batch: Count
-    rows: Count
-    columns: Count
-    depth: Count
-    tiles: Count
-    units: Count
-    waves: Count
-    tile_efficiency: Real
-    wave_efficiency: Real
-    tile_of_result: Annotated[list[Count], Field(min_length=2, max_length=2)]
-    split_count: Count
-    agreement: str
-    efficiency: Real
-
-
-@document(layout.finding("products"))
-class TiledProducts(Document):
-    """products.json."""
-
-    products: list[TiledProduct]
 
 
 class Signal(Part):
@@ -292,6 +196,28 @@ class Stacks(FindingDocument):
     """stacks.json."""
 
     stacks: Annotated[list[Stack], Field(min_length=1)]
+
+
+class Fusible(Part):
+    """Kernels that could be one; equal ones share a row."""
+
+    pattern: str
+    op_types: list[str]
+    times: Count
+    saved_bytes: Count
+    own_ns: int | Real | None
+    saved_ns_at_most: Real | None
+    saved_share_at_most: Real | None
+    examples: list[list[str]] | None = None
+
+
+@document(layout.finding("fusion"))
+class Fusion(Document):
+    """fusion.json. basis: what the bandwidth is; null if times come from the kernels only."""
+
+    bandwidth_bytes_per_s: Amount | None = None
+    basis: str
+    opportunities: list[Fusible]
 
 
 class WeighedSignal(Part):
@@ -415,88 +341,21 @@ class Bottleneck(Document):
     trust: Trusted | None = None
 
 
-class Estimated(Part):
-    """A statistic of latencies with its interval, or why it is absent."""
+class CompiledInstruction(Part):
+    """An instruction of a compiled program, and the nodes of the model that it computes."""
 
-    value: Real | None
-    ci_low: Real | None = None
-    ci_high: Real | None = None
-    why_absent: str | None = None
-
-
-class PhaseLatencies(Part):
-    """The latencies of one phase, in ms."""
-
-    iterations: Count
-    throughput_per_s: Real | None
-    mean_ms: Estimated
-    std_ms: Estimated
-    p50_ms: Estimated
-    p90_ms: Estimated
-    p95_ms: Estimated
-    p99_ms: Estimated
-    min_ms: Estimated
-    max_ms: Estimated
-    iqr_ms: Estimated
-    mad_ms: Estimated
+    name: str
+    operator: str | None
+    origin: str
+    nodes: list[str]
 
 
-@document(layout.SUMMARY)
-class InferenceSummary(Document):
-    """inference_summary.json: a phase without iterations is left out."""
+@document(layout.MIGRAPHX_PARTITION)
+class CompiledPartition(Document):
+    """migraphx_partition.json: what MIGraphX made of a model. fates: the model's nodes by what became of them."""
 
-    unit: Literal["ms"]
-    batch: Count | None
-    warmup: PhaseLatencies | None = None
-    measurement: PhaseLatencies | None = None
-    measurement_with_noise: PhaseLatencies | None = None
-
-
-class InferencesWork(Part):
-    """The kernels in inferences of a pass: their time, and the time in which at least one of them ran."""
-
-    inferences: Count
-    kernels: Count
-    ns: Count
-    busy_ns: Count
-    latency_ms: Real | None = None
-    wall_ns: Count | None = None
-
-
-class CountedExecution(Part):
-    """An execution that counted, and how many of its dispatches are kernels of the trace, or why none is."""
-
-    tool: str | None = None
-    version: str | None = None
-    counters: list[str] | None = None
-    devices: list[dict[str, Any]] | None = None
-    inferences: Count | None = None
-    dispatches: Count | None = None
-    joined: Count | None = None
-    why_not: str | None = None
-
-
-@document(layout.finding("device_passes"))
-class DevicePasses(FindingDocument):
-    """device_passes.json: how the passes of a traced device were joined; or why they could not be."""
-
-    profiled: InferencesWork | None = None
-    timed: InferencesWork | None = None
-    identical: Count | None = None
-    aligned: Count | None = None
-    first_difference: Count | None = None
-    named: Count | None = None
-    named_ns: Count | None = None
-    unnamed: dict[str, Count] | None = None
-    methods: dict[str, Count] | None = None
-    tracer: str | None = None
-    with_calls: bool | None = None
-    latency_ms: Real | None = None
-    wall_ns: Count | None = None
-    copies: Count | None = None
-    host_nodes: Count | None = None
-    problems: list[str] | None = None
-    checked: InferencesWork | None = None
-    counters: list[CountedExecution] | None = None
-    plain_latency_ms: Real | None = None
-    why_absent: str | None = None
+    provider: str | None
+    instructions: list[CompiledInstruction]
+    origins: dict[str, Count]
+    nodes: Count
+    fates: dict[str, Count]

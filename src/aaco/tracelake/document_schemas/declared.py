@@ -7,7 +7,7 @@ from importlib import import_module
 from aaco.core.documents import DECLARED, FindingDocument, Part
 from aaco.tracelake import document_schemas
 
-MODULES = ("trace_check", "evidence", "answers", "regressions")  # what most commands read first
+MODULES = ("trace_check", "captures", "answers", "evidence", "devices", "regressions")  # what most read first
 
 
 def form_of(file: str) -> type[Part]:
@@ -17,8 +17,8 @@ def form_of(file: str) -> type[Part]:
     version only: the code that uses it decodes it.
     """
     for module in MODULES:
-        import_module(f"{document_schemas.__name__}.{module}")
         if file in DECLARED:
             break
+        import_module(f"{document_schemas.__name__}.{module}")
     declaration = DECLARED.get(file)
     return declaration.type if declaration and issubclass(declaration.type, Part) else FindingDocument

@@ -1,4 +1,4 @@
-"""The documents of what was recorded or read: the manifest, what ran and where, what an import read."""
+"""The documents of what was recorded: the manifest, what ran and where, and the laboratory around it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from aaco.core.documents import Count, Document, Part, Real, Whole, document
 from aaco.tracelake import layout
-from aaco.tracelake.document_schemas.trace_check import CapturePart
+from aaco.tracelake.document_schemas.answers import CpuTimes
 
 Facts = dict[str, Any]  # by names that are not ours: options of a runtime, facts of a machine
 
@@ -134,22 +134,6 @@ class WarmUp(Part):
 
     iterations: Count
     stopped_by: str
-
-
-class CpuTimes(Part):
-    """What a measured process's threads got of the CPUs while it measured, ns. threads: what each but the main one ran,
-    the most first. cpus: that it may use. others_busy_ns: what other processes ran on those.
-    """
-
-    span_ns: Count
-    main_ran_ns: Count
-    main_waited_ns: Count
-    threads: list[Count]
-    pool_waited_ns: Count
-    cpus: Count
-    others_busy_ns: Count
-    stolen_ns: Count
-    throttled_ns: Count | None = None
 
 
 class CleanPass(Part):
@@ -378,142 +362,6 @@ class ModelMeta(Document):
     unknown_shapes: Count | None = None
     unknown_trips: Count | None = None
     inference_refused: str | None = None
-
-
-class CompiledInstruction(Part):
-    """An instruction of a compiled program, and the nodes of the model that it computes."""
-
-    name: str
-    operator: str | None
-    origin: str
-    nodes: list[str]
-
-
-@document(layout.MIGRAPHX_PARTITION)
-class CompiledPartition(Document):
-    """migraphx_partition.json: what MIGraphX made of a model. fates: the model's nodes by what became of them."""
-
-    provider: str | None
-    instructions: list[CompiledInstruction]
-    origins: dict[str, Count]
-    nodes: Count
-    fates: dict[str, Count]
-
-
-class StoredReading(Part):
-    """A metric's reading as it was sealed."""
-
-    value: Real | None
-    unit: str | None = None
-    ci_low: Real | None
-    ci_high: Real | None
-    why_absent: str | None
-    caveat: str | None = None
-    method: str | None = None
-    band: str | None
-    bands: list[str] | None = None
-    better: str | None = None
-    formula: str | None = None
-    source: str | None = None
-    inputs: list[str] | None = None
-
-
-@document(layout.DERIVED_METRICS)
-class DerivedMetrics(Document):
-    """derived_metrics.json: readings by the names of their metrics, and the version."""
-
-    __pydantic_extra__: dict[str, StoredReading]
-
-
-class CaptureTable(Part):
-    """What a capture gave a table."""
-
-    rows: Count
-    ns: Whole
-    start_ns: Whole | None
-    end_ns: Whole | None
-    on_host: Count | None = None
-    dispatched: Count | None = None
-    fills: Count | None = None
-    fill_ns: Whole | None = None
-
-
-class CaptureFile(Part):
-    """A file of a capture."""
-
-    path: str
-    bytes: Count | None = None
-    sha256: str
-    kept: str | None = None
-
-
-class UnknownFile(Part):
-    """A file among the captures that is not one."""
-
-    path: str
-    why: str
-
-
-class CaptureDevice(Part):
-    """A device of a capture."""
-
-    id: Whole | None = None
-    name: str | None = None
-    arch: str | None = None
-    compute_units: Count | None = None
-    vram_bytes: Count | None = None
-
-
-class Capture(Part):
-    """A capture of another tool, and the account of every record in it."""
-
-    index: Count
-    files: list[CaptureFile] = Field(min_length=1)
-    executions: list[list[Whole]] = Field(default=[])
-    rank: Whole | None
-    format: str
-    tool: str | None
-    tool_version: str | None
-    clock: str | None = None
-    records: dict[str, Count] | None = None
-    kernels: CapturePart | None
-    left_out: dict[str, CapturePart]
-    devices: list[CaptureDevice]
-    streams: list[list[Whole]] | None = None
-    world_size: Whole | None = None
-    part: str | None = None
-    ambiguous_ids: bool = False
-    host: str | None = None
-    problems: list[str]
-    tables: dict[str, CaptureTable]
-    span_ns: Annotated[list[Whole], Field(min_length=2, max_length=2)] | None
-    metadata: Facts | None = None
-    metadata_left_out: Count | None = None
-
-
-@document(layout.CAPTURES)
-class Captures(Document):
-    """captures.json: what an import read."""
-
-    captures: list[Capture]
-    rows: dict[str, Count] | None = None
-    counted: list[Facts] | None = None
-    kernels_ran_on: str = ""
-    unrecognised: Count = 0
-    unrecognised_files: list[UnknownFile] = Field(default=[])
-    notes: list[str] = Field(default=[])
-    references_to_nothing: dict[str, Count] = Field(default={})
-
-
-@document(layout.GIVEN_LATENCY)
-class GivenLatency(Document):
-    """given_latency.json: how long a step takes without a profiler, as it was given with a capture."""
-
-    count: Annotated[int, Field(ge=1, lt=2**63)]
-    median_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    source: str
-    steps: Annotated[int, Field(ge=1, lt=2**63)] | None = None  # of each device in the capture, if given
-    fastest_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # a tenth are faster; of ten and more
 
 
 class AskedLevel(Part):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, RootModel, TypeAdapter
+from pydantic import ConfigDict, Field, RootModel, TypeAdapter
 
 from aaco.core.candidate import Candidate, Inapplicable
 from aaco.core.documents import FrozenModel
@@ -144,5 +144,7 @@ Line = Annotated[SearchBegun | OutputsChecked | FirstLook | ConfirmationPlanned 
 class LedgerRow(RootModel[Line]):
     """A line of a search."""
 
+    model_config = ConfigDict(defer_build=True)
 
-LINE: TypeAdapter[Any] = TypeAdapter(Line)
+
+LINE: TypeAdapter[Any] = TypeAdapter(Line, config=ConfigDict(defer_build=True))

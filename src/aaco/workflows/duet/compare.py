@@ -28,7 +28,7 @@ from aaco.core.tables import PAIRS
 from aaco.governance.interleaved import duet, duet_verdict
 from aaco.governance.interleaved.duet_verdict import DEVICE, TIMES, Stopped, Terms, Traced
 from aaco.governance.prior import Prior
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import RegressionVerdict
 from aaco.runner import duet as runner
 from aaco.runner import pairs
 from aaco.runner.duet import CommandSide, ModelSide

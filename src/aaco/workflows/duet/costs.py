@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from aaco.collectors.gpu import energy_counters
 from aaco.collectors.host import rapl
 from aaco.collectors.host.rapl import EnergyCounter
+from aaco.core.providers import ON_CUDA
 from aaco.core.readings import Absent
 from aaco.runner.duet import ModelSide
-from aaco.runner.job import ON_CUDA
 from aaco.runner.pairs import DuetPlan
 from aaco.tracelake.document_schemas.evidence import DuetCost
 from aaco.workflows.duet.sides import PreparedSide

@@ -24,13 +24,13 @@ from aaco.core import clocks, files
 from aaco.core.arrays import Ints
 from aaco.core.errors import AacoError, BadCapture
 from aaco.core.plan import HOST
+from aaco.core.providers import ON_CUDA
 from aaco.core.readings import Absent
 from aaco.core.tables import COPIES, KERNELS
 from aaco.profiler.formats.nvidia import cupti
 from aaco.profiler.launchers.cupti import environment
 from aaco.runner import pairs
 from aaco.runner.duet import ModelSide
-from aaco.runner.job import ON_CUDA
 from aaco.runner.pairs import DuetPlan
 from aaco.workflows.duet.sides import PreparedSide
 

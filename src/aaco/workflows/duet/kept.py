@@ -15,12 +15,11 @@ from aaco.core.redaction import redact_variable
 from aaco.core.redaction.command_line import redact_command
 from aaco.core.session import Session
 from aaco.core.tables import PAIRS
-from aaco.governance.compare import EnvironmentDifference
 from aaco.governance.interleaved import duet, duet_verdict
 from aaco.governance.interleaved.duet import Look
 from aaco.governance.interleaved.duet_verdict import Stopped, Terms, Traced
 from aaco.governance.prior import Prior
-from aaco.governance.verdict import RegressionVerdict
+from aaco.governance.verdict_document import EnvironmentDifference, RegressionVerdict
 from aaco.runner import pairs
 from aaco.runner.pairs import DuetPlan
 from aaco.tracelake import documents, layout, manifest, store

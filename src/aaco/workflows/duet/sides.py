@@ -19,7 +19,7 @@ from aaco.core.near import near
 from aaco.core.plan import HOST, Command, Plan
 from aaco.core.redaction import redact_variable
 from aaco.core.show import SILENT, Show
-from aaco.governance.compare import EnvironmentDifference
+from aaco.governance.verdict_document import EnvironmentDifference
 from aaco.runner.duet import CommandSide, ModelSide
 from aaco.runner.registry import SESSION_ATTRIBUTES, BackendEntry
 from aaco.steps import run

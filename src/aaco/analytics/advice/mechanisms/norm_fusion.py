@@ -16,7 +16,7 @@ from aaco.analytics.advice.least import fusible, own_time, without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import fusible_runs, in_one_pass
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
-from aaco.analytics.workload.program import NORM_OPERATORS
+from aaco.analytics.costs.torch.norms import NORM_OPERATORS
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
 

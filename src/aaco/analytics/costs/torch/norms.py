@@ -13,6 +13,8 @@ from aaco.analytics.costs.norm import rows_norm
 from aaco.analytics.costs.terms import OperatorCall, TensorType
 from aaco.analytics.costs.torch.arguments import OperatorArguments, form, known
 
+NORM_OPERATORS = ("aten::rsqrt", "aten::var", "aten::var_mean")  # that norms are written of
+
 
 def softmax(args: OperatorArguments) -> OperatorCall:
     """softmax, _softmax and their logarithms (input, axis, type or whether half becomes float)."""

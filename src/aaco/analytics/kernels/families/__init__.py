@@ -148,7 +148,7 @@ def _by_operator(symbol: ParsedSymbol) -> Fields | None:
 
 
 def _by_words(symbol: ParsedSymbol) -> Fields:
-    rule = _first(words.SPOKEN, symbol.base) or _first(words.SPOKEN, symbol.arguments[:_ARGUMENTS_READ])
+    rule = _first(words.spoken(), symbol.base) or _first(words.spoken(), symbol.arguments[:_ARGUMENTS_READ])
     return {"family": rule[0], "rule": f"words: {rule[1]}"} if rule else {}
 
 

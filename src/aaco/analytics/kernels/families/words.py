@@ -69,7 +69,7 @@ _RANK = {family: rank for rank, family in enumerate(DOMINANCE)}
 _WORD = re.compile(r"_*([^_]+)")
 
 # Words of names that belong to no library's grammar, in this order: the first that is found decides.
-SPOKEN = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in (
+SPOKEN = (
     ("collective", r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|(?:^|_)a2a(?:_|$)|cross_device_reduce|nccl"),
     ("attention", r"attention|attn|fmha|flash_|(?:^|[_:])f?mla(?:_|$)|sdpa|gated_delta|delta_rule"
                   r"|paged_decode|(?:^|_)xqa(?:_|$)|^kernel_mha$"),
@@ -90,7 +90,13 @@ SPOKEN = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern 
     ("fill", r"(?:^|_)fill|memset|zero|init|arange|random|philox|iota"),
     ("elementwise", r"elementwise|element_wise|pointwise|broadcast|binary|unary|addition"
                     r"|(?:^|_)(?:add|sub|mul|div)(?:_|$|[a-z]*_kernel)|subtract|multiply|divide|(?:^|_)scal(?:e|_)|saxpy|axpy|triad|clamp|bias|convert"),
-))
+)
+
+
+@cache
+def spoken() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return the rules of such words, compiled where the first name is read."""
+    return tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in SPOKEN)
 
 
 @cache

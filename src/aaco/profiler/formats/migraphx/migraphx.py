@@ -17,12 +17,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from aaco.core.errors import BadCapture
+from aaco.core.providers import MIGRAPHX
 from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES, OPERATORS
 from aaco.profiler.capture import CaptureFacts, Subtotal
 from aaco.profiler.io import jsonfile
 
 FORMAT = "migraphx"
-PROVIDER = "MIGraphXExecutionProvider"
 MOST_BYTES = 256 << 20
 FIX = "record it again: migraphx-driver compile MODEL.onnx --debug-symbols > compiled.txt"
 ADDED_UP = "summary: the instructions themselves are rows"
@@ -146,14 +146,14 @@ def _build_graph(instructions: list[_ProgramInstruction]) -> Iterator[pa.Table]:
         yield EXECUTED_NODES.build(
             executed_id=range(len(launched)), name=[instruction.name for instruction in launched],
             op_type=[instruction.plain for instruction in launched],
-            domain=["migraphx"] * len(launched), provider=[PROVIDER] * len(launched),
+            domain=["migraphx"] * len(launched), provider=[MIGRAPHX] * len(launched),
             origin=[("inserted", "original", "fused")[min(len(instruction.nodes), 2)] for instruction in launched],
             source_nodes=[[names[name] for name in instruction.nodes] for instruction in launched])
     if names:
         first_by_node = {name: instruction for instruction in reversed(launched) for name in instruction.nodes}
         unfused_nodes = {instruction.nodes[0] for instruction in launched if len(instruction.nodes) == 1}
         yield GRAPH_NODES.build(
-            node_id=list(names.values()), name=list(names), provider=[PROVIDER] * len(names),
+            node_id=list(names.values()), name=list(names), provider=[MIGRAPHX] * len(names),
             executed_as=[first_by_node[name].name for name in names],
             fate=["kept" if name in unfused_nodes else "fused" for name in names], why_no_cost=[NO_COST] * len(names))
 

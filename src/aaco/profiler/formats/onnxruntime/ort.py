@@ -28,7 +28,6 @@ from aaco.profiler.io.digits import Microseconds, nanoseconds
 from aaco.profiler.io.record_accounting import ABSENT, RecordAccount
 
 FORMAT = "ort"
-CATEGORIES = ("Session", "Node")
 # What ONNX Runtime begins its events with, in this order.
 BEGINS = re.compile(rb'\[\s*\{\s*"cat"\s*:\s*"(Session|Node|Kernel|Api)"\s*,\s*"pid"')
 SUFFIX = "_kernel_time"
