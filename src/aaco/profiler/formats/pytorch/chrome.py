@@ -91,7 +91,6 @@ _SOME_IDS = msgspec.json.Decoder(list[CallIdsAmongOthers], strict=False)
 _SERIES = msgspec.json.Decoder(list[dict[str, Any]])
 _MERE = attrgetter("cbid", "cid", "record", "index", "python", "parent", "module", "finished")  # in no column
 _MERE_IDS = 8
-_KIND = attrgetter("ph", "cat")
 Groups = dict[tuple[str, str | None], list[ChromeEvent]]
 
 
@@ -260,8 +259,8 @@ class ChromeReader:
 
     def _group(self, events: Sequence[ChromeEvent]) -> Groups:
         groups: Groups = defaultdict(list)
-        for kind, event in zip(map(_KIND, events), events, strict=True):
-            groups[kind].append(event)
+        for event in events:
+            groups[event.ph, event.cat].append(event)
         for (phase, category), group in groups.items():
             self.account.saw(self.kind(phase, category), len(group))
         return groups
