@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Modules live until the program ends, and tables are no Python objects: to look for garbage less often takes up to a
 # tenth off the time of a command.
-BETWEEN_COLLECTIONS = 200_000
+BETWEEN_COLLECTIONS = 50_000
 
 # Verbs with nothing open at their end, and no library of a device, which may have something to write at its own.
 ENDED_AT_ONCE = (["fleet"], ["warehouse"], ["import"], ["summary"], ["report"], ["kernels"])
