@@ -122,3 +122,11 @@ def test_a_circle_of_no_length_ends_the_walk():
     assert dag.walk(found, 0).tolist() == [1, 0]
     assert dag.slack(found.dag).tolist() == [0, 0]
     assert dag.window(found.dag) == 0
+
+
+def test_what_begins_at_one_moment_is_followed_whatever_comes_first():
+    """Two calls of no length before work that lasts. Mutation: edges at one moment followed in the order they have."""
+    zeros, kind = np.zeros(3, np.int64), np.zeros(2, np.int64)
+    found = Dag(zeros, np.array([0, 0, 5]), np.array([0, 1]), np.array([1, 2]), kind, kind, kind, kind == 1,
+                np.array([False, False, True]), 0, 5)
+    assert dag.slack(found).tolist() == [0, 0, 0]

@@ -1393,6 +1393,22 @@ def test_work_is_read_from_tables_and_cut_at_the_window():
     assert device_chain_ns(work) == pytest.approx(20 + 5)
 
 
+def test_numbers_of_more_than_32_bits_are_kept_whole():
+    """Mutation: columns of 32 bits whatever comes."""
+    kernels = timed.kernels(timed.at(100, 110)).select(KERNEL_COLUMNS)
+    copied = timed.copies(timed.at(120, 125, bytes=640), timed.at(130, 135, bytes=2**40)).select(COPY_COLUMNS)
+    listed = tables.OPERATORS.build().select(OPERATOR_COLUMNS)
+    work = step_work(kernels.to_batches(), copied, listed, np.array([NONE]), (100, 200), 1, LIMITS)
+    assert work.copied.tolist() == [0, 640, 2**40] and work.operator.tolist() == [-1] * 3
+
+
+def test_of_work_that_takes_longer_than_now_the_wait_for_a_late_rank_goes_too():
+    """Of two kernels that take 30 us and would take 60 without the 12 us that they wait, 48 are left. Mutations: of the
+    wait, what the kernels take now; the wait stays."""
+    work = step(kernel(10), kernel(20), waited_us=12)
+    assert work.lane_ns(2 * work.sure_ns, work.lane).tolist() == [48 * US]
+
+
 def test_what_the_host_computes_itself_is_what_launches_nothing_and_takes_longer_than_a_call():
     """Two of three kernels are in the window: two thirds of 90 us. Copies may wait for the device."""
     kernels = timed.kernels(*(timed.at(at, at + 5) for at in (100, 150, 300))).select(KERNEL_COLUMNS)

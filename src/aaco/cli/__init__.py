@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BETWEEN_COLLECTIONS = 50_000
 
 # Verbs with nothing open at their end, and no library of a device, which may have something to write at its own.
-ENDED_AT_ONCE = (["fleet"], ["warehouse"])
+ENDED_AT_ONCE = (["fleet"], ["warehouse"], ["import"], ["summary"], ["report"], ["kernels"])
 
 # question -> command -> (module:function, what `aaco --help` says of it)
 VERBS = {

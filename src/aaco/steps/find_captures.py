@@ -153,9 +153,10 @@ def _arranged(captures: Sequence[CaptureFiles]
     for capture, executions in held.items():
         if timed := [execution for execution in executions if not execution.counted]:
             shown[capture] = _only(capture, executions, timed)
-    has_times = any(capture in held or _has_times(capture, kinds[capture]) for capture in shown)
     passes = _passes(held)
-    if passes and not has_times:
+    # Without passes nothing is compared with the work, and nobody need know whether it has times.
+    has_times = not passes or any(capture in held or _has_times(capture, kinds[capture]) for capture in shown)
+    if not has_times:
         shown |= {replace(capture, only=()): capture for capture in passes.pop(0)}
     return [shown[capture] for capture in captures if capture in shown], passes, 0.0 if has_times else UNRELATED
 

@@ -51,6 +51,7 @@ def make(session: Session, settings: Analysis, evidence: Collection[str], show: 
     for done, finding in enumerate(findings_in_order):
         show.progress(done, len(findings_in_order))
         written.update(_make(session if finding.whole else measured, finding, settings))
+        give_back(0)  # to the next finding, whose arrays are of other sizes; what this one wrote is freed by now
     return written
 
 
@@ -102,7 +103,6 @@ def _make(session: Session, finding: Finding, settings: Analysis) -> Iterator[st
             _write(session, target, content)
             if isinstance(target, TableSpec):
                 yield target.name
-        give_back(0)  # to the next finding, whose arrays are of other sizes
 
 
 def _write(session: Session, target: Target, content: Content) -> None:

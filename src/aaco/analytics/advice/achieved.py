@@ -110,9 +110,10 @@ def _changed_path(work: StepWork, responses: Sequence[Response], samples: float)
         device = np.where(device > 0, device + REPLAY_GAP_NS, 0.0)
     if samples != 1.0:
         device = _per_sample(work, device, samples)
+    chain_ns = device_chain_ns(work, device)
+    del device  # as long as the work, and so is what comes
     left = of_calls(work, reduce(np.minimum, (response.left for response in responses)))
-    return _ChangedPath(device_chain_ns(work, device),
-                        _calls_left(work, left, sum(response.more_calls for response in responses)))
+    return _ChangedPath(chain_ns, _calls_left(work, left, sum(response.more_calls for response in responses)))
 
 
 def _loading_ns(work: StepWork, step: StepTime, paused_ns: float, loaders: int, handed: bool) -> float:

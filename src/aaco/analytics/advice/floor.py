@@ -179,12 +179,10 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
         least = _as_many(work, least, samples) if host_stays else least
         gone = (least == 0) & (work.sure_ns > 0)
         late = host_stays and not gone.any()
-        soonest = least if late else np.minimum(least, work.one_behind_another_ns)
         apart = [mechanism.beside(work) for mechanism in mechanisms if mechanism.beside]
-        lanes = reduce(lambda lane, beside: 2 * lane + beside, apart, work.lane)
-        chain_ns = device_chain_ns(work, soonest, lanes)
-        chain_ns = max(chain_ns, _one_kernel_ns(work, mechanisms) / samples)
-        sooner_ns = 0.0 if late else device_chain_ns(work, least, lanes) - chain_ns
+        soonest_ns, least_ns = _chains_ns(work, least, apart, late)
+        chain_ns = max(soonest_ns, _one_kernel_ns(work, mechanisms) / samples)
+        sooner_ns = 0.0 if late else least_ns - chain_ns
         gone_ns = sum(mechanism.gone_ns(work) for mechanism in mechanisms if mechanism.gone_ns) / work.steps
     except Absent as reason:
         why, shown = str(reason).removeprefix(f"{name}: "), not isinstance(reason, NothingToChange)
@@ -199,6 +197,16 @@ def floor(work: StepWork, mechanisms: Sequence[Mechanism], times: LeastTimes | N
                           most_ns=_most_ns(work, least, apart, mechanisms, samples) if host_stays else None,
                           waits_ns=_waits_ns(work, least, mechanisms), samples=samples, sooner_ns=sooner_ns,
                           acts_on_ns=float(work.ns[rows].sum()) / work.steps)
+
+
+def _chains_ns(work: StepWork, least: Reals, apart: Sequence[Flags], late: bool) -> tuple[float, float]:
+    """Return the device-only chain with each row at its least time: of kernels that follow each other at once, unless
+    the host comes as late as before; and of kernels as they are.
+    """
+    lanes = reduce(lambda lane, beside: 2 * lane + beside, apart, work.lane)
+    soonest = least if late else np.minimum(least, work.one_behind_another_ns)
+    soonest_ns = device_chain_ns(work, soonest, lanes)
+    return soonest_ns, soonest_ns if late else device_chain_ns(work, least, lanes)
 
 
 def _without_floor(work: StepWork, floor: MechanismFloor, mechanisms: Sequence[Mechanism]) -> MechanismFloor:

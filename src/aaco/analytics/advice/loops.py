@@ -44,7 +44,7 @@ from aaco.analytics.advice.turn_flow import (
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
-from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.arrays import Flags, Ints, Ints32, Reals
 
 TURNS = 8  # fewer are no loop
 LONGEST_TURN = 32  # operators; a longer turn is a model's
@@ -243,11 +243,11 @@ def _takes_single_rows(work: StepWork, turns: int) -> bool:
     return turns > 1 and work.single_rows - turns in (0, 1)
 
 
-def parts_in_turn(work: StepWork) -> Reals:
+def parts_in_turn(work: StepWork) -> Ints32:
     """Return of each row how many turns the loop has that it is in, of loops over independent parts that end in no
     read; 1 of all other rows.
     """
-    turns, judged = np.ones(len(work.ns)), dict[Hashable, bool]()
+    turns, judged = np.ones(len(work.ns), np.int32), dict[Hashable, bool]()
     for loop in work.once(repeats):
         if loop.phase not in (BACKWARD, OPTIMIZER):
             kind = tuple(column[loop.rows].tobytes() for column in (work.label, work.operator, work.copied))

@@ -42,12 +42,17 @@ CONVERSIONS = ("transpose", "copy")
 
 def unchanged(work: StepWork, waits_ns: float = 0.0) -> Response:
     """Return the response of a change that leaves the device's work and the host's calls as they are."""
-    return Response(own_time(work), np.ones(len(work.ns)), waits_ns)
+    return Response(own_time(work), every_call(work), waits_ns)
+
+
+def every_call(work: StepWork) -> Reals:
+    """Return what is left of each row's launch where all are: ones, which take no memory and cannot be changed."""
+    return np.broadcast_to(np.float64(1.0), len(work.ns))
 
 
 def kept_at_least(work: StepWork, least: Reals) -> Response:
     """Return the floor's own times, with all calls: of mechanisms whose least is what is usually left."""
-    return Response(least, np.ones(len(least)))
+    return Response(least, every_call(work))
 
 
 def without_rows(work: StepWork, gone: Flags, waits_ns: float = 0.0) -> Response:
@@ -73,20 +78,28 @@ def in_one_pass(work: StepWork, fusible: Flags, gone: Flags | None = None) -> Re
     stored means does not.
     """
     rows, run = fusible_runs(work, fusible)
-    device, left = own_time(work).copy(), np.ones(len(fusible))
-    if gone is not None:
-        device[fusible & gone] = 0.0
     if not len(rows):
-        return Response(device, left)
+        return Response(own_time(work), every_call(work))
     pointwise = work.named(lambda name: any(part in name.name for part in POINTWISE_NORMS))
     whole = (work.of_families(*WHOLE) & ~pointwise)[rows]
     kept = whole.copy()
-    took = device[rows]
-    longest = np.flatnonzero(took == np.maximum.reduceat(took, np.flatnonzero(_changes(run)))[run])
-    first = longest[_changes(run[longest])]  # of equals the first
-    kept[first] |= np.bincount(run, whole) == 0
-    device[rows[~kept]] = left[rows[~kept]] = 0.0
+    took = own_time(work)[rows]
+    if gone is not None:
+        took[gone[rows]] = 0.0
+    kept[_first_of_longest(took, run)] |= np.bincount(run, whole) == 0
+    goes = rows[~kept]
+    del rows, run, took, whole  # as long as the work, and so is what comes
+    device, left = own_time(work).copy(), np.ones(len(fusible))
+    if gone is not None:
+        device[fusible & gone] = 0.0
+    device[goes] = left[goes] = 0.0
     return Response(device, left)
+
+
+def _first_of_longest(took: Reals, run: Ints) -> Ints:
+    """Return of each run the place of the row that takes longest, of equals the first."""
+    longest = np.flatnonzero(took == np.maximum.reduceat(took, np.flatnonzero(_changes(run)))[run])
+    return longest[_changes(run[longest])]
 
 
 def fusible_runs(work: StepWork, fusible: Flags) -> tuple[Ints, Ints]:
@@ -139,7 +152,10 @@ def retyped(work: StepWork, least: Reals) -> Response:
             reaches[number] = REACH_CONVOLUTION / FAST_CONVOLUTION
     products = is_product[work.operator]
     changed = (least < own) & ~work.of_families("embedding", "sort")
-    achieved = np.where(changed, own - HALF * streamed_ns(work, ~products), own)
+    achieved = streamed_ns(work, ~products)
+    achieved *= -HALF
+    achieved += own
+    np.copyto(achieved, own, where=~changed)
     rows = np.flatnonzero(products)
     achieved[rows] = _at_their_share(own[rows], now[rows], least[rows], reaches[work.operator[rows]],
                                      work.of_families("attention")[rows])
@@ -148,7 +164,7 @@ def retyped(work: StepWork, least: Reals) -> Response:
     held = work.operated(_is_recurrent) | is_shallow[work.operator]
     achieved[held] = own[held] - now[held] + np.minimum(now[held], least[held] / REACH)
     np.maximum(achieved, np.minimum(own, FIXED_NS), out=achieved)
-    return Response(np.minimum(own, achieved, out=achieved), np.ones(len(least)))
+    return Response(np.minimum(own, achieved, out=achieved), every_call(work))
 
 
 def _at_their_share(own: Reals, now: Reals, least: Reals, reach: Reals, attention: Flags) -> Reals:
@@ -174,7 +190,10 @@ def streamed_ns(work: StepWork, rows: Flags) -> Reals:
         if took[number] and operator.bytes:
             needed = _stream_ns(work.limits, operator.bytes) * count[number] / operator.kernels
             part[number] = min(1.0, needed / took[number])
-    return np.where(rows, work.sure_ns * part[work.operator], 0.0)
+    needed_ns: Reals = part[work.operator]
+    needed_ns *= work.sure_ns
+    needed_ns[~rows] = 0.0
+    return needed_ns
 
 
 def _stream_ns(limits: DeviceLimits, moved_bytes: float) -> float:

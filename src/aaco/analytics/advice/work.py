@@ -24,7 +24,7 @@ from aaco.analytics.kernels import families
 from aaco.analytics.roofline.units import KIND
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, rows_by_stream
 from aaco.core import distinct
-from aaco.core.arrays import Flags, Ints, Ints32, Reals
+from aaco.core.arrays import Array, Flags, Ints, Ints32, Reals
 from aaco.core.distinct import coded
 
 KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", "stream_id", "queue_id", "t_start_ns",
@@ -46,6 +46,7 @@ FLOATS = frozenset(spelt for spelt, kind in KIND.items() if kind != "i8")
 
 
 Computed = TypeVar("Computed")
+SHORT = np.iinfo(np.int32).max
 ENTRY_NS = 5_000.0  # of each entry of a list by the host, in a call that takes one: 2 us in recorded programs
 LAUNCH_NS = 10_000.0  # of a kernel by the host: PyTorch's smallest operator took 6 us whole (H200)
 WAKE_UP_NS = 50_000.0  # of a host that waited: more than any of those that were timed
@@ -117,7 +118,7 @@ class StepOperator:
 
 @dataclass(frozen=True)
 class StepWork:
-    """Columns of the work of `steps` steps, in start order.
+    """Columns of the work of `steps` steps, in start order. All but ns may be of 32 bits.
 
     label: row of `names`. operator: row of `operators`, -1 if unknown. blocks: that the kernel was launched with, and
     blocks_x: those along its first axis, 0 if unknown. copied: bytes of a copy. waited_ns: time in which collectives of
@@ -187,10 +188,7 @@ class StepWork:
 
     def of_families(self, *meant: str) -> Flags:
         """Return which rows are kernels of these families."""
-        if meant not in self._families:
-            self._families[meant] = self.named(lambda name: name.family in meant)
-            self._families[meant].setflags(write=False)
-        return self._families[meant]
+        return self.named(lambda name: name.family in meant)  # not kept: soon made, and asked for many combinations
 
     def copies(self, *kinds: str) -> Flags:
         """Return which rows are copies of these kinds."""
@@ -220,6 +218,8 @@ class StepWork:
 
         Waits for late ranks are part of collectives, or of any work where no kernel is known to be one.
         """
+        if not self.waited_ns and self._waits.all():
+            return np.maximum(0.0, np.bincount(lane, weights=times).astype(float))
         pairs = self._own_pairs if lane is self.lane else _doubled(lane, self._waits)
         rest, least = _sums(pairs, times).reshape(-1, 2).T
         own = self._own_waits if lane is self.lane else _sums(pairs, self.sure_ns).reshape(-1, 2)[:, 1]
@@ -334,7 +334,11 @@ class StepWork:
     def names_by_operator(self) -> dict[int, tuple[WorkName, ...]]:
         """The names of the rows of each operator that has some."""
         labels: dict[int, list[int]] = {}
-        pairs = distinct.values((self.operator + 1) * len(self.names) + self.label) if self.names else self.label
+        pairs = self.operator.astype(np.int64)
+        pairs += 1
+        pairs *= len(self.names)
+        pairs += self.label
+        pairs = distinct.values(pairs)
         for operator, label in zip(*(part.tolist() for part in np.divmod(pairs, max(1, len(self.names)))), strict=True):
             labels.setdefault(operator - 1, []).append(label)
         labels.pop(-1, None)
@@ -348,9 +352,6 @@ class StepWork:
     def _copies(self) -> dict[tuple[str, ...], Flags]:
         return {}
 
-    @cached_property
-    def _families(self) -> dict[tuple[str, ...], Flags]:
-        return {}
 
 
 def entries(operator: StepOperator) -> float:
@@ -437,16 +438,22 @@ class _KeptRows:
     """
 
     def __init__(self, most: int) -> None:
-        """most: rows that can come. Only what is written takes memory."""
+        """most: rows that can come. Only what is written takes memory, and columns half as long as they fit 32 bits."""
         self.count = 0
-        self._times, self._columns = np.empty((2, most), np.int64), np.empty((6, most), np.int64)
+        self._times: Ints = np.empty((2, most), np.int64)
+        self._columns: Array = np.empty((6, most), np.int32)
 
     def add(self, window: tuple[int, int], start: Ints, end: Ints, *columns: Ints) -> None:
         """Keep those of these rows that reach into the window."""
         rows = np.flatnonzero((start != NONE) & (end >= start) & (end > window[0]) & (start < window[1]))
         until = self.count + len(rows)
-        for kept, column in zip((*self._times, *self._columns), (start, end, *columns), strict=True):
+        for kept, column in zip(self._times, (start, end), strict=True):
             np.take(column, rows, out=kept[self.count:until], mode="clip")  # "raise" would need a copy
+        taken = [column[rows] for column in columns]
+        if not all(-SHORT <= column.min(initial=0) <= column.max(initial=0) <= SHORT for column in taken):
+            self._columns = self._columns.astype(np.int64)
+        for kept, column in zip(self._columns, taken, strict=True):
+            kept[self.count:until] = column
         self.count = until
 
     def in_order(self, window: tuple[int, int]) -> tuple[Ints, Ints, Ints]:

@@ -126,7 +126,7 @@ def slack(dag: Dag) -> Ints:
     """
     free = dag.start[dag.target] - dag.start[dag.source] - dag.part - dag.lag
     last = np.flatnonzero(dag.counts)
-    return _nearest(dag.nodes, dag.target, dag.source, free, last, (dag.end - dag.start - dag.length)[last])
+    return _nearest(-dag.start, dag.target, dag.source, free, last, (dag.end - dag.start - dag.length)[last])
 
 
 def replay(dag: Dag, factor: Reals) -> tuple[Ints, Ints]:
@@ -164,20 +164,39 @@ def earliest(dag: Dag, part: Ints, lag: Ints, release: Ints, stretch: int) -> In
     first = np.ones(dag.nodes, bool)
     first[dag.target] = False
     roots = np.flatnonzero(first)
-    gained = _nearest(dag.nodes, dag.source, dag.target, free, roots, (after - release)[roots])
+    gained = _nearest(dag.start, dag.source, dag.target, free, roots, (after - release)[roots])
     return np.where(gained == NEVER, release, after - gained)
 
 
-def _nearest(nodes: int, source: Ints, target: Ints, cost: Ints, roots: Ints, at: Ints) -> Ints:
+def _nearest(when: Ints, source: Ints, target: Ints, cost: Ints, roots: Ints, at: Ints) -> Ints:
     """Return per node the least cost to reach it from outside, if entering each of `roots` costs `at`; NEVER if it is
     not reached. Raise ValueError if a cost is negative: then the schedule does not obey its edges.
+
+    when: per node a time; edges that all go from an earlier node to a later one are followed once, in that order.
     """
     if min(cost.min(initial=0), at.min(initial=0)) < 0:
         raise ValueError("the schedule does not obey its edges")
+    if len(source) <= FEW and (when[source] < when[target]).all():
+        return _in_order(when, source, target, cost, roots, at)
     order = np.argsort(source, kind="stable")
-    first = np.r_[0, np.cumsum(np.bincount(source, minlength=nodes))]
+    first = np.r_[0, np.cumsum(np.bincount(source, minlength=len(when)))]
     search = _by_heap if len(source) <= FEW else _by_scipy
     return search(first, target[order], cost[order], roots, at)
+
+
+def _in_order(when: Ints, source: Ints, target: Ints, cost: Ints, roots: Ints, at: Ints) -> Ints:
+    """Return the least costs where every edge goes from an earlier node to a later one: no node is improved after it
+    is left. A third of what the heap takes.
+    """
+    entered = np.full(len(when), NEVER)
+    np.minimum.at(entered, roots, at)
+    nearest = entered.tolist()
+    order = np.argsort(when[source], kind="stable")
+    edges = zip(source[order].tolist(), target[order].tolist(), cost[order].tolist(), strict=True)
+    for before, after, delay in edges:
+        if nearest[before] + delay < nearest[after]:
+            nearest[after] = nearest[before] + delay
+    return np.array(nearest, np.int64)
 
 
 def _by_heap(first: Ints, target: Ints, cost: Ints, roots: Ints, at: Ints) -> Ints:

@@ -40,7 +40,10 @@ class LaunchFinder:
             while ahead is not None and ahead["t_start_ns"][0].as_py() < until:
                 parts.append(ahead)
                 ahead = next(launches, None)
-            linked = linker.feed(_work(rows), _calls(parts), None)
+            calls = _calls(parts)
+            parts.clear()  # of few copies all launches are there at once
+            linked = linker.feed(_work(rows), calls, None)
+            del calls
             tags = np.where(linked.known, linked.call.tag, NONE) if linked else np.zeros(0, np.int64)
             yield pa.array(tags, mask=tags == NONE)
 
@@ -49,12 +52,11 @@ def _calls(launches: list[pa.Table]) -> LaunchCalls:
     start, capture, correlation, call_id = (
         joined(integers(part[name]) for part in launches)
         for name in LAUNCH_COLUMNS)
-    none = np.zeros(len(start), np.int64)
-    return LaunchCalls(start, start, capture, correlation, none + CallKind.LAUNCH, none, none, none, none, none, none,
-                       none, call_id)
+    none, launch = (np.broadcast_to(np.int64(number), len(start)) for number in (0, CallKind.LAUNCH))
+    return LaunchCalls(start, start, capture, correlation, launch, none, none, none, none, none, none, none, call_id)
 
 
 def _work(rows: pa.Table) -> WorkRows:
     start, capture, correlation = (integers(rows[name]) for name in LAUNCH_COLUMNS[:3])
-    none = np.zeros(len(start), np.int64)
+    none = np.broadcast_to(np.int64(0), len(start))
     return WorkRows(start, start, none, none, none, capture, correlation, none, none, none)

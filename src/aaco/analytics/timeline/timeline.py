@@ -191,6 +191,8 @@ def covered_until(times: Ints, start: Ints, length: Ints) -> Ints:
     whole = np.r_[0, np.cumsum(length)]
     began = np.searchsorted(start, times, side="right")
     covered = np.asarray(whole[began], np.int64)
-    later = np.flatnonzero(began)  # the others are before all pieces
-    covered[later] -= np.maximum(0, (start + length)[began[later] - 1] - times[later])
+    ends = np.r_[times.min(initial=0), start + length]  # before all pieces nothing is left of any
+    left = ends[began]
+    left -= times
+    covered -= np.maximum(0, left, out=left)
     return covered

@@ -187,6 +187,7 @@ class Examination:
         remaining = self._linker.feed(nothing, self._callers.calls(tables.API_CALLS.build()), None)
         if remaining:
             self._linked(remaining)
+        self._linker = Linker()  # nothing more comes: what it remembers makes room for what the whole takes
         lanes = self._lanes
         devices = self._timeline.devices(lanes.devices.known)
         if not devices:

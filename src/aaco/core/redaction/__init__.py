@@ -133,7 +133,7 @@ def redact_json(document: Any) -> Any:
         return _redact_short(document) if len(document) < SHORT else redact(document)
     if document is None or isinstance(document, (int, float)):  # before Mapping, which takes longer to tell
         return document
-    if isinstance(document, Mapping):
+    if isinstance(document, dict | Mapping):  # nearly all are dicts, of which Python knows at once what they are
         return {_redact_short(str(name)): _redact_named(str(name), inner) for name, inner in document.items()}
     return [redact_json(inner) for inner in document] if isinstance(document, list | tuple) else document
 

@@ -61,7 +61,9 @@ class HostCalls:
         asked = self.asked[(self.asked >= self.begin) & (self.asked < self.until)]
         if (asked[1:] < asked[:-1]).any():  # most often they are in order, and to sort those takes long
             asked.sort()
-        parts = np.diff(self._without_waits(np.r_[asked, self.until]))
+        times = np.append(asked, self.until)
+        del asked  # as long as the trace, and so is what comes
+        parts = np.diff(self._without_waits(times))
         if len(parts) % steps:
             return float(parts.sum()) / steps
         return float(np.median(parts.reshape(steps, -1), axis=0).sum())
@@ -73,7 +75,8 @@ class HostCalls:
         order = np.argsort(self.start, kind="stable")
         start, end = self.start[order], np.maximum.accumulate(self.end[order])
         begin = np.maximum(start, np.r_[start[:1], end[:-1]])
-        return times - covered_until(times, begin, np.maximum(0, end - begin))
+        waited = covered_until(times, begin, np.maximum(0, end - begin))
+        return np.subtract(times, waited, out=waited)
 
 
 def read(session: Session, capture: int | None, first: int | None, last: int | None) -> HostCalls:

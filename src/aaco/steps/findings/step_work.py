@@ -124,6 +124,7 @@ def _noting_links(kernels: Iterable[pa.RecordBatch], window: CaptureWindow, link
         launched = link[(start >= window.t_start_ns) & (start < window.t_end_ns) & (link != NONE)]
         links += launched[[0, -1]].tolist() if len(launched) else []
         yield piece
+    give_back(0)  # what reading them took, before the work is made of them
 
 
 def _with_host(work: StepWork, session: Session, rank: RankTime, window: CaptureWindow, links: Sequence[int]
@@ -133,7 +134,7 @@ def _with_host(work: StepWork, session: Session, rank: RankTime, window: Capture
     """
     if not store.holds(session, API_CALLS):
         return work
-    give_back(0)  # what reading the kernels took, before the calls are read
+    give_back(0)  # what making it took, before the calls are read
     first, last = (links[0], links[-1]) if links else (None, None)
     calls = host_calls.read(session, rank.capture, first, last)
     rows = single_rows.read(session, rank.capture, window.t_start_ns, window.t_end_ns)

@@ -21,6 +21,7 @@ from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import COPIES, KERNELS
 from aaco.tracelake import layout, queries
+from aaco.tracelake.memory import give_back
 
 
 @finding(writes=tuple(layout.TRACE))
@@ -39,6 +40,7 @@ def find(session: Session, settings: Analysis) -> DeviceTrace | None:
     for piece in queries.slices(session, COLUMNS):
         rows = {name: piece.tables[name] for name in COLUMNS}
         examination.feed(rows["kernels"], rows["copies"], rows["api_calls"], piece.end_ns)
+    give_back(0)  # what reading the slices took, before the whole is looked at
     return examination.result()
 
 

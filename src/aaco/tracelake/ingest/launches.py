@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, replaced
 from aaco.tracelake.ingest.external_sort import Order, Spool
+from aaco.tracelake.memory import give_back
 
 
 class Finder(Protocol):
@@ -45,6 +46,7 @@ class LaunchColumns:
             yield piece
 
     def _linked(self, work: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        give_back(0)  # what other tables took: few copies need all launches at once
         pieces: list[pa.Table] = []
 
         def passing() -> Iterator[pa.Table]:

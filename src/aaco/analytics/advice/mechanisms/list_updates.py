@@ -24,7 +24,7 @@ from aaco.analytics.advice.work import (
     StepWork,
 )
 from aaco.core.advice import Step
-from aaco.core.arrays import Ints, Reals
+from aaco.core.arrays import Ints32, Reals
 
 LOOP = 8  # updates that follow each other; fewer are no loop
 ARITHMETIC = frozenset(TENSOR_OPERATOR + name for name in ("mul", "add", "sub", "div", "lerp"))
@@ -32,7 +32,7 @@ UPDATES = frozenset(f"{name}_" for name in (*ARITHMETIC, TENSOR_OPERATOR + "copy
 FUSED = "_fused_"  # of the name of an optimizer's operator that updates all parameters
 
 
-def listed_updates(work: StepWork) -> Ints:
+def listed_updates(work: StepWork) -> Ints32:
     """Return of each row how many updates of tensors in place the list has that it is part of: LOOP and more that
     follow each other. 0 of other rows.
     """
@@ -45,9 +45,10 @@ def listed_updates(work: StepWork) -> Ints:
     written = work.operated(lambda operator: operator.outermost in UPDATES and updates(operator)) | work.copies("d2d")
     computed = work.operated(lambda operator: operator.outermost in ARITHMETIC and updates(operator))
     rows, run = fusible_runs(work, written | computed)
-    updated = np.zeros(len(work.ns), np.int64)
+    updated = np.zeros(len(work.ns), np.int32)  # kept for other kinds of change
     updated[rows] = np.bincount(run, written[rows])[run] if len(rows) else 0
-    return np.where(updated >= LOOP, updated, 0)
+    updated[updated < LOOP] = 0
+    return updated
 
 
 def _least_ns(work: StepWork) -> Reals:

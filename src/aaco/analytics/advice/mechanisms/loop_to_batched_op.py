@@ -42,7 +42,7 @@ from aaco.analytics.advice.mechanisms.list_updates import listed_updates
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
 from aaco.analytics.advice.work import AHEAD, BACKWARD, COPY, StepWork
 from aaco.core.advice import Step, fact_is
-from aaco.core.arrays import Flags, Ints, Reals
+from aaco.core.arrays import Flags, Ints, Ints32, Reals
 from aaco.core.readings import Absent
 
 LOOP = 8  # calls of one operator in a step
@@ -127,8 +127,9 @@ def _loops(work: StepWork) -> Loops:
     row, products with weights of one shape take LOOP different numbers of rows in a step, or the results of turns are
     stacked.
     """
-    ahead = np.maximum.reduce([_rows_of_calls(work), stacked_turns(work), rows_in_turn(work), work.once(parts_in_turn),
-                               work.once(groups_in_turn), _gradients_in_turn(work)])
+    turns: list[Reals | Ints32] = [_rows_of_calls(work), stacked_turns(work), rows_in_turn(work),
+                                   _gradients_in_turn(work), work.once(parts_in_turn), work.once(groups_in_turn)]
+    ahead = np.maximum.reduce(turns)
     ahead[work.once(listed_updates) > 0] = 1.0
     return Loops(np.maximum(ahead, _turns_back(work, ahead)),
                  max(map(len, work.once(products_of_groups)), default=0))

@@ -71,14 +71,19 @@ def _least_ns(work: StepWork) -> Reals:
     if stays.all():
         raise NothingToChange("everything computes in narrow types already")
     products = product_roofs(work, lambda operator, names: rate, HALF, is_meant=_is_wide)
-    changed = products < work.sure_ns
-    halved = np.where(stays, own_time(work), HALF * own_time(work))
-    cached = memory_roofs(work, ~stays & _fits_then(work), HALF)
-    gathers = np.where(row_gathers(work), block_ns(work, work.blocks_x), 0.0)
-    kept = np.maximum(np.where(changed, products, np.minimum(halved, cached)), gathers)
-    if (others := work.once(_by_another_kernel)).any():
-        kept = np.where(others, np.minimum(halved, memory_roofs(work, others, HALF)), kept)
-    return np.where(work.operated(_narrows), 0.0, kept)
+    kept = np.where(stays, own_time(work), HALF * own_time(work))
+    others, by_bytes = work.once(_by_another_kernel), None
+    if others.any():
+        by_bytes = np.minimum(kept, memory_roofs(work, others, HALF))[others]
+    np.minimum(kept, memory_roofs(work, ~stays & _fits_then(work), HALF), out=kept)
+    np.copyto(kept, products, where=products < work.sure_ns)
+    del products  # as long as the work, and so is what comes
+    if (gathers := row_gathers(work)).any():
+        kept[gathers] = np.maximum(kept, block_ns(work, work.blocks_x))[gathers]
+    if by_bytes is not None:
+        kept[others] = by_bytes
+    kept[work.operated(_narrows)] = 0.0
+    return kept
 
 
 def _by_another_kernel(work: StepWork) -> Flags:
@@ -105,17 +110,19 @@ def _retyped(work: StepWork, least: Reals) -> Response:
     """
     if not work.operated(lambda operator: operator.phase == BACKWARD).any():
         narrow, gone = retyped(work, least), work.operated(_narrows)
-        others = np.minimum(own_time(work), np.maximum(least, FIXED_NS))
-        device = np.where(work.once(_by_another_kernel), others, narrow.device_ns)
-        return replace(narrow, device_ns=np.where(gone, 0.0, device), left=np.where(gone, 0.0, narrow.left))
+        device, others = narrow.device_ns, np.flatnonzero(work.once(_by_another_kernel))
+        device[others] = np.minimum(own_time(work)[others], np.maximum(least[others], FIXED_NS))
+        if gone.any():
+            return replace(narrow, device_ns=np.where(gone, 0.0, device), left=np.where(gone, 0.0, narrow.left))
+        return narrow
     products = product_names(work)
     calls = sum(work.operator_calls[number] for number, names in products.items()
                 if work.operators[number].phase in AHEAD and _is_wide(work.operators[number], names))
     narrow, own = retyped(work, least), work.sure_ns
-    device = np.where(work.operated(_promotes), own, narrow.device_ns)
-    norms = work.named(lambda name: BATCH_NORM in name.name)
-    return replace(narrow, device_ns=np.where(norms, NARROW_BATCH_NORM * own, device),
-                   more_calls=CASTS * float(calls) / work.steps)
+    device, norms = narrow.device_ns, work.named(lambda name: BATCH_NORM in name.name)
+    np.copyto(device, own, where=work.operated(_promotes))
+    device[norms] = NARROW_BATCH_NORM * own[norms]
+    return replace(narrow, more_calls=CASTS * float(calls) / work.steps)
 
 
 def _promotes(operator: StepOperator) -> bool:
