@@ -36,7 +36,8 @@ A side holds:
                       the kind "autocast" is that of an inference, which makes narrow weights anew in each step: another
                       change than "narrower_types", and no advice offers it; "no_grad" is that of a step whose device
                       does the same without gradients; "pinned_source" page-locks what the host makes its copies' source
-                      of, and the copies stay pageable
+                      of, and the copies stay pageable; "unused_work" leaves out what a mask or a later choice does not
+                      use, which no trace shows: another change than "less_work"
     truth             facts of the program: precision, batch, what differs from the before
     flags             tf32 (null: PyTorch's default, TF32 in convolutions only), cudnn_benchmark
     samples_per_step  multiples of the samples that a step of the before handles
@@ -658,7 +659,7 @@ def padded_prompts(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "bf16", "batch": 8, "attention": "fused, additive mask"}),
         Side("causal_flag", partial(make, causal=True), ("attention_fusion",), {"attention": "fused, causal flag"}),
-        Side("grouped_by_length", partial(make, grouped=True), ("less_work",), {"padding": "within two groups"}),
+        Side("grouped_by_length", partial(make, grouped=True), ("unused_work",), {"padding": "within two groups"}),
         Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
         Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
     ]
@@ -6617,7 +6618,7 @@ def padded_sentences(at: Place) -> list[Side]:
         Side("filled_to_longest", partial(make, filled=longest), ("less_work",), {"length": longest}, tf32=False),
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
         Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
-        Side("longest_in_bf16", partial(make, filled=longest, dtype=BF16), ("less_work", "narrower_types"),
+        Side("longest_in_bf16", partial(make, filled=longest, dtype=BF16), ("unused_work", "narrower_types"),
              {"length": longest, "precision": "bf16"}, tf32=False),
         Side("larger_batch", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
              samples=2, same_output=False, note="other batch", tf32=False),
@@ -9193,7 +9194,7 @@ def padded_chats(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "filled_to": length,
                                     "attention": "with a mask", "reads": "each loss"}),
-        Side("filled_to_longest", partial(make, filled=longest), ("less_work",), {"filled_to": longest}),
+        Side("filled_to_longest", partial(make, filled=longest), ("unused_work",), {"filled_to": longest}),
         Side("causal_without_mask", partial(make, masked=False), ("attention_fusion",),
              {"attention": "causal, no mask"}),
         Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
@@ -12100,7 +12101,7 @@ def padded_titles(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "bf16", "batch": full, "filled_to": length,
                                     "activation": "written out"}),
-        Side("filled_to_longest", partial(make, filled=longest), ("less_work",), {"filled_to": longest}),
+        Side("filled_to_longest", partial(make, filled=longest), ("unused_work",), {"filled_to": longest}),
         Side("activation_compiled", partial(make, compiled=True), ("compile",), {"compile": "activation"}),
         Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
         Side("batch_1024", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
@@ -12572,7 +12573,7 @@ def enlarged_masks(at: Place) -> list[Side]:
 
     return [
         Side("before", make, truth={"precision": "tf32", "masks": "all enlarged", "reads": "each area"}, tf32=True),
-        Side("chosen_first", partial(make, enlarged="chosen"), ("less_work",), {"masks": "10 enlarged"}, tf32=True),
+        Side("chosen_first", partial(make, enlarged="chosen"), ("unused_work",), {"masks": "10 enlarged"}, tf32=True),
         Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, same_output=False,
              note="near ties: other masks", tf32=True),
         Side("weighing_compiled", partial(make, compiled=True), ("compile",), {"compile": "what weighs masks"},
@@ -12933,7 +12934,7 @@ def cached_bytes(at: Place) -> list[Side]:
         Side("cache_in_bf16", partial(make, how="wide"), ("cast_once",), {"cache": "bf16"}),
         Side("widened_straight", partial(make, how="straight"), ("narrower_types",), {"cache": "bytes, to bf16"}),
         Side("widening_compiled", partial(make, compiled=True), ("compile",), {"compile": "what widens"}),
-        Side("full_slots_only", partial(make, trimmed=True), ("less_work",), {"attends_to": "full slots"}),
+        Side("full_slots_only", partial(make, trimmed=True), ("unused_work",), {"attends_to": "full slots"}),
         Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
         Side("batch_16", partial(make, batch=2 * texts), ("larger_batch",), {"batch": 2 * texts}, useless=True,
              samples=2, same_output=False, note="other batch"),
@@ -13052,9 +13053,9 @@ def whirling_fluid(at: Place) -> list[Side]:
              tf32=False),
         Side("real_transforms", partial(make, halves=True), ("less_work",), {"transforms": "real"}, tf32=False),
         Side("to_fp32", partial(make, precision="fp32"), ("single_precision",), {"precision": "fp32"}, tf32=False),
-        Side("waves_kept", partial(make, kept=True), ("inputs_on_device",), {"waves": "kept on the device"},
+        Side("waves_kept", partial(make, kept=True), ("inputs_on_device", "less_work"), {"waves": "kept on the device"},
              tf32=False),
-        Side("to_graph", partial(make, kept=True, wrap=graphed), ("graph", "inputs_on_device"),
+        Side("to_graph", partial(make, kept=True, wrap=graphed), ("graph", "inputs_on_device", "less_work"),
              {"waves": "kept on the device", "graph": True}, gpu_only=True, tf32=False),
         Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no product"}, useless=True, tf32=True),
     ]

@@ -1,19 +1,33 @@
-"""Work of the host that leaves the step: less of it, or other processes do it. The device's kernels and copies stay.
+"""Work of the host that leaves the step: less of it, or other processes do it. The device's kernels stay.
 
-Work that moves to the device makes the step's device work longer, never shorter.
+Work that moves to the device makes the step's kernels longer, never shorter. But what the host made wide of narrow
+numbers may be copied as it was, in an eighth of the bytes: bytes in place of whole numbers of 64 bits.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from aaco.analytics.advice.action import NO_PYTHON, NOT_SERVING, NVIDIA, OWN_CODE, PYTORCH, Action, Values, of_own_work
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import unchanged
+from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step, fact_is
+from aaco.core.arrays import Reals
 
-HOST_WORK = Mechanism("host_work", "Take the host's own work out of the step", "D", own_time,
+NARROWEST = 1 / 8  # of the bytes of a number
+
+
+def _least_ns(work: StepWork) -> Reals:
+    own = own_time(work)
+    return np.where(work.copies("h2d"), NARROWEST * own, own)
+
+
+HOST_WORK = Mechanism("host_work", "Take the host's own work out of the step", "D, with copies from the host at an "
+                      "eighth of their bytes", _least_ns, named=lambda work: np.zeros(len(work.ns), bool),
                       respond=lambda work, least: replace(unchanged(work), hands_over=True))
 
 
