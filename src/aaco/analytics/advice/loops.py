@@ -207,7 +207,7 @@ def rows_in_turn(work: StepWork) -> Reals:
         length = _row_length(calls[:end]) if end < first_of_loop else 0
         if length:
             first_of_loop = end - _periodic(calls[:end], length)
-            # the first turn may lack what the others begin with, as that of the result before
+            # the first turn may lack what others begin with: what they do with the result of the one before
             count = min(round((end - first_of_loop) / length), round(np.count_nonzero(read) / work.steps))
             loop = slice(int(starts[max(first_of_loop, end - count * length)]), int(starts[end - 1]) + 1)
             two_turns = [slice(int(starts[last - length]), int(starts[last - 1])) for last in (end - length, end)]
