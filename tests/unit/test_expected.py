@@ -856,11 +856,13 @@ def test_the_idle_time_of_a_step_stays_where_few_calls_go():
 
 
 def test_no_larger_batch_is_advised_for_rows_that_a_step_takes_one_by_one():
-    """Of seven rows and fewer it may be a part of the step."""
-    work = step(*[kernel(10)] * 8)
-    for rows, gains in ((0, True), (7, True), (8, False)):
-        least = floor(replace(work, single_rows=rows), [MECHANISMS["larger_batch"]])
-        assert (least.floor_ns is not None) is gains and (gains or "8 rows of a batch one by one" in least.why_absent)
+    """Of seven rows and fewer it may be a part of the step, and so it may without a loop of as many turns."""
+    taken = OperatorArguments([[8, 32], [32, 5]], ["float"] * 2, ["", ""])
+    turn = [kernel(10, "gemm", StepOperator("aten::mm", "aten::mm", types=("f32",), flops=1e6, arguments=taken)),
+            copy(1, "d2h", 4, True)]
+    for turns, rows, gains in ((9, 0, True), (9, 9, False), (8, 8, False), (7, 7, True), (8, 12, True)):
+        least = floor(replace(step(*turn * turns), single_rows=rows), [MECHANISMS["larger_batch"]])
+        assert (least.floor_ns is not None) is gains and (gains or "rows of a batch one by one" in least.why_absent)
 
 
 def test_a_host_that_waits_for_loaders_gets_no_batch_sooner():

@@ -541,6 +541,12 @@ def test_rows_that_views_take_one_by_one_are_a_loop_of_as_many_turns():
     assert rows(9, first=1) == {9} and rows(9, first=2) == {1, 8}
 
 
+def test_rows_of_a_sequence_go_through_gates_one_after_another():
+    for name, turns in (("aten::relu", 9), ("aten::tanh", 1), ("aten::sigmoid_", 1)):
+        turn = (*_turns(1, _product_of(32, 32), _reading(name, (8, 32))), READ)
+        assert set(rows_in_turn(replace(step(*turn * 9), single_rows=9)).tolist()) == {turns}
+
+
 def test_what_was_chosen_in_a_turn_may_be_looked_up_in_the_next():
     """A token of each of 8 texts is chosen of 50; a lookup of 16 words reads what no turn made."""
     def looks_up(words):

@@ -228,7 +228,7 @@ def _independent(work: StepWork, loop: slice, two_turns: Sequence[slice], turns:
     one_before, last = (_operators(work, turn) for turn in two_turns)
     if work.copies("h2d")[loop].any() or any(operator.phase in (BACKWARD, OPTIMIZER) for operator in last):
         return False
-    if _takes_single_rows(work, turns):
+    if _takes_single_rows(work, turns, last):
         return True
     outside, made = read_and_made(last)
     made |= read_and_made(one_before)[1]
@@ -237,10 +237,20 @@ def _independent(work: StepWork, loop: slice, two_turns: Sequence[slice], turns:
     return all((elements * turns, floating) in before for elements, floating in outside & made)
 
 
-def _takes_single_rows(work: StepWork, turns: int) -> bool:
+def loops_over_rows(work: StepWork) -> bool:
+    """Return whether a step works on the rows of a batch one by one, as its views say."""
+    return work.single_rows >= TURNS and any(
+        ((turns > 1) & (work.single_rows - turns <= 1)).any()
+        for turns in (rows_in_turn(work), work.once(parts_in_turn)))
+
+
+def _takes_single_rows(work: StepWork, turns: int, turn: Sequence[StepOperator]) -> bool:
     """Return whether a loop of so many turns takes the rows of a batch one by one; its first turn may begin otherwise.
+
+    Gates are of layers that take the rows of a sequence, each with the state that the row before has left.
     """
-    return turns > 1 and work.single_rows - turns in (0, 1)
+    has_gates = any(gate in operator.name for operator in turn for gate in (*GATES, "_rnn"))
+    return turns > 1 and work.single_rows - turns in (0, 1) and not has_gates
 
 
 def parts_in_turn(work: StepWork) -> Ints32:
@@ -342,7 +352,7 @@ def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
     read = (work.copies("d2h") & ~work.result_reads)[loop.rows]
     given = None if read.any() else _given(work, loop)
     return given is not None and bool(work.of_families(*PRODUCTS)[loop.ends[0]].any()) and (
-        _takes_single_rows(work, loop.turns)
+        _takes_single_rows(work, loop.turns, _operators(work, loop.ends[0]))
         or any(not _may_carry(work, turn, given) for turn in loop.ends)
         or (loop.calls > LONGEST_TURN
             and not any(_may_carry(work, turn, given, to_products=True) for turn in loop.ends)))

@@ -14,7 +14,7 @@ import numpy as np
 from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, OWN_CODE, PYTORCH, USUAL, Action, Values, of_launches
 from aaco.analytics.advice.gradient_turns import gradient_turns
 from aaco.analytics.advice.least import PRODUCTS, memory_roofs, own_rate, product_roofs
-from aaco.analytics.advice.loops import TURNS
+from aaco.analytics.advice.loops import loops_over_rows
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange
 from aaco.analytics.advice.responses import CONVERSIONS, unchanged
 from aaco.analytics.advice.work import COPY, FOR_LISTS, HOST_COPIES, OPTIMIZER, StepWork
@@ -28,7 +28,7 @@ def _least_ns(work: StepWork, samples: float) -> Reals:
     """Return the least times per sample. Conversions may be of weights, and lists are of all parameters."""
     if work.once(gradient_turns).apart:
         raise NothingToChange("a step makes the gradients of its samples one by one")
-    if work.single_rows >= TURNS:
+    if loops_over_rows(work):
         raise NothingToChange(f"a step works on the {work.single_rows} rows of a batch one by one")
     copies, products = work.of_families(COPY), work.of_families(*PRODUCTS)
     once = work.operated(lambda operator: operator.phase == OPTIMIZER or FOR_LISTS in operator.name)
