@@ -1468,6 +1468,15 @@ def test_a_product_of_rows_that_are_gathered_several_times_can_come_before():
     assert set(targets(work, "less_work")) == {"vectorized_gather_kernel<16, long>", FP32, "elementwise"}
 
 
+def test_pairs_of_very_many_operators_are_told_apart():
+    """Two numbers of 50,000 operators are more than 32 bits as one, and a count of all pairs takes no memory."""
+    work = gathered(4000, 64)
+    others = [StepOperator("aten::relu")] * 50_000
+    many = replace(work, operators=[*others, *work.operators],
+                   operator=np.where(work.operator < 0, -1, work.operator + len(others)).astype(np.int32))
+    assert floor_us(many, "product_before_gather") == floor_us(work, "product_before_gather")
+
+
 @pytest.mark.parametrize("work", [
     gathered(1900, 64), gathered(4000, 65), gathered(4000, 64, gather="aten::mm"), gathered(4000, 64, phase="backward"),
     step(*[kernel(5)] * 2)])

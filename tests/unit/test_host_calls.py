@@ -53,6 +53,10 @@ def test_calls_are_those_of_their_capture_that_launch_copy_or_wait():
     assert len(calls(*rows, captures=(0, 0, 0, 1), capture=None).asked) == 2
 
 
+def test_a_call_without_a_name_is_none_of_them():
+    assert calls(*launches(0), (10, 5, 0, None)).asked.tolist() == [0]
+
+
 def test_batches_that_other_processes_make_are_taken_within_the_window():
     """Not what the host loads itself, nor another capture's."""
     ready, alone = (f"enumerate(DataLoader)#_{kind}ProcessingDataLoaderIter.__next__" for kind in ("Multi", "Single"))

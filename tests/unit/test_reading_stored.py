@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from aaco.core.tables import KERNELS
-from aaco.steps import make_findings
+from aaco.core.tables import KERNELS, REQUESTS
+from aaco.steps import make_findings, session_tables
 from aaco.steps.absent_files import AbsentFiles
 from tests.unit.test_finding import session_with
 
@@ -29,3 +29,11 @@ def test_why_a_table_is_absent_is_said_without_the_findings(tmp_path, monkeypatc
     assert reasons[KERNELS.file] == "not traced" and reasons["a"] == "b" and len(reasons) == len(list(reasons))
     monkeypatch.setattr(make_findings, "why_absent", lambda session: pytest.fail("all findings are imported"))
     assert AbsentFiles(session_with(tmp_path), {"kernels": "not traced"}, {})[KERNELS.file] == "not traced"
+
+
+def test_a_session_with_an_endpoint_is_read_without_its_manifest(tmp_path):
+    """The reasons for tables that are not there are then those of the load."""
+    session = session_with(tmp_path)
+    (session.folder / "manifest.json").write_text("{}")
+    found = session_tables._stored_of_endpoint(session)
+    assert not len(found.tables) and found.missing[REQUESTS.name]

@@ -85,11 +85,12 @@ def in_order() -> list[Finding]:
     Raise TypeError where they go in a circle or name a finding that is not declared.
     """
     writers: dict[str, list[str]] = {}
-    for name, declared in FINDINGS.items():
+    declarations = sorted(FINDINGS.items())  # whatever was imported first
+    for name, declared in declarations:
         for spec in declared.tables:
             writers.setdefault(spec.name, []).append(name)
     earlier = {name: sorted({*declared.after, *_writers_of(declared, writers)} - {name})
-               for name, declared in FINDINGS.items()}
+               for name, declared in declarations}
     try:
         return [FINDINGS[name] for name in TopologicalSorter(earlier).static_order()]
     except CycleError as error:

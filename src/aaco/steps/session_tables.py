@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from aaco.core import tables
+from aaco.core.errors import BadBundle
 from aaco.core.session import Session
 from aaco.core.tables import KERNELS
 from aaco.steps.analyzed import NOT_REACHED, Analyzed, is_on_device, why_not_of_endpoint
@@ -53,7 +55,9 @@ def _stored(session: Session) -> Analyzed:
 
 def _stored_of_endpoint(session: Session) -> Analyzed:
     """Return the tables of a sealed session with an endpoint, each read on first access."""
-    stored, reasons = Tables(session), manifest.read(session)["absent"]
+    stored, reasons = Tables(session), dict[str, str]()
+    with suppress(BadBundle):  # what the record says of the load tells reasons, too
+        reasons = manifest.read(session)["absent"]
     why = {name: reasons.get(spec.file, why_not_of_endpoint(session, name)) for name, spec in tables.ALL.items()}
     return Analyzed(stored, _without(why, stored), {}, {}, {}, False)
 

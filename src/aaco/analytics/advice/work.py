@@ -451,7 +451,9 @@ class _KeptRows:
             np.take(column, rows, out=kept[self.count:until], mode="clip")  # "raise" would need a copy
         taken = [column[rows] for column in columns]
         if not all(-SHORT <= column.min(initial=0) <= column.max(initial=0) <= SHORT for column in taken):
-            self._columns = self._columns.astype(np.int64)
+            wide = np.empty(self._columns.shape, np.int64)
+            wide[:, :self.count] = self._columns[:, :self.count]
+            self._columns = wide
         for kept, column in zip(self._columns, taken, strict=True):
             kept[self.count:until] = column
         self.count = until

@@ -90,7 +90,7 @@ def read(session: Session, capture: int | None, first: int | None, last: int | N
     fetching, fetches = np.array([*(name.startswith(OF_LOADERS) for name in names), False]), list[tuple[int, int]]()
     columns: list[tuple[Ints, ...]] = [tuple(np.zeros(0, np.int64) for _ in range(4))]
     for batch in queries.batches(session, API_CALLS, COLUMNS):
-        name = integers(batch["name"].indices)
+        name = integers(batch["name"].indices.fill_null(-1))  # the last entry of what is known by name
         start, end, link, where = (integers(batch[column]) for column in COLUMNS[1:])
         of_capture = (where == capture) | (capture is None)
         taken = fetching[name] & of_capture

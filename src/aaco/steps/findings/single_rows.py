@@ -21,6 +21,7 @@ from aaco.core.tables import API_CALLS, CALL_ARGUMENTS
 from aaco.tracelake import queries, store
 
 VIEW = "aten::narrow"
+NO_VIEW = (ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError)  # of other arguments
 # Of narrow(tensor, dimension, start, length): one row of the first dimension.
 ONE_ROW = r'"Concrete Inputs":\s*\[\s*"[^"]*",\s*"0",\s*"\d+",\s*"1"\s*\]'
 
@@ -37,7 +38,7 @@ def read(session: Session, capture: int | None, begin: int, until: int) -> int:
     for batch in queries.batches(session, CALL_ARGUMENTS, ("call_id", "arguments")):
         is_meant = pa.array(np.isin(integers(batch["call_id"]), calls))
         for text in batch["arguments"].filter(pc.and_(is_meant, _is_one_row(batch["arguments"]))).to_pylist():
-            with suppress(ValueError, KeyError, IndexError, TypeError):  # written by whoever made the trace
+            with suppress(*NO_VIEW):  # written by whoever made the trace
                 arguments = json.loads(text)
                 taken[tuple(map(int, arguments["Input Dims"][0]))].add(int(arguments["Concrete Inputs"][2]))
     return max((len(rows) for shape, rows in taken.items() if shape and len(rows) == shape[0] == max(rows) + 1),
@@ -49,7 +50,7 @@ def _views(session: Session, capture: int | None, begin: int, until: int) -> Int
     found = [np.zeros(0, np.int64)]
     for batch in queries.batches(session, API_CALLS, ("call_id", "name", "t_start_ns", "capture")):
         start, where = integers(batch["t_start_ns"]), integers(batch["capture"])
-        is_view = pc.equal(batch["name"], VIEW).to_numpy(zero_copy_only=False)
+        is_view = pc.fill_null(pc.equal(batch["name"], VIEW), False).to_numpy(zero_copy_only=False)
         inside = is_view & (start >= begin) & (start < until) & ((where == capture) | (capture is None))
         found.append(integers(batch["call_id"])[inside])
     return np.concatenate(found)

@@ -65,10 +65,10 @@ def _moved(work: StepWork) -> Moved:
     order = order[~work.copies("memset")[order]]
     operator, lane = work.operator[order], work.lane[order]
     same_lane = np.r_[lane[1:] == lane[:-1], False] if len(order) else np.zeros(0, bool)
-    pair = operator * (len(work.operators) + 1) + np.r_[operator[1:], -1]
+    pair = operator.astype(np.int64) * (len(work.operators) + 1) + np.r_[operator[1:], -1]
     at = np.flatnonzero(gathers[order] & same_lane & (np.r_[operator[1:], -1] >= 0))
     left_of = {number: _left(*(work.operators[key] for key in divmod(number, len(work.operators) + 1)))
-               for number in distinct.numbers(pair[at]).tolist()}
+               for number in distinct.values(pair[at]).tolist()}
     at = at[[left_of[number] is not None for number in pair[at].tolist()]]
     if not len(at):
         raise Absent("no product follows a gather that repeats rows")
