@@ -2125,7 +2125,7 @@ MUTATIONS = [
      "tests/unit/test_floor.py::test_of_work_that_takes_longer_than_now_the_wait_for_a_late_rank_goes_too"),
     ("analytics/advice/work.py", "not self.waited_ns and self._waits.all()", "self._waits.all()",
      "tests/unit/test_floor.py::test_of_work_that_takes_longer_than_now_the_wait_for_a_late_rank_goes_too"),
-    ("analytics/advice/work.py", "            self._columns = self._columns.astype(np.int64)\n", "            pass\n",
+    ("analytics/advice/work.py", "            self._columns = wide\n", "            pass\n",
      "tests/unit/test_floor.py::test_numbers_of_more_than_32_bits_are_kept_whole"),
     ("analytics/critical_path/dag.py", "(when[source] < when[target]).all()", "True",
      "tests/property/test_critical_path_dag.py::test_what_begins_at_one_moment_is_followed_whatever_comes_first"),

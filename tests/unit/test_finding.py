@@ -47,8 +47,10 @@ def test_readers_of_a_table_come_after_its_writers_and_the_named_ones_before() -
     declare("middle")
     declare("costs", reads=(OPERATORS,), writes=(OPERATORS,), after=("first",))
     declare("first", writes=(OPERATORS,))
+    declare("any", reads=(OPERATORS,))
     names = [found.name for found in in_order()]
-    assert sorted(names) == ["costs", "first", "last", "middle"]
+    assert sorted(names) == ["any", "costs", "first", "last", "middle"]
+    assert names.index("costs") < names.index("any")
     assert names.index("first") < names.index("costs") < names.index("last") > names.index("middle")
 
 
