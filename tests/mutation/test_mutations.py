@@ -1102,7 +1102,7 @@ MUTATIONS = [
      "tests/unit/test_single_rows.py::test_arguments_that_say_something_else_are_no_rows"),
     ("steps/findings/single_rows.py", "(start < until) & ", "",
      "tests/unit/test_single_rows.py::test_views_of_other_captures_and_moments_do_not_count"),
-    ("analytics/advice/mechanisms/larger_batch.py", "loops_over_rows(work)", "False",
+    ("analytics/advice/mechanisms/larger_batch.py", "work.once(loops_over_rows)", "False",
      "tests/unit/test_expected.py::test_no_larger_batch_is_advised_for_rows_that_a_step_takes_one_by_one"),
     ("analytics/advice/loops.py", "(work.single_rows - turns <= 1)", "True",
      "tests/unit/test_expected.py::test_no_larger_batch_is_advised_for_rows_that_a_step_takes_one_by_one"),

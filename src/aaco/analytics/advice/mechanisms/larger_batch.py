@@ -28,7 +28,7 @@ def _least_ns(work: StepWork, samples: float) -> Reals:
     """Return the least times per sample. Conversions may be of weights, and lists are of all parameters."""
     if work.once(gradient_turns).apart:
         raise NothingToChange("a step makes the gradients of its samples one by one")
-    if loops_over_rows(work):
+    if work.once(loops_over_rows):
         raise NothingToChange(f"a step works on the {work.single_rows} rows of a batch one by one")
     copies, products = work.of_families(COPY), work.of_families(*PRODUCTS)
     once = work.operated(lambda operator: operator.phase == OPTIMIZER or FOR_LISTS in operator.name)
