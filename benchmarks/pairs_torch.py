@@ -13110,6 +13110,257 @@ def mapped_land(at: Place) -> list[Side]:
     ]
 
 
+@before("driving_scene_training", training=True)
+def backwards_by_task(at: Place) -> list[Side]:
+    """One trunk with three heads learns kinds, depths and directions in 8 street scenes of 256 x 512, TF32 convs; each
+    of the three losses goes back through the trunk alone and is read, Adam for lists."""
+    full, rows, columns, width = at.pick(8, 2), at.pick(256, 32), at.pick(512, 64), at.pick(64, 4)
+    kinds = at.pick(19, 3)
+
+    def make(apart: bool = True, read: bool = True, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_head(outputs: int) -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(4 * width, width, 3, 1, 1), nn.ReLU(),
+                                 nn.ConvTranspose2d(width, outputs, 8, 8))
+
+        def build_model() -> nn.ModuleList:
+            trunk = nn.Sequential(nn.Conv2d(3, width, 7, 4, 3), ResidualBlock(width, width, 1),
+                                  ResidualBlock(width, 2 * width, 2), ResidualBlock(2 * width, 4 * width, 1),
+                                  ResidualBlock(4 * width, 4 * width, 1))
+            return nn.ModuleList([trunk, *(build_head(outputs) for outputs in (kinds, 1, 3))])
+        model = at.build(build_model).to(memory_format=layout)
+        trunk, *heads = model
+        scenes = at.randn(full, 3, rows, columns).to(memory_format=layout)
+        labels, depths = at.integers(kinds, full, rows, columns), at.randn(full, 1, rows, columns).abs()
+        directions = F.normalize(at.randn(full, 3, rows, columns), dim=1)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **how)
+
+        def find_losses() -> list[torch.Tensor]:
+            with at.autocast(autocast):
+                seen = trunk(scenes)
+                scores, far, pointed = (head(seen) for head in heads)
+            return [F.cross_entropy(scores.float(), labels), F.l1_loss(far.float(), depths),
+                    (1 - F.cosine_similarity(pointed.float(), directions, dim=1)).mean()]
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            losses = find_losses()
+            if apart:
+                for number, loss in enumerate(losses):
+                    loss.backward(retain_graph=number < len(losses) - 1)
+            else:
+                torch.stack(losses).sum().backward()
+            optimizer.step()
+            if read:
+                for loss in losses:
+                    loss.item()
+            return torch.stack(losses).sum().detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "backward": "once for each loss", "reads": "3 losses"}),
+        Side("one_backward", partial(make, apart=False), ("less_work",), {"backward": "once, of the sum"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("losses_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("wasserstein_gan_training", training=True)
+def penalised_critic(at: Place) -> list[Side]:
+    """A critic of 64 pictures of 32 x 32 learns 5 times for each time that a generator learns, its slopes penalised,
+    TF32 convolutions; what the critic learns also sends gradients through the generator, and each loss is read."""
+    full, width, judgements = at.pick(64, 2), at.pick(64, 4), at.pick(5, 2)
+
+    def make(batch: int = full, detached: bool = False, read: bool = True, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH, graph: bool = False,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_maker() -> nn.Sequential:
+            return nn.Sequential(nn.ConvTranspose2d(64, 4 * width, 4), nn.BatchNorm2d(4 * width), nn.ReLU(),
+                                 nn.ConvTranspose2d(4 * width, 2 * width, 4, 2, 1), nn.BatchNorm2d(2 * width),
+                                 nn.ReLU(), nn.ConvTranspose2d(2 * width, width, 4, 2, 1), nn.BatchNorm2d(width),
+                                 nn.ReLU(), nn.ConvTranspose2d(width, 3, 4, 2, 1), nn.Tanh())
+
+        def build_critic() -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2),
+                                 nn.Conv2d(width, 2 * width, 4, 2, 1), nn.LeakyReLU(0.2),
+                                 nn.Conv2d(2 * width, 4 * width, 4, 2, 1), nn.LeakyReLU(0.2),
+                                 nn.Conv2d(4 * width, 1, 4), nn.Flatten(0))
+        maker, critic = (at.build(part).to(memory_format=layout) for part in (build_maker, build_critic))
+        real = at.randn(batch, 3, 32, 32).to(memory_format=layout)
+        seeds = at.randn(judgements + 1, batch, 64, 1, 1)
+        shares = torch.rand(judgements, batch, 1, 1, 1, device=at.device)
+        optimizers = [torch.optim.Adam(part.parameters(), lr=1e-4, betas=(0.5, 0.9), capturable=graph, **how)
+                      for part in (maker, critic)]
+
+        def judge(number: int) -> torch.Tensor:
+            with at.autocast(autocast):
+                with torch.set_grad_enabled(not detached):
+                    made = maker(seeds[number])
+                between = shares[number] * real + (1 - shares[number]) * made
+                between = between.requires_grad_() if detached else between
+                slopes, = torch.autograd.grad(critic(between).float().sum(), between, create_graph=True)
+                apart = critic(made).float().mean() - critic(real).float().mean()
+            return apart + 10 * (slopes.float().flatten(1).norm(dim=1) - 1).square().mean()
+
+        def learn(loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            if read:
+                loss.item()
+            return loss.detach()
+
+        def step() -> torch.Tensor:
+            losses = [learn(judge(number), optimizers[1]) for number in range(judgements)]
+            with at.autocast(autocast):
+                fooled = -critic(maker(seeds[judgements])).float().mean()
+            return torch.stack([*losses, learn(fooled, optimizers[0])])
+        return graphed(step) if graph else step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "generator": "gets gradients of the critic's losses", "reads": "6 losses"}),
+        Side("made_without_gradients", partial(make, detached=True), ("less_work",),
+             {"generator": "without gradients as the critic learns"}),
+        Side("to_graph", partial(make, read=False, graph=True), ("graph", "remove_syncs"),
+             {"graph": True, "reads": "none"}, gpu_only=True, same_output=False, note="the capture trains too"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("losses_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("stereo_matching")
+def matched_stereo(at: Place) -> list[Side]:
+    """Depth from two pictures of 256 x 512 as in PSMNet: a tower sees each in turn, a loop writes their features for 48
+    shifts, and 8 three-dimensional convolutions compare them, TF32 convolutions."""
+    rows, columns, width, shifts = at.pick(256, 32), at.pick(512, 64), at.pick(32, 4), at.pick(48, 4)
+
+    def make(batch: int = 1, at_once: bool = False, by_index: bool = False, dtype: torch.dtype = FP32,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.ModuleList:
+            tower = nn.Sequential(nn.Conv2d(3, width, 3, 2, 1), ResidualBlock(width, 2 * width, 2),
+                                  ResidualBlock(2 * width, 2 * width, 1), nn.Conv2d(2 * width, width, 1))
+            layers = [part for inputs in (2 * width, *[width] * 6)
+                      for part in (nn.Conv3d(inputs, width, 3, 1, 1, bias=False), nn.BatchNorm3d(width), nn.ReLU())]
+            return nn.ModuleList([tower, nn.Sequential(*layers, nn.Conv3d(width, 1, 3, 1, 1))])
+        tower, compare_all = at.build(build_model, dtype=dtype).eval()
+        compare_all = compare_all.to(memory_format=layout)
+        left, right = (at.randn(batch, 3, rows, columns, dtype=dtype) for _ in range(2))
+        spots = torch.arange(columns // 4, device=at.device) - torch.arange(shifts, device=at.device)[:, None]
+        is_inside = (spots >= 0).to(dtype)[:, None]
+
+        def put_together(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+            if by_index:
+                moved = other[..., spots.clamp(min=0)].transpose(2, 3)
+                return torch.cat([one[:, :, None].expand_as(moved), moved], 1) * is_inside
+            volume = one.new_zeros(batch, 2 * width, shifts, rows // 4, columns // 4)
+            for shift in range(shifts):
+                volume[:, :width, shift, :, shift:] = one[..., shift:]
+                volume[:, width:, shift, :, shift:] = other[..., :columns // 4 - shift]
+            return volume
+
+        def match() -> torch.Tensor:
+            if at_once:
+                one, other = tower(torch.cat([left, right])).chunk(2)
+            else:
+                one, other = tower(left), tower(right)
+            costs = compare_all(put_together(one, other).contiguous(memory_format=layout))
+            costs = F.interpolate(costs.float(), (4 * shifts, rows, columns), mode="trilinear", align_corners=False)
+            chances = costs[:, 0].softmax(1)
+            return (chances * torch.arange(4 * shifts, device=at.device)[:, None, None]).sum(1)
+        return match
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "layout": "nchw",
+                                    "towers": "in turn", "volume": "written in a loop"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last_3d), ("channels_last",),
+             {"layout": "ndhwc in three dimensions"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("volume_by_index", partial(make, by_index=True), ("loop_to_batched_op",), {"volume": "read by index"}),
+        Side("towers_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"towers": "one call"},
+             useless=True),
+        Side("two_pairs", partial(make, batch=2), ("larger_batch",), {"batch": 2}, useless=True, samples=2,
+             same_output=False, note="other batch"),
+    ]
+
+
+@before("multi_agent_training", training=True)
+def agents_in_turn(at: Place) -> list[Side]:
+    """Five agents that share a GRU learn together as in QMIX from 32 games of 32 moves, fp32, TF32 off; the cell runs
+    for one agent and one move after another, once more for the older network, and the loss is read."""
+    full, moves, agents = at.pick(32, 3), at.pick(32, 4), at.pick(5, 2)
+    seen, acts, width, mixed = at.pick(80, 6), at.pick(11, 3), at.pick(64, 8), at.pick(32, 4)
+
+    def make(games: int = full, run: str = "agents in turn", read: bool = True, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            whole = agents * seen
+            return nn.ModuleList([nn.Linear(seen, width), nn.GRU(width, width), nn.Linear(width, acts),
+                                  nn.Linear(whole, agents * mixed), nn.Linear(whole, mixed), nn.Linear(whole, mixed),
+                                  nn.Linear(whole, 1)])
+        model, older = (at.build(build_model) for _ in range(2))
+        views, rewards = at.randn(games, moves, agents, seen), at.randn(games, moves, 1)
+        chosen = at.integers(acts, games, moves, agents, 1)
+
+        def value_in_turn(network: Any) -> torch.Tensor:
+            widen, gru, head = network[:3]
+            weights = gru.weight_ih_l0, gru.weight_hh_l0, gru.bias_ih_l0, gru.bias_hh_l0
+            groups = [views[:, :, agent] for agent in range(agents)] if run == "agents in turn" else [
+                views.transpose(1, 2).flatten(0, 1)]
+            states = [torch.zeros(len(group), width, device=at.device) for group in groups]
+            values = []
+            for move in range(moves):
+                for number, group in enumerate(groups):
+                    states[number] = torch.gru_cell(F.relu(widen(group[:, move])), states[number], *weights)
+                heads = [head(state) for state in states]
+                values.append(torch.stack(heads, 1) if len(heads) > 1 else heads[0].view(games, agents, acts))
+            return torch.stack(values, 1)
+
+        def value(network: Any) -> torch.Tensor:
+            if run != "one GRU call":
+                return value_in_turn(network)
+            widen, gru, head = network[:3]
+            rows = F.relu(widen(views)).permute(1, 0, 2, 3).flatten(1, 2)
+            return head(gru(rows)[0]).view(moves, games, agents, acts).transpose(0, 1)
+
+        def mix(network: Any, values: torch.Tensor) -> torch.Tensor:
+            whole = views.flatten(2)
+            first, first_bias, second, second_bias = (part(whole) for part in network[3:])
+            hidden = torch.einsum("gma,gmah->gmh", values, first.abs().view(games, moves, agents, mixed))
+            return (F.elu(hidden + first_bias) * second.abs()).sum(2, keepdim=True) + second_bias
+
+        def loss_of() -> torch.Tensor:
+            taken = mix(model, value(model).gather(3, chosen)[..., 0])
+            with torch.no_grad():
+                later = mix(older, value(older).amax(3))
+            return F.mse_loss(taken[:, :-1], rewards[:, :-1] + 0.99 * later[:, 1:])
+        optimizer = torch.optim.Adam(model.parameters(), lr=5e-4, capturable=graph, **how)
+        return loss_read(trained(model, optimizer, loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "games": full, "recurrence": "a cell, agents in turn",
+                                    "reads": "each loss"}, tf32=False),
+        Side("agents_at_once", partial(make, run="agents at once"), ("loop_to_batched_op",),
+             {"recurrence": "a cell, agents at once"}, tf32=False),
+        Side("one_gru_call", partial(make, run="one GRU call"), ("loop_to_batched_op",),
+             {"recurrence": "one call for agents and moves"}, tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("games_128", partial(make, games=4 * full), ("larger_batch",), {"games": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
