@@ -87,7 +87,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 Step = Callable[[], torch.Tensor]
 Wrap = Callable[[Step], Step]
@@ -13358,6 +13358,474 @@ def agents_in_turn(at: Place) -> list[Side]:
         Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
              tf32=False),
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("previewed_sampling")
+def previews_each_step(at: Place) -> list[Side]:
+    """A latent of 64 x 64 becomes a picture in 8 denoising steps, TF32 convolutions; after each step a decoder makes a
+    preview of 512 x 512 bytes that the host gets, and the host reads the time of each step."""
+    side, width, count = at.pick(64, 8), at.pick(128, 8), at.pick(8, 3)
+
+    def make(previews: str = "each step", read: bool = True, dtype: torch.dtype = FP32, pinned: bool = False,
+             layout: torch.memory_format = torch.contiguous_format, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            denoiser = nn.ModuleList([nn.Conv2d(4, width, 3, 1, 1), nn.Linear(width, width),
+                                      ResidualBlock(width, width, 1), ResidualBlock(width, 2 * width, 2),
+                                      ResidualBlock(2 * width, 2 * width, 1), ResidualBlock(2 * width, 2 * width, 1),
+                                      nn.ConvTranspose2d(2 * width, width, 2, 2), ResidualBlock(width, width, 1),
+                                      nn.Conv2d(width, 4, 3, 1, 1)])
+            decoder = nn.Sequential(nn.Conv2d(4, width, 3, 1, 1), nn.SiLU(), nn.ConvTranspose2d(width, width, 2, 2),
+                                    nn.SiLU(), nn.ConvTranspose2d(width, width // 2, 2, 2), nn.SiLU(),
+                                    nn.ConvTranspose2d(width // 2, width // 4, 2, 2), nn.SiLU(),
+                                    nn.Conv2d(width // 4, 3, 3, 1, 1))
+            return nn.ModuleList([denoiser, decoder])
+        denoiser, decoder = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        start, kept = at.randn(1, 4, side, side), torch.linspace(0.1, 0.99, count, device=at.device)
+        times, scales = torch.linspace(999, 0, count, device=at.device), torch.arange(width // 2, device=at.device)
+        latent, moment = start.clone(), times[:1].clone()
+        shown = torch.empty(count, 8 * side, 8 * side, 3, dtype=torch.uint8, pin_memory=pinned)
+
+        def guess_noise() -> torch.Tensor:
+            first, embed, block, down, *inner, up, last, out = denoiser
+            angles = moment * torch.exp(-scales / len(scales))
+            x = first(latent.to(dtype, memory_format=layout))
+            y = x + embed(torch.cat([angles.sin(), angles.cos()]).to(dtype))[None, :, None, None]
+            y = block(y)
+            z = down(y)
+            for layer in inner:
+                z = layer(z)
+            return out(last(y + up(z))).float()
+        run = wrap(guess_noise)
+
+        def show(number: int) -> torch.Tensor:
+            picture = decoder(latent.to(dtype, memory_format=layout))[0].float()
+            rounded = (127.5 * (picture + 1)).clamp(0, 255).to(torch.uint8).permute(1, 2, 0)
+            shown[number].copy_(rounded.contiguous(), non_blocking=pinned)
+            return picture
+
+        def sample() -> torch.Tensor:
+            latent.copy_(start)
+            picture = start
+            for number in range(count):
+                is_last = times[number].item() <= 0 if read else number == count - 1
+                moment.copy_(times[number:number + 1])
+                noise = run()
+                clean = (latent - (1 - kept[number]).sqrt() * noise) / kept[number].sqrt()
+                later = kept[min(number + 1, count - 1)]
+                latent.copy_(clean if is_last else later.sqrt() * clean + (1 - later).sqrt() * noise)
+                if previews == "each step" or is_last:
+                    picture = show(number)
+            at.wait()
+            return torch.cat([latent.flatten(), picture.flatten()])
+        return sample
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "layout": "nchw",
+                                    "previews": "in each step, to pageable memory", "reads": "each time"}),
+        Side("last_preview_only", partial(make, previews="at the end"), ("less_work",),
+             {"previews": "at the end"}),
+        Side("times_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("denoiser_to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "denoiser"}, gpu_only=True),
+        Side("previews_pinned", partial(make, read=False, pinned=True), ("pinned_copies", "remove_syncs"),
+             {"previews": "in each step, to pinned memory", "reads": "none"}, gpu_only=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+    ]
+
+
+@before("tabular_training", training=True)
+def rows_by_loader(at: Place) -> list[Side]:
+    """A network of 4 layers learns 1,024 rows of 64 numbers a step, fp32, TF32 off; a loader in the same process takes
+    rows from one tensor one by one and stacks them, the loss is read, Adam for lists."""
+    full, stored, numbers, width = at.pick(1024, 8), at.pick(400_000, 64), at.pick(64, 6), at.pick(512, 16)
+
+    def make(load: str = "rows one by one", workers: int = 0, pinned: bool = False, how: Mapping[str, Any] = FOREACH,
+             read: bool = True) -> Step:
+        network = at.build(nn.Sequential, *(part for inputs in (numbers, width, width)
+                                            for part in (nn.Linear(inputs, width), nn.ReLU())), nn.Linear(width, 1))
+        network = network.to(at.device)
+        table, wanted = torch.randn(stored, numbers), torch.randn(stored)
+        order = torch.randperm(stored)
+        parts = order.split(full)[:stored // full]
+
+        def load_batches() -> Iterator[Sequence[torch.Tensor]]:
+            if load == "on the device":
+                held, wanted_there = table.to(at.device), wanted.to(at.device)
+                there = [part.to(at.device) for part in parts]
+                while True:
+                    yield from ((held[part], wanted_there[part]) for part in there)
+            rows = TensorDataset(table, wanted)
+            loader: DataLoader[tuple[torch.Tensor, ...]]
+            if load == "whole batches":
+                loader = DataLoader(rows, None, sampler=[part.tolist() for part in parts], num_workers=workers)
+            else:
+                loader = DataLoader(rows, full, sampler=order.tolist(), num_workers=workers, pin_memory=pinned,
+                                    drop_last=True)
+            while True:
+                yield from loader
+        batches = load_batches()
+
+        def loss_of() -> torch.Tensor:
+            seen, answers = (part.to(at.device, non_blocking=pinned) for part in next(batches))
+            return F.mse_loss(network(seen)[:, 0], answers)
+        return loss_read(trained(network, torch.optim.Adam(network.parameters(), lr=1e-3, **how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "rows": "one by one, stacked", "loaders": 0,
+                                    "copies": "pageable", "reads": "each loss"}, tf32=False),
+        Side("whole_batches", partial(make, load="whole batches"), ("host_work",), {"rows": "a batch in one read"},
+             tf32=False),
+        Side("four_loaders", partial(make, workers=at.pick(4, 1)), ("prefetching",), {"loaders": at.pick(4, 1)},
+             tf32=False),
+        Side("table_on_device", partial(make, load="on the device"), ("inputs_on_device", "host_work"),
+             {"rows": "a batch in one read", "copies": "none"}, tf32=False),
+        Side("pinned_rows", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned by the loader"},
+             useless=True, gpu_only=True, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+class FrameWriter(nn.Module):
+    """The decoder of Tacotron 2: two LSTM cells write frames of sound, led by attention that knows where it was."""
+
+    def __init__(self, read: int, width: int, frame: int, inner: int) -> None:
+        super().__init__()
+        self.prepare = nn.Sequential(nn.Linear(frame, inner), nn.ReLU(), nn.Linear(inner, inner), nn.ReLU())
+        self.attend, self.write = nn.LSTMCell(inner + read, width), nn.LSTMCell(width + read, width)
+        self.ask, self.offer = nn.Linear(width, inner, bias=False), nn.Linear(read, inner, bias=False)
+        self.follow, self.place = nn.Conv1d(2, 32, 31, padding=15, bias=False), nn.Linear(32, inner, bias=False)
+        self.weigh, self.frame = nn.Linear(inner, 1, bias=False), nn.Linear(width + read, frame)
+        self.stop = nn.Linear(width + read, 1)
+
+    def forward(self, state: list[torch.Tensor], memory: torch.Tensor,
+                offered: torch.Tensor | None) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """Return the state after one more frame, and the score of an end; offered: the memory as attention sees it."""
+        frame, seen, weights, total, *cells = state
+        first = self.attend(torch.cat([self.prepare(frame), seen], 1), (cells[0], cells[1]))
+        places = self.place(self.follow(torch.stack([weights, total], 1)).transpose(1, 2))
+        known = self.offer(memory) if offered is None else offered
+        weights = self.weigh(torch.tanh(self.ask(first[0])[:, None] + places + known))[..., 0].softmax(1)
+        seen = torch.bmm(weights[:, None], memory)[:, 0]
+        second = self.write(torch.cat([first[0], seen], 1), (cells[2], cells[3]))
+        both = torch.cat([second[0], seen], 1)
+        return [self.frame(both), seen, weights, total + weights, *first, *second], self.stop(both)[:, 0]
+
+
+@before("spoken_frames_inference")
+def frames_of_speech(at: Place) -> list[Side]:
+    """A decoder as in Tacotron 2 speaks 48 frames of 4 texts of 120 sounds, fp32 with TF32 off; each frame projects the
+    whole memory again, and the host asks after each frame whether all texts ended."""
+    full, sounds, frames, read = at.pick(4, 2), at.pick(120, 7), at.pick(48, 4), at.pick(512, 16)
+    width, frame, inner = at.pick(1024, 16), at.pick(80, 8), at.pick(256, 8)
+
+    def make(batch: int = full, kept: bool = False, asked: int = 1, dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        writer = at.build(FrameWriter, read, width, frame, inner, dtype=dtype).eval()
+        writer.stop.bias.fill_(-10)
+        memory = at.randn(batch, sounds, read, dtype=dtype)
+        empty = [torch.zeros(batch, size, device=at.device, dtype=dtype)
+                 for size in (frame, read, sounds, sounds, *[width] * 4)]
+
+        def speak() -> torch.Tensor:
+            state, spoken = empty, []
+            offered = writer.offer(memory) if kept else None
+            is_over = torch.zeros(batch, dtype=torch.bool, device=at.device)
+            for number in range(1, frames + 1):
+                state, score = writer(state, memory, offered)
+                spoken.append(state[0])
+                is_over = is_over | (score.sigmoid() > 0.5)
+                if asked and number % asked == 0 and is_over.all().item():
+                    break
+            return torch.stack(spoken, 1).float()
+        return wrap(speak)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "memory": "projected for each frame",
+                                    "reads": "the end after each frame"}, tf32=False),
+        Side("to_graph", partial(make, asked=0, wrap=graphed), ("graph", "remove_syncs"),
+             {"graph": True, "reads": "none"}, gpu_only=True, tf32=False),
+        Side("memory_projected_once", partial(make, kept=True), ("less_work",), {"memory": "projected once"},
+             tf32=False),
+        Side("asked_each_16", partial(make, asked=16), ("remove_syncs",), {"reads": "the end after 16 frames"},
+             useless=True, tf32=False),
+        Side("texts_32", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("tagging_training", training=True)
+def tags_one_by_one(at: Place) -> list[Side]:
+    """An LSTM in both directions and a conditional random field learn 9 tags of 32 words in each of 32 texts, TF32
+    recurrences; the sum over all paths goes from word to word, and there from tag to tag, as tutorials write it."""
+    full, length, tags = at.pick(32, 3), at.pick(32, 5), at.pick(9, 3)
+    width, words = at.pick(256, 8), at.pick(20_000, 50)
+
+    def make(batch: int = full, at_once: bool = False, autocast: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH, graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.LSTM(width, width // 2, bidirectional=True),
+                                  nn.Linear(width, tags), nn.Linear(tags, tags, bias=False)])
+        model = at.build(build_model)
+        embedding, lstm, head, follow = model
+        texts, wanted = at.integers(words, length, batch), at.integers(tags, length, batch)
+
+        def sum_paths(scores: torch.Tensor) -> torch.Tensor:
+            so_far = scores[0]
+            for word in range(1, length):
+                if at_once:
+                    terms = so_far[:, None] + follow.weight
+                    so_far = terms.logsumexp(2) + scores[word]
+                    continue
+                reached = []
+                for tag in range(tags):
+                    terms = so_far + follow.weight[tag] + scores[word, :, tag, None]
+                    reached.append(terms.logsumexp(1))
+                so_far = torch.stack(reached, 1)
+            return so_far.logsumexp(1)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                scores = head(lstm(embedding(texts))[0]).float()
+            own = scores.gather(2, wanted[..., None]).sum((0, 2)) + follow.weight[wanted[1:], wanted[:-1]].sum(0)
+            return (sum_paths(scores) - own).mean()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, capturable=graph, **how)
+        return loss_read(trained(model, optimizer, loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 recurrences", "batch": full, "paths": "tag by tag",
+                                    "reads": "each loss"}),
+        Side("tags_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"paths": "all tags of a word"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("tags_at_once_in_graph", partial(make, at_once=True, graph=True), ("graph", "loop_to_batched_op"),
+             {"paths": "all tags of a word", "graph": True}, gpu_only=True),
+        Side("texts_128", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class GhostNorm(nn.BatchNorm1d):
+    """A batch norm that knows small parts of a batch only, and normalizes them in turn or in one call."""
+
+    def __init__(self, width: int, rows: int, at_once: bool) -> None:
+        super().__init__(width, track_running_stats=False)
+        self.rows, self.at_once = rows, at_once
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalize each part by itself."""
+        if not self.at_once:
+            return torch.cat([super(GhostNorm, self).forward(part) for part in x.split(self.rows)])
+        parts, width = len(x) // self.rows, x.shape[1]
+        beside = x.view(parts, self.rows, width).transpose(0, 1).reshape(self.rows, parts * width)
+        beside = F.batch_norm(beside, None, None, self.weight.repeat(parts), self.bias.repeat(parts), True)
+        return beside.view(self.rows, parts, width).transpose(0, 1).reshape(x.shape)
+
+
+def sparsemax(scores: torch.Tensor) -> torch.Tensor:
+    """Return the nearest chances to each row of scores, many of them 0."""
+    ordered = scores.sort(1, descending=True).values
+    sums, counts = ordered.cumsum(1) - 1, torch.arange(1, scores.shape[1] + 1, device=scores.device)
+    kept = (counts * ordered > sums).sum(1, keepdim=True)
+    return F.relu(scores - sums.gather(1, kept - 1) / kept)
+
+
+class ColumnChooser(nn.Module):
+    """A TabNet: each of a few decisions chooses columns of a table and transforms them."""
+
+    def __init__(self, columns: int, width: int, decisions: int, kinds: int, norm: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        self.width = width
+        self.entry, self.shared = norm(columns), nn.Linear(columns, 4 * width)
+        self.own = nn.ModuleList(nn.Linear(2 * width, 4 * width) for _ in range(decisions + 1))
+        self.shared_norms, self.own_norms = (nn.ModuleList(norm(4 * width) for _ in range(decisions + 1))
+                                             for _ in range(2))
+        self.choose = nn.ModuleList(nn.Linear(width, columns) for _ in range(decisions))
+        self.choice_norms = nn.ModuleList(norm(columns) for _ in range(decisions))
+        self.head = nn.Linear(width, kinds)
+
+    def transform(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        """Transform chosen columns by a shared layer and one of this decision."""
+        y = F.glu(self.shared_norms[number](self.shared(x)))
+        return (y + F.glu(self.own_norms[number](self.own[number](y)))) * 0.5 ** 0.5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the scores of rows of a table."""
+        x = self.entry(x)
+        scales, known = torch.ones_like(x), torch.zeros(len(x), self.width, device=x.device)
+        guide = self.transform(x, 0)[:, self.width:]
+        for number, (choose, norm) in enumerate(zip(self.choose, self.choice_norms, strict=True), 1):
+            chances = sparsemax(norm(choose(guide)) * scales)
+            scales = scales * (1.3 - chances)
+            found, guide = self.transform(chances * x, number).split(self.width, 1)
+            known = known + F.relu(found)
+        return self.head(known)
+
+
+@before("column_choice_training", training=True)
+def ghost_batches(at: Place) -> list[Side]:
+    """A TabNet of 4 decisions learns 4,096 rows of 54 columns, fp32, TF32 off; its ghost norms split each batch into 32
+    parts and normalize them in turn, Adam for lists."""
+    full, rows, columns, width, kinds = at.pick(4096, 12), at.pick(128, 4), at.pick(54, 6), at.pick(64, 4), 7
+
+    def make(batch: int = full, at_once: bool = False, rows: int = rows, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False, compiled: bool = False) -> Step:
+        model = at.build(ColumnChooser, columns, width, at.pick(4, 2), kinds,
+                         partial(GhostNorm, rows=rows, at_once=at_once))
+        table, labels = at.randn(batch, columns), at.integers(kinds, batch)
+        score = at.compiled(model) if compiled else model
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, capturable=graph, **how)
+        return trained(model, optimizer, lambda: F.cross_entropy(score(table), labels), graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "norms": "parts in turn"}, tf32=False),
+        Side("parts_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"norms": "parts in one call"},
+             tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("larger_parts", partial(make, rows=at.pick(1024, 12)), ("less_work",), {"norms": "larger parts in turn"},
+             same_output=False, note="other means", tf32=False),
+        Side("compiled_at_once", partial(make, at_once=True, compiled=True), ("compile", "loop_to_batched_op"),
+             {"norms": "parts in one call", "compile": "default"}, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+def make_orthogonal(change: torch.Tensor) -> torch.Tensor:
+    """Return matrices whose singular values are all near 1, as Muon makes them of changes of weights."""
+    x = change / (change.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(5):
+        square = x @ x.mT
+        x = 3.4445 * x + (2.0315 * square @ square - 4.775 * square) @ x
+    return x
+
+
+@before("orthogonal_update_training", training=True)
+def matrices_in_turn(at: Place) -> list[Side]:
+    """A GPT of 8 layers, width 512, learns 8 rows of 256 words, bf16 autocast, by Muon: 15 products make the change of
+    each of 32 matrices orthogonal, in turn and in fp32 with TF32 off; AdamW for lists changes the other weights."""
+    full, length, width, words = at.pick(8, 2), at.pick(256, 6), at.pick(512, 16), at.pick(32_000, 50)
+    layers = at.pick(8, 2)
+
+    def make(by_shape: bool = False, dtype: torch.dtype = FP32, compiled: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), Stack(layers, width, at.pick(8, 2), causal_attention),
+                                  nn.LayerNorm(width), nn.Linear(width, words, bias=False)])
+        model = at.build(build_model)
+        embedding, stack, norm, head = model
+        texts = at.integers(words, full, length + 1)
+        matrices = [weight for weight in stack.parameters() if weight.ndim == 2]
+        known = {id(weight) for weight in matrices}
+        others = [weight for weight in model.parameters() if id(weight) not in known]
+        optimizer = torch.optim.AdamW(others, lr=1e-4, **how)
+        means = [torch.zeros_like(weight) for weight in matrices]
+        orthogonal = at.compiled(make_orthogonal) if compiled else make_orthogonal
+        shapes = sorted({tuple(weight.shape) for weight in matrices})
+        groups = [[number for number, weight in enumerate(matrices) if weight.shape == shape] for shape in shapes]
+
+        def turn(change: torch.Tensor) -> torch.Tensor:
+            is_tall = change.shape[-2] > change.shape[-1]
+            turned = orthogonal((change.mT if is_tall else change).to(dtype)).float()
+            return turned.mT if is_tall else turned
+
+        @torch.no_grad()
+        def change_matrices() -> None:
+            for mean, weight in zip(means, matrices, strict=True):
+                mean.lerp_(weight.grad, 0.05)
+            if by_shape:
+                for group in groups:
+                    turned = turn(torch.stack([means[number] for number in group]))
+                    for number, change in zip(group, turned, strict=True):
+                        matrices[number].add_(change, alpha=-0.002)
+                return
+            for mean, weight in zip(means, matrices, strict=True):
+                weight.add_(turn(mean), alpha=-0.002)
+
+        def step() -> torch.Tensor:
+            model.zero_grad(set_to_none=True)
+            with at.autocast(True):
+                scores = head(norm(stack(embedding(texts[:, :-1]))))
+            loss = F.cross_entropy(scores.float().flatten(0, 1), texts[:, 1:].flatten())
+            loss.backward()
+            change_matrices()
+            optimizer.step()
+            return loss.detach()
+        return loss_read(step, read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast, updates fp32", "batch": full,
+                                    "updates": "a matrix after another", "reads": "each loss"}, tf32=False),
+        Side("by_shape", partial(make, by_shape=True), ("loop_to_batched_op",),
+             {"updates": "matrices of a shape at once"}, tf32=False),
+        Side("updates_in_bf16", partial(make, dtype=BF16), ("narrower_types",),
+             {"precision": "bf16 autocast, updates bf16"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "bf16 autocast, updates tf32"}, tf32=True),
+        Side("by_shape_in_bf16", partial(make, by_shape=True, dtype=BF16), ("loop_to_batched_op", "narrower_types"),
+             {"precision": "bf16 autocast, updates bf16", "updates": "matrices of a shape at once"}, tf32=False),
+        Side("updates_compiled", partial(make, compiled=True), ("compile",), {"compile": "updates"}, useless=True,
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("perplexity")
+def windows_of_book(at: Place) -> list[Side]:
+    """A GPT of 8 layers rates a book in 8 windows of 512 words, one by one, of which 256 are new, fp32 with TF32 off;
+    it scores 50,257 words at all places, and the host reads the loss of each window."""
+    count, length, width, words = at.pick(8, 3), at.pick(512, 8), at.pick(768, 16), at.pick(50_257, 60)
+    stride, layers = length // 2, at.pick(8, 2)
+
+    def make(at_once: bool = False, new_only: bool = False, read: str = "each", dtype: torch.dtype = FP32) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width),
+                                  Stack(layers, width, at.pick(12, 2), causal_attention), nn.LayerNorm(width),
+                                  nn.Linear(width, words, bias=False)])
+        embedding, places, stack, norm, head = at.build(build_model, dtype=dtype).eval()
+        book = at.integers(words, count * stride + length - stride)
+        windows = book.unfold(0, length, stride)
+
+        def rate(rows: torch.Tensor) -> torch.Tensor:
+            x = norm(stack(embedding(rows) + places.weight))
+            if new_only:
+                scores, wanted = head(x[:, stride - 1:-1]), rows[:, stride:]
+            else:
+                scores, wanted = head(x)[:, :-1], rows[:, 1:].clone()
+                wanted[:, :stride - 1] = -100
+            return F.cross_entropy(scores.float().flatten(0, 1), wanted.flatten(), ignore_index=-100)
+
+        def step() -> torch.Tensor:
+            losses, told = [], []
+            for rows in windows.split(count if at_once else 1):
+                losses.append(rate(rows))
+                if read == "each":
+                    told.append(losses[-1].item())
+            mean = torch.stack(losses).mean()
+            mean.exp().item()
+            return mean
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "windows": f"{count}, one by one", "scores": "of all places",
+                                    "reads": "each window's loss"}, tf32=False),
+        Side("windows_at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"windows": f"{count}, at once", "reads": "one loss"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("new_words_scored", partial(make, new_only=True), ("unused_work",), {"scores": "of new places"},
+             tf32=False),
+        Side("losses_not_read", partial(make, read="mean"), ("remove_syncs",), {"reads": "the mean"}, useless=True,
+             tf32=False),
     ]
 
 
