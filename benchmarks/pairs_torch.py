@@ -13829,6 +13829,216 @@ def windows_of_book(at: Place) -> list[Side]:
     ]
 
 
+@before("option_pricing")
+def exercised_options(at: Place) -> list[Side]:
+    """A put that may be exercised at 32 dates is priced from 131,072 paths as by Longstaff and Schwartz, fp64; from the
+    last date back a mask finds the paths worth exercising, and a least-squares solver fits what waiting is worth."""
+    full, dates, strike, rate, spread = at.pick(1 << 17, 200), at.pick(32, 4), 1.0, 0.05, 0.3
+    types = {"fp64": torch.float64, "fp32": FP32}
+
+    def make(paths: int = full, precision: str = "fp64", fit: str = "least squares") -> Step:
+        dtype = types[precision]
+        noise = at.randn(dates, paths, dtype=torch.float64).to(dtype)
+        pace = 1 / dates
+        fade = math.exp(-rate * pace)
+
+        def build_terms(prices: torch.Tensor) -> torch.Tensor:
+            return torch.stack([torch.ones_like(prices), prices, prices.square()], 1)
+
+        def solve_normal(terms: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.solve(terms.T @ terms, terms.T @ wanted)
+
+        def hold_or_exercise(prices: torch.Tensor, cash: torch.Tensor) -> torch.Tensor:
+            gain = strike - prices
+            is_worth = gain > 0
+            if fit == "normal equations, weights":
+                terms = build_terms(prices)
+                waiting = terms @ solve_normal(terms * is_worth[:, None], cash * is_worth)
+                return torch.where(is_worth & (gain > waiting), gain, cash)
+            terms, wanted, now = build_terms(prices[is_worth]), cash[is_worth], gain[is_worth]
+            if fit == "least squares":
+                weights = torch.linalg.lstsq(terms, wanted[:, None], driver="gels").solution[:, 0]
+            else:
+                weights = solve_normal(terms, wanted)
+            waiting = terms @ weights
+            cash[is_worth] = torch.where(now > waiting, now, wanted)
+            return cash
+
+        def price() -> torch.Tensor:
+            moves = (rate - spread ** 2 / 2) * pace + spread * pace ** 0.5 * noise
+            prices = moves.cumsum(0).exp()
+            cash = F.relu(strike - prices[-1])
+            for date in range(dates - 2, -1, -1):
+                cash = hold_or_exercise(prices[date], cash * fade)
+            return (cash * fade).mean()
+        return price
+
+    return [
+        Side("before", make, truth={"precision": "fp64", "paths": full, "fit": "least squares of masked paths"}),
+        Side("normal_equations", partial(make, fit="normal equations"), ("less_work",),
+             {"fit": "normal equations of masked paths"}),
+        Side("weighed_paths", partial(make, fit="normal equations, weights"), ("less_work", "remove_syncs"),
+             {"fit": "normal equations, weights of 0 and 1"}),
+        Side("to_fp32", partial(make, precision="fp32"), ("single_precision",), {"precision": "fp32"}),
+        Side("paths_524288", partial(make, paths=4 * full), ("larger_batch",), {"paths": 4 * full}, useless=True,
+             samples=4, same_output=False, note="other paths"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in fp64"}, useless=True, tf32=True),
+    ]
+
+
+@before("quantum_circuit")
+def simulated_qubits(at: Place) -> list[Side]:
+    """A circuit of 4 layers turns 20 qubits one by one and links neighbours, in complex numbers of 128 bits; the host
+    makes the gate of each turn and copies it, and reads what each qubit would show."""
+    qubits, layers = at.pick(20, 4), at.pick(4, 2)
+    types = {"complex128": torch.complex128, "complex64": torch.complex64}
+
+    def make(precision: str = "complex128", gates_on: str = "host", together: int = 1, signs_kept: bool = False,
+             read: str = "each", wrap: Wrap = as_is) -> Step:
+        dtype = types[precision]
+        angles = torch.randn(layers, qubits, 2, dtype=torch.float64)
+        angles_there = angles.to(at.device)
+        start = torch.zeros(1 << qubits, dtype=dtype, device=at.device)
+        start[0] = 1
+
+        def make_gates_there() -> torch.Tensor:
+            half, turn = (angles_there / 2).unbind(2)
+            sine, cosine = half.sin(), half.cos()
+            forth, back = torch.polar(torch.ones_like(turn), turn), torch.polar(torch.ones_like(turn), -turn)
+            rows = torch.stack([torch.stack([back * cosine, -back * sine], 2),
+                                torch.stack([forth * sine, forth * cosine], 2)], 2)
+            return rows.to(dtype)
+
+        def make_gate(layer: int, qubit: int) -> torch.Tensor:
+            half, turn = (angle / 2 for angle in angles[layer, qubit].tolist())
+            forth, back = complex(math.cos(turn), math.sin(turn)), complex(math.cos(turn), -math.sin(turn))
+            return torch.tensor([[back * math.cos(half), -back * math.sin(half)],
+                                 [forth * math.sin(half), forth * math.cos(half)]], dtype=dtype, device=at.device)
+
+        def turn_qubits(state: torch.Tensor, gate: torch.Tensor, qubit: int) -> torch.Tensor:
+            shape = 1 << qubit, len(gate), (1 << qubits - qubit) // len(gate)
+            return torch.einsum("ab,lbr->lar", gate, state.view(shape)).reshape(-1)
+
+        def link(state: torch.Tensor) -> torch.Tensor:
+            for qubit in range(qubits - 1):
+                state.view(1 << qubit, 2, 2, -1)[:, 1, 1] *= -1
+            return state
+        signs = link(torch.ones_like(start)) if signs_kept else None
+
+        def run() -> torch.Tensor:
+            state, gates = start.clone(), make_gates_there() if gates_on == "device" else None
+            for layer in range(layers):
+                for qubit in range(0, qubits, together):
+                    parts = [make_gate(layer, qubit + number) if gates is None else gates[layer, qubit + number]
+                             for number in range(together)]
+                    state = turn_qubits(state, parts[0] if together == 1 else torch.kron(*parts), qubit)
+                state = link(state) if signs is None else state * signs
+            chances = state.abs().square()
+            shown = []
+            for qubit in range(qubits):
+                halves = chances.view(1 << qubit, 2, -1).sum((0, 2))
+                shown.append(halves[0] - halves[1])
+                if read == "each":
+                    shown[-1].item()
+            return torch.stack(shown)
+        return wrap(run)
+
+    return [
+        Side("before", make, truth={"precision": "complex128", "gates": "made by the host", "turns": "a qubit a pass",
+                                    "links": "a pass each", "reads": "each qubit"}),
+        Side("to_complex64", partial(make, precision="complex64"), ("single_precision",),
+             {"precision": "complex64"}),
+        Side("gates_on_device", partial(make, gates_on="device"), ("inputs_on_device", "host_work"),
+             {"gates": "made by the device"}),
+        Side("two_qubits_a_pass", partial(make, together=2), ("less_work",), {"turns": "two qubits a pass"}),
+        Side("signs_kept", partial(make, signs_kept=True), ("less_work",), {"links": "one pass, signs kept"}),
+        Side("to_graph", partial(make, gates_on="device", read="none", wrap=graphed),
+             ("graph", "inputs_on_device", "remove_syncs"), {"gates": "made by the device", "reads": "none",
+                                                             "graph": True}, gpu_only=True),
+        Side("qubits_not_read", partial(make, read="none"), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class EvenProduct(torch.autograd.Function):
+    """The product of a sparse matrix that equals its transpose: gradients need no transposed copy."""
+
+    @staticmethod
+    def forward(context: Any, links: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Multiply the rows."""
+        context.links = links
+        return torch.sparse.mm(links, rows)
+
+    @staticmethod
+    def backward(context: Any, *slopes: torch.Tensor) -> tuple[None, torch.Tensor]:
+        """Multiply the gradients alike."""
+        return None, torch.sparse.mm(context.links, slopes[0])
+
+
+@before("graph_recommender_training", training=True)
+def linked_buyers(at: Place) -> list[Side]:
+    """A LightGCN of 3 layers learns 2,048 purchases of 30,000 people and 40,000 things, fp32, TF32 off; each step
+    passes over all 1,600,000 links, the host draws things not yet bought one by one, and Adam visits every row."""
+    full, people, things = at.pick(2048, 6), at.pick(30_000, 12), at.pick(40_000, 30)
+    bought_each, width, layers = at.pick(27, 3), at.pick(64, 4), at.pick(3, 2)
+
+    def make(batch: int = full, drawn: str = "host", how: Mapping[str, Any] = FOREACH, read: bool = True,
+             product: Callable[..., torch.Tensor] = torch.sparse.mm) -> Step:
+        table = at.build(nn.Embedding, people + things, width)
+        bought = torch.stack([torch.arange(people).repeat_interleave(bought_each),
+                              torch.randint(things, (people * bought_each,))])
+        sets: list[set[int]] = [set() for _ in range(people)]
+        for person, thing in bought.T.tolist():
+            sets[person].add(thing)
+        ends = torch.cat([bought + torch.tensor([[0], [people]]), bought.flip(0) + torch.tensor([[people], [0]])], 1)
+        counts = ends[0].bincount(minlength=people + things).clamp(min=1).float()
+        links = torch.sparse_coo_tensor(ends, (counts[ends[0]] * counts[ends[1]]).rsqrt(),
+                                        (people + things, people + things)).coalesce().to(at.device)
+        purchases = bought.T.tolist()
+
+        def draw() -> tuple[torch.Tensor, ...]:
+            chance = random.Random(SEED)  # the same in each step, so that sides learn the same
+            if drawn == "device":
+                chosen = torch.randint(len(purchases), (batch,), device=at.device)
+                return *bought_there[:, chosen], at.integers(things, batch)
+            rows = []
+            for person, thing in chance.choices(purchases, k=batch):
+                other = chance.randrange(things)
+                while other in sets[person]:
+                    other = chance.randrange(things)
+                rows.append((person, thing, other))
+            return torch.tensor(rows, device=at.device).unbind(1)
+        bought_there = bought.to(at.device)
+
+        def loss_of() -> torch.Tensor:
+            who, liked, other = draw()
+            rows, summed = table.weight, table.weight
+            for _ in range(layers):
+                rows = product(links, rows)
+                summed = summed + rows
+            mean = summed / (layers + 1)
+            asked = mean[who]
+            margin = (asked * mean[people + liked]).sum(1) - (asked * mean[people + other]).sum(1)
+            small = table(who).square().mean() + table(people + liked).square().mean()
+            return -F.logsigmoid(margin).mean() + 1e-4 * small
+        return loss_read(trained(table, torch.optim.Adam(table.parameters(), lr=1e-3, **how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "others": "drawn by the host",
+                                    "optimizer": "Adam, foreach", "reads": "each loss",
+                                    "gradients": "by the transposed matrix"}, tf32=False),
+        Side("drawn_on_device", partial(make, drawn="device"), ("host_work", "inputs_on_device"),
+             {"others": "drawn by the device"}, same_output=False, note="other draws", tf32=False),
+        Side("links_not_transposed", partial(make, product=EvenProduct.apply), ("less_work",),
+             {"gradients": "by the same matrix, which equals its transpose"}, tf32=False),
+        Side("purchases_8192", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32, sparse products in fp32"}, useless=True, tf32=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
