@@ -151,7 +151,9 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
         try:
             changed = changed_step(work, step, [mechanism], 1.0, times)
             if least.targets and mechanism.most_samples == 1:
-                saved_ns[name] = max(changed.saved_ns, changed.waits_ns)
+                of_host = step if step.unprofiled else of_usual_host
+                saved_ns[name] = max(changed.saved_ns + _with_calls_ns(changed, of_host.ns - chain_ns),
+                                     changed.waits_ns)
             if record is None:
                 raise Absent
             batch = _as_pays(work, step, mechanism, (least, changed), record.habits, times, most_samples)
@@ -165,6 +167,11 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
     return Floors(step.ns, step.unprofiled, work.steps, chain_ns, tuple(floors.values()), "", likely, why,
                   tuple(together), saved_ns, float(work.ns.sum()) / work.steps, step.fastest_ns, usual,
                   host_computes_ns(work, step))
+
+
+def _with_calls_ns(changed: ChangedStep, idle_ns: float) -> float:
+    """Return how much of a device's idle time goes with whole calls of the host, ns."""
+    return (1 - min(1.0, changed.calls_left)) * max(0.0, idle_ns) if changed.whole_calls else 0.0
 
 
 def _as_pays(work: StepWork, step: StepTime, mechanism: Mechanism, once: tuple[MechanismFloor, ChangedStep],

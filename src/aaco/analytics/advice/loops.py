@@ -225,7 +225,7 @@ def _row_length(calls: Ints) -> int:
 
 def _independent(work: StepWork, loop: slice, two_turns: Sequence[slice], turns: int) -> bool:
     """Return whether it is evident that no turn of a loop needs the one before, by the rows of its last two turns."""
-    one_before, last = (_operators(work, turn) for turn in two_turns)
+    one_before, last = (operators_of(work, turn) for turn in two_turns)
     if work.copies("h2d")[loop].any() or any(operator.phase in (BACKWARD, OPTIMIZER) for operator in last):
         return False
     if _takes_single_rows(work, turns, last):
@@ -352,7 +352,7 @@ def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
     read = (work.copies("d2h") & ~work.result_reads)[loop.rows]
     given = None if read.any() else _given(work, loop)
     return given is not None and bool(work.of_families(*PRODUCTS)[loop.ends[0]].any()) and (
-        _takes_single_rows(work, loop.turns, _operators(work, loop.ends[0]))
+        _takes_single_rows(work, loop.turns, operators_of(work, loop.ends[0]))
         or any(not _may_carry(work, turn, given) for turn in loop.ends)
         or (loop.calls > LONGEST_TURN
             and not any(_may_carry(work, turn, given, to_products=True) for turn in loop.ends)))
@@ -362,9 +362,9 @@ def _guides(work: StepWork, loop: Repeat) -> bool:
     """Return whether two passes of a model end in products whose results are subtracted at once, as where a denoiser is
     guided by what it makes with and without a text: none of them needs the other.
     """
-    after = _operators(work, slice(loop.rows.stop, loop.rows.stop + LONGEST_TURN))
+    after = operators_of(work, slice(loop.rows.stop, loop.rows.stop + LONGEST_TURN))
     subtracts = next((operator for operator in after if operator.name not in MOVES), None)
-    last = _operators(work, loop.rows)[-1]
+    last = operators_of(work, loop.rows)[-1]
     if subtracts is None or subtracts.name not in SUBTRACTING or not last.outermost.startswith(WITH_WEIGHTS[:2]):
         return False
     taken = tensors_of(subtracts)[:2]
@@ -386,7 +386,7 @@ def _may_carry(work: StepWork, turn: slice, given: frozenset[int], to_products: 
     """Return whether a turn may need what the one before made, by what it reads and makes; to_products: whether its
     products may, whatever becomes of their results.
     """
-    operators, flow = _operators(work, turn), TurnFlow(given)
+    operators, flow = operators_of(work, turn), TurnFlow(given)
     filled = set(work.copied[turn][work.copies("memset")[turn]].tolist())
     count = _to_last_product(work, turn) if to_products else len(operators)
     known = all(map(flow.follow, operators[:count]))
@@ -397,10 +397,10 @@ def _may_carry(work: StepWork, turn: slice, given: frozenset[int], to_products: 
 def _to_last_product(work: StepWork, turn: slice) -> int:
     """Return how many operators a turn has up to its last product."""
     last = int(np.flatnonzero(work.of_families(*PRODUCTS)[turn])[-1])
-    return len(_operators(work, slice(turn.start, turn.start + last + 1)))
+    return len(operators_of(work, slice(turn.start, turn.start + last + 1)))
 
 
-def _operators(work: StepWork, turn: slice) -> list[StepOperator]:
+def operators_of(work: StepWork, turn: slice) -> list[StepOperator]:
     """Return the operators of a turn, each once for its kernels."""
     numbers = work.operator[turn][work.operator[turn] >= 0]
     return [work.operators[number] for number in numbers[np.diff(numbers, prepend=-1) != 0]]

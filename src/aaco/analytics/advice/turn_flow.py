@@ -47,6 +47,10 @@ class TurnFlow:
         self._used: set[Shape] | None = None
         self._outside, self._tables, self._sums, self._row_sums, self._written = (set[Tensor]() for _ in range(5))
 
+    def make(self, sizes: set[Size]) -> None:
+        """Take in what other operators made."""
+        self._made |= sizes
+
     def follow(self, operator: StepOperator) -> bool:
         """Take in what an operator reads and makes. Return whether that is known."""
         tensors, first = [*_tensors_read(operator), *_listed(operator)], tensors_of(operator)[:1]

@@ -6,6 +6,8 @@ Rows or parts of a batch that are worked on one by one are such a loop where the
 before (loops.py): the whole pass is once for all of them then.
 
 A loop over time is another matter: each call needs the one before, and no rate of arithmetic says how long that takes.
+Where it calls recurrent cells, one call of a layer takes all moments (recurrent_turns.py): its arithmetic stays, and so
+does the order of its turns, but not their launches.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from aaco.analytics.advice.loops import (
 )
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.list_updates import listed_updates
+from aaco.analytics.advice.recurrent_turns import cells_in_turn, stays_in_order
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
 from aaco.analytics.advice.work import AHEAD, BACKWARD, COPY, StepWork
 from aaco.core.advice import Step, fact_is
@@ -56,10 +59,12 @@ PARTS = ("loop_to_batched_op", "remove_syncs")  # with the turns the numbers go 
 class Loops:
     """The loops of a step. turns: of each row those of the loop that it is in, by what follows what; 1 of other rows.
     groups: how many numbers of rows the products with weights of one shape take at most, each rarely in a step.
+    moments: which rows belong to recurrent cells that are called for one moment after another.
     """
 
     turns: Reals
     groups: int
+    moments: Flags
 
 
 def _calls_of_name(work: StepWork) -> Reals:
@@ -70,10 +75,11 @@ def _calls_of_name(work: StepWork) -> Reals:
 
 
 def _least_ns(work: StepWork) -> Reals:
-    looped = (_calls_of_name(work) >= LOOP) | (work.once(parts_in_turn) > 1)
+    looped = (_calls_of_name(work) >= LOOP) | (work.once(parts_in_turn) > 1) | (work.once(cells_in_turn) > 1)
     if not looped.any():
         raise Absent(f"no operator is called {LOOP} times in a step, and no model again and again")
     recurrent = looped & (work.of_families("recurrent") | work.operated(lambda operator: "_cell" in operator.outermost))
+    recurrent &= work.once(cells_in_turn) == 1
     if work.ns[recurrent].sum() > MOST_UNKNOWN * work.ns.sum():
         raise Absent("each call of the loop needs the one before; how long that takes at least is not known")
     # a library's own loop may take TF32 where the written one does not, as cuDNN's recurrent layers do
@@ -111,6 +117,7 @@ def _batched(work: StepWork, least: Reals) -> Response:
     at_once = (own - fixed) / np.minimum(room_for_blocks(work), turns) + fixed / turns
     vectors = work.operated(lambda operator: operator.name in WITH_A_VECTOR)
     at_once = np.where(vectors, np.minimum(at_once, np.maximum(own / turns, least / REACH)), at_once)
+    at_once = np.where(loops.moments, np.where(stays_in_order(work), own, own / turns), at_once)
     return Response(np.where(looped, np.minimum(own, passes * at_once), own * left), left, whole_calls=whole_calls)
 
 
@@ -129,10 +136,12 @@ def _loops(work: StepWork) -> Loops:
     """
     turns: list[Reals | Ints32] = [_rows_of_calls(work), stacked_turns(work), rows_in_turn(work),
                                    _gradients_in_turn(work), work.once(parts_in_turn), work.once(groups_in_turn)]
-    ahead = np.maximum.reduce(turns)
+    ahead, moments = np.maximum.reduce(turns), work.once(cells_in_turn)
     ahead[work.once(listed_updates) > 0] = 1.0
-    return Loops(np.maximum(ahead, _turns_back(work, ahead)),
-                 max(map(len, work.once(products_of_groups)), default=0))
+    ahead = np.where(moments > 1, moments, ahead)
+    moments = np.maximum(moments, _moments_back(work, moments.max(initial=1)))
+    return Loops(np.maximum.reduce([ahead, _turns_back(work, ahead), moments]),
+                 max(map(len, work.once(products_of_groups)), default=0), moments > 1)
 
 
 def _gradients_in_turn(work: StepWork) -> Reals:
@@ -160,6 +169,15 @@ def _turns_back(work: StepWork, ahead: Reals) -> Reals:
             if loop.phase == BACKWARD and count - loop.turns in (0, 1):
                 turns[loop.rows] = turns[_first_turn(work, loop)] = count
     return turns
+
+
+def _moments_back(work: StepWork, moments: int) -> Ints:
+    """Return of each row of the way back how many turns a loop over so many moments has there, 1 of other rows. Its
+    first and last turn may lack operators, as those that add gradients up.
+    """
+    calls = np.where(work.operated(lambda operator: operator.phase == BACKWARD),
+                     work.calls_of(lambda operator: (operator.name, operator.outermost)), 0.0)
+    return np.where((moments > 1) & (calls >= moments - 2), moments, 1)
 
 
 def _first_turn(work: StepWork, loop: Repeat) -> Ints:
@@ -197,6 +215,7 @@ ACTIONS = (Action(
           "sizes no turn needs what the one before made; check that in the program", (PYTORCH, OWN_CODE)),
      Step("a state that is only scaled and added to: torch.cumsum, a product with a triangular matrix of decays, or "
           "chunks of it (torch.associative_scan)", (PYTORCH, OWN_CODE)),
+     Step("nn.LSTM, nn.GRU or nn.RNN over all moments in place of its cell at each", (PYTORCH, OWN_CODE)),
      Step("gradients of each sample: torch.func.vmap over torch.func.grad", (PYTORCH, OWN_CODE, TRAINING))),
     "kernels_per_step", applies_if=(PYTORCH,), memory="padded or sorted copies of the groups",
     mechanism="loop_to_batched_op"),)

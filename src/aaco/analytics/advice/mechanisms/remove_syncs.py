@@ -43,9 +43,12 @@ def _waited_ns(work: StepWork) -> float:
     wait for copies from the device, and at the end of a step.
 
     From one read to the next the device begins each row once it is launched and all before it are done. At the read
-    the host waits for what is left of that, and wakes up.
+    the host waits for what is left of that, and wakes up. Where it also waits for copies to the device, and as often,
+    it waits there instead once it reads no longer.
     """
     reads = work.copies("d2h")
+    if _waits_for_copies(work):
+        return min(USUAL_WAKE_UP_NS * np.count_nonzero(reads) / work.steps, device_chain_ns(work))
     if not reads.any() or (work.syncs or 0.0) > np.count_nonzero(reads) + work.steps:
         return device_chain_ns(work)
     launched, done = np.cumsum(np.minimum(work.calls_ns, CALL_NS)), np.cumsum(work.sure_ns)
@@ -56,6 +59,12 @@ def _waited_ns(work: StepWork) -> float:
     left = late[:-1] + done[last] - launched[last]
     waited = float(np.maximum(0.0, left).sum() + USUAL_WAKE_UP_NS * len(last)) / work.steps
     return min(waited, device_chain_ns(work))
+
+
+def _waits_for_copies(work: StepWork) -> bool:
+    """Return whether the host waits for nothing but copies, and for those to the device as often as for the others."""
+    reads, sent = (np.count_nonzero(work.copies(kind)) for kind in ("d2h", "h2d"))
+    return 0 < reads <= sent and work.syncs == reads + sent
 
 
 def _only_for_numbers(work: StepWork) -> Flags:

@@ -1,0 +1,81 @@
+"""Loops that call a recurrent cell for one moment after another, where one call of a layer could take all moments.
+
+Each turn needs the state that the one before has left, and a library's layer keeps that. What it cannot take is a cell
+whose input comes from the turn before, as where a decoder reads what it wrote, or attends with its state. So a loop
+counts only if nothing in a turn but its cells may read what turns make. Cells are PyTorch's own, or written out: so many
+gates of so many products as an LSTM or a GRU has (Hochreiter and Schmidhuber 1997; Cho et al. 2014), and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import takewhile
+
+import numpy as np
+
+from aaco.analytics.advice.loops import Repeat, operators_of, repeats
+from aaco.analytics.advice.turn_flow import MOVES, TurnFlow, made_sizes, result_shape
+from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
+from aaco.core.arrays import Flags, Ints32
+
+CELLS = ("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell")
+WEIGHING = ("aten::mm", "aten::addmm", "aten::matmul", "aten::linear")
+WRITTEN = ("aten::add", "aten::sub", "aten::rsub", "aten::mul", "aten::sigmoid", "aten::tanh", "aten::lerp",
+           "aten::addcmul", "aten::cat")
+# Of written cells: sigmoids and tanhs, and how many products they are made of: of both inputs, joined, or of each gate.
+GATES_OF_CELLS = (((2, 1), (2, 6)), ((3, 2), (1, 2, 4, 8)))
+
+
+def cells_in_turn(work: StepWork) -> Ints32:
+    """Return of each row how many turns the loop over moments has that it is in; 1 of all other rows."""
+    turns = np.ones(len(work.ns), np.int32)
+    for loop in work.once(repeats):
+        if loop.is_loop and loop.phase not in (BACKWARD, OPTIMIZER) and _is_layer(work, loop):
+            alike = np.isin(work.operator, work.operator[loop.rows]) & (work.operator >= 0)  # the first turn may differ
+            turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
+            turns[alike] = np.maximum(turns[alike], loop.turns)
+    return turns
+
+
+def stays_in_order(work: StepWork) -> Flags:
+    """Return which rows are products with weights, or PyTorch's own cells: what a layer computes turn by turn, too."""
+    return work.operated(lambda operator: operator.name in WEIGHING or "_cell" in operator.name)
+
+
+def _is_layer(work: StepWork, loop: Repeat) -> bool:
+    """Return whether a loop may be one call of recurrent layers."""
+    if work.copies("h2d", "d2h")[loop.rows].any():
+        return False
+    turn = operators_of(work, loop.ends[1])
+    if any(operator.outermost in CELLS for operator in turn):
+        return not _feeds_back(turn)
+    return _is_written(work, loop.ends[1])
+
+
+def _feeds_back(turn: Sequence[StepOperator]) -> bool:
+    """Return whether what lies beside a turn's cells may read what an earlier turn made: the state, too, before its
+    first cell.
+    """
+    cells = [operator for operator in turn if operator.outermost in CELLS]
+    flow = TurnFlow(frozenset())
+    if not all(map(flow.follow, takewhile(lambda operator: operator.outermost not in CELLS, turn))):
+        return True
+    flow.make({size for cell in cells for size in made_sizes(cell)})
+    beside = [operator for operator in turn if operator.outermost not in CELLS]
+    return not all(map(flow.follow, beside)) or flow.may_carry(set())
+
+
+def _is_written(work: StepWork, turn: slice) -> bool:
+    """Return whether a turn is nothing but cells that are written out."""
+    operators, calls = operators_of(work, turn), Counter[str]()
+    for number, share in zip(work.operator[turn].tolist(), work.call_shares[turn].tolist(), strict=True):
+        calls[work.operators[number].name.rstrip("_") if number >= 0 else ""] += share
+    shapes = {result_shape(operator) for operator in operators if operator.name in WEIGHING}
+    if not {*map(str, calls)} <= {"", *WEIGHING, *WRITTEN, *MOVES} or len(shapes) != 1:
+        return False
+    sigmoids, tanhs, products = (round(sum(calls[name] for name in names))
+                                 for names in (("aten::sigmoid",), ("aten::tanh",), WEIGHING))
+    return any(cells and (sigmoids, tanhs) == (cells * gates[0], cells * gates[1])
+               and products in (cells * count for count in counts)
+               for gates, counts in GATES_OF_CELLS for cells in (tanhs // gates[1],))
