@@ -171,7 +171,7 @@ def floors_of(work: StepWork, step: StepTime, record: TrackRecord | None = None,
 
 def _with_calls_ns(changed: ChangedStep, idle_ns: float) -> float:
     """Return how much of a device's idle time goes with whole calls of the host, ns."""
-    return (1 - min(1.0, changed.calls_left)) * max(0.0, idle_ns) if changed.whole_calls else 0.0
+    return max(0.0, 1 - changed.calls_left) * max(0.0, idle_ns) if changed.whole_calls else 0.0
 
 
 def _as_pays(work: StepWork, step: StepTime, mechanism: Mechanism, once: tuple[MechanismFloor, ChangedStep],

@@ -48,7 +48,7 @@ def _waited_ns(work: StepWork) -> float:
     """
     reads = work.copies("d2h")
     if _waits_for_copies(work):
-        return min(USUAL_WAKE_UP_NS * np.count_nonzero(reads) / work.steps, device_chain_ns(work))
+        return min(USUAL_WAKE_UP_NS * float(np.count_nonzero(reads)) / work.steps, device_chain_ns(work))
     if not reads.any() or (work.syncs or 0.0) > np.count_nonzero(reads) + work.steps:
         return device_chain_ns(work)
     launched, done = np.cumsum(np.minimum(work.calls_ns, CALL_NS)), np.cumsum(work.sure_ns)
