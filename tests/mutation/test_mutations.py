@@ -2167,6 +2167,8 @@ MUTATIONS = [
     ("analytics/advice/mechanisms/narrow_graph.py", "narrow.formula, narrow.least_ns,",
      "narrow.formula, GRAPH.least_ns,",
      "tests/unit/test_floor.py::test_a_narrower_type_with_a_graph_has_the_floor_of_the_type"),
+    ("analytics/advice/mechanisms/narrow_graph.py", "of_launches(values) + values[ACTS_ON + mechanism.name]", "100.0",
+     "tests/unit/test_recommend.py::test_a_narrower_type_with_a_graph_leaves_the_hosts_own_work"),
     ("analytics/advice/mechanisms/narrow_graph.py", "device_ns=np.minimum(narrowed, work.sure_ns)",
      "device_ns=work.sure_ns",
      "tests/unit/test_expected.py::test_a_narrower_type_with_a_graph_leaves_the_device_as_the_type_does"),

@@ -349,6 +349,22 @@ def test_neither_a_graph_nor_a_batch_does_the_work_of_the_host():
             assert (offered[name].share_pct, offered[name].expected.factor) == (share, factor)
 
 
+@pytest.mark.parametrize("name", ["narrow_graph", "tf32_graph"])
+def test_a_narrower_type_with_a_graph_leaves_the_hosts_own_work(name):
+    """Launches are 10 % of the time, what becomes narrower 10 %, the host's own work 75 %: 1.25 x, whatever others did.
+    Mutation: no `at_most`, and a change of a fifth of the time comes before that of the rest.
+    """
+    facts = {**NO_BATCH, "product_type": frozenset({"fp32"}), "phase": frozenset({"training"})}
+    wide = MechanismFloor(name, 100_000.0, (FloorTarget("sgemm", 200_000.0, 20_000.0),))
+    known = replace(floors(), unprofiled=False, floors=(wide, MechanismFloor("host_work", 1e5)),
+                    usual={name: 19.0, "host_work": 3.0})
+    for pause, usual in ((75.0, 1.25), (9.0, 19.0)):
+        found = readings({**dict.fromkeys(USED), "launch_tax_pct": 10.0, "host_pause_pct": pause})
+        advised, _ = recommend.bounded(recommend.gaining(found, facts, known), known)
+        assert math.isclose(next(one.usual for one in advised if one.name == name), usual)
+        assert (advised[0].name == "move_host_work") is (pause > 10)
+
+
 def test_what_the_host_computes_is_its_own_work():
     """For 30 % of the step it computes on tensors of its own, and launches for 20 %: they bound what a graph gains, and
     its own work can leave the step though the trace shows no pause. Less than 1 % of the step says nothing.
