@@ -434,6 +434,17 @@ def test_one_graph_of_the_step_is_offered_where_the_host_waits_in_it():
     assert "whole_graph" not in [one.name for one in recommend.gaining(found, NO_BATCH, known)]
 
 
+def test_a_step_without_a_growing_cache_has_none_to_keep():
+    """Mutation: "Not advised: a cache of fixed size (not here: graph capture is possible)" of any network."""
+    found = readings({**dict.fromkeys(USED), "launch_tax_pct": 80.0})
+    known = replace(floors(), floors=(*floors().floors, MechanismFloor("fixed_cache_graph", 100_000.0)))
+    for capture, told in (("possible", False), ("growing", False), ("", True)):
+        facts = {**NO_BATCH, "graph_capture": frozenset(filter(None, [capture]))}
+        assert ("fixed_cache_graph" in [one.name for one in recommend.withheld(found, facts, known)]) is told
+        assert ("fixed_cache_graph" in [one.name for one in recommend.gaining(found, facts, known)]) is (
+            capture == "growing")
+
+
 def test_groups_of_one_size_make_a_graph_possible_where_data_decide_sizes():
     """Mutation: no `sized_by_data` among the steps of the loop."""
     (loop,) = (action for action in ACTIONS if action.name == "batch_the_loop")

@@ -21,7 +21,7 @@ from aaco.analytics.advice.expected import LEAST_GAIN, Expected, RankedChange, r
 from aaco.analytics.advice.floor import ceiling, ceiling_of, kept_ns
 from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.analytics.advice.mechanisms import ACTIONS
-from aaco.core.advice import NOTHING, FactValues, Step, offered
+from aaco.core.advice import NOTHING, FactCondition, FactValues, Step, offered
 from aaco.core.readings import Reading
 from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended, Together
 
@@ -29,6 +29,7 @@ USUALLY = "what such changes usually take off the device's work, or off the host
 MOST_TARGETS = 5
 WAITING = ("remove_syncs", "whole_graph")  # the kinds of changes that take the host's waits out of a step
 MOST_TOGETHER = 3
+GROWING = {"growing"}  # of what keeps a step out of a graph: a cache; without one there is none to keep
 ALIKE = 1.05  # times: a ceiling so much above what a share explains is not told apart from it
 
 
@@ -336,15 +337,15 @@ def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: 
 
 def _has_nothing_to_act_on(action: Action, facts: FactValues | None) -> bool:
     known: FactValues = facts or {}
-    return any(not condition.holds(known) and _is_of_another(condition.fact, known.get(condition.fact, frozenset()))
+    return any(not condition.holds(known) and _is_of_another(condition, known.get(condition.fact, frozenset()))
                for condition in action.applies_if)
 
 
-def _is_of_another(fact: str, values: frozenset[str]) -> bool:
-    """Return whether these values of a fact, none if it is not known, mean that an action on others has no object."""
-    if fact == "element_type":  # elements of another type, or of none that shows
+def _is_of_another(condition: FactCondition, values: frozenset[str]) -> bool:
+    """Return whether these values of its fact, none if it is not known, mean that an action on others has no object."""
+    if condition.fact == "element_type":  # elements of another type, or of none that shows
         return True
-    return bool(values) and (values <= NOTHING or fact == "vendor")
+    return bool(values) and (values <= NOTHING or condition.fact == "vendor" or condition.values == GROWING)
 
 
 def why_not_advised(mechanisms: Iterable[str], facts: FactValues | None) -> str:
