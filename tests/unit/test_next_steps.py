@@ -64,6 +64,17 @@ def test_what_makes_a_ceiling_plausible_is_told_beside_one(brief):
         assert ("the device works 5 % of it" in text) is is_told
 
 
+@pytest.mark.parametrize(("of", "words"), [
+    ("the step without a profiler", "effort): at most 3.00 x faster."),
+    ("the device's work in the profiled step", "effort): the device's work in the profiled step at most 3.00 x faster.")])
+def test_a_first_screen_says_of_what_a_ceiling_is(of, words):
+    """Mutation: "3.00 x faster of the profiled step"."""
+    (late,) = recommend.gaining({"straggler_wait_pct": Reading("straggler_wait_pct", "pct", 40.0)})
+    advised = replace(late, ceiling=3.0, ceiling_of=of, floor_ms=0.5)
+    ((_, text), *_) = content.next_steps(explained(Diagnosis(None, "", (), (), (advised,))), brief=True)
+    assert words in text
+
+
 @pytest.mark.parametrize(("ceiling", "told"), [(19.9, True), (81.2, False)])
 def test_a_ceiling_that_tells_nothing_is_not_told_of_several_changes_either(ceiling, told):
     """Mutation: what the first ones gain together is told whatever it is."""

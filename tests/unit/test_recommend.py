@@ -145,6 +145,8 @@ def test_what_is_expected_to_gain_nothing_is_not_offered():
     """Mutation: `advice.expected.factor < LEAST_GAIN` -> `advice.expected.factor < 1`."""
     offered, (spent,) = recommend.bounded(launching(), expecting(1.02, spread=0.01))
     assert not offered and spent.why == "1.02 x expected (1.01 to 1.03, 18 recorded changes)"
+    _, (spent,) = recommend.bounded(launching(), expecting(1.02, spread=0.0))
+    assert spent.why == "1.02 x expected (18 recorded changes)"
 
 
 def test_what_gains_nothing_in_more_than_a_third_of_cases_is_not_offered():

@@ -277,8 +277,9 @@ def _why_useless(advice: Recommendation, timed: bool) -> str:
         return (f"nothing to gain: {advice.floor_ms:.3f} ms of {advice.ceiling_of} must stay, at most "
                 f"{advice.ceiling:.2f} x faster")
     if advice.expected and (advice.expected.factor < LEAST_GAIN or advice.expected.rarely_gains):
-        return (f"{advice.expected.factor:.2f} x expected ({advice.expected.low:.2f} to {advice.expected.high:.2f}, "
-                f"{advice.expected.pairs} recorded changes)")
+        low, high = f"{advice.expected.low:.2f}", f"{advice.expected.high:.2f}"
+        interval = f"{low} to {high}, " * (low != high)  # without width it is a bound and no certainty
+        return f"{advice.expected.factor:.2f} x expected ({interval}{advice.expected.pairs} recorded changes)"
     if timed and advice.mechanism and advice.change.gain is not None and advice.change.gain < LEAST_GAIN:
         return f"too little to gain: {advice.acts}"
     return ""

@@ -398,8 +398,8 @@ def _figures(one: Recommendation) -> str:
     if likely:
         figures.append(f"{_expected_factor(likely)} ({_interval(likely)})")
     if one.ceiling is not None and one.ceiling <= TELLING_CEILING:
-        of = f" of {one.ceiling_of}" * (one.ceiling_of != UNPROFILED)
-        figures.append(f"at most {one.ceiling:.2f} x{' faster' * (not likely)}{of}")
+        what = f"{one.ceiling_of} " * (one.ceiling_of != UNPROFILED)
+        figures.append(f"{what}at most {one.ceiling:.2f} x{' faster' * (not likely)}")
     return ", ".join(figures)
 
 
