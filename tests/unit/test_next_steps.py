@@ -65,8 +65,8 @@ def test_what_makes_a_ceiling_plausible_is_told_beside_one(brief):
 
 
 @pytest.mark.parametrize(("of", "words"), [
-    ("the step without a profiler", "effort): at most 3.00 x faster."),
-    ("the device's work in the profiled step", "effort): the device's work in the profiled step at most 3.00 x faster.")])
+    ("the step without a profiler", "): at most 3.00 x faster."),
+    ("the device's work in the profiled step", "): the device's work in the profiled step at most 3.00 x faster.")])
 def test_a_first_screen_says_of_what_a_ceiling_is(of, words):
     """Mutation: "3.00 x faster of the profiled step"."""
     (late,) = recommend.gaining({"straggler_wait_pct": Reading("straggler_wait_pct", "pct", 40.0)})

@@ -102,6 +102,13 @@ def test_what_a_graph_acts_on_is_named_as_its_share_is_measured(pauses, whole, w
     assert one.evidence == words
 
 
+def test_a_device_that_works_on_several_streams_waits_for_the_host_for_the_rest():
+    """Its longest stream runs 25 % of the step, all of them 80 %. Mutation: 75 % of the time it waits for the host."""
+    found = LAUNCHING | readings({"launch_tax_pct": 15.0, "device_limited_pct": 80.0})
+    ((one,), _) = recommend.bounded(recommend.gaining(found, NO_BATCH, floors()), floors())
+    assert one.evidence == "20 % of the time the device waits for the host; the device works 80 % of it"
+
+
 def test_the_ceiling_is_the_step_over_what_must_stay_of_it():
     """2 ms / 0.5 ms; 80 % of the time gone would be 5 x. Mutation: `ceiling=most` -> `ceiling=None`."""
     ((one,), spent) = recommend.bounded(launching(), floors())

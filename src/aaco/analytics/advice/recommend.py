@@ -295,7 +295,8 @@ def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendatio
     if most is None or (kept := kept_ns(floors.step, floor)) is None:
         return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
     return replace(likely, ceiling=most, ceiling_of=ceiling_of(floors.step, floor), floor_ms=kept / 1e6,
-                   works_pct=floors.works_pct if floor.acted_ns <= floors.chain_ns else None)
+                   works_pct=max(floors.works_pct, advice.works_pct or 0.0) if floor.acted_ns <= floors.chain_ns
+                   else None)
 
 
 def _usual(gain: float | None, removed_pct: float) -> float | None:
@@ -364,7 +365,8 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
     """
     values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
     if floors:
-        values |= {ACTS_ON + name: share for name, share in floors.acts_on_pct().items()}
+        works_pct = values.get("device_limited_pct", 0.0)
+        values |= {ACTS_ON + name: share for name, share in floors.acts_on_pct(works_pct).items()}
         values |= {BUSY: floors.busy_pct, COMPUTES: floors.computes_pct}
         values |= {USUAL + name: gain for name, gain in floors.usual.items()}
     if values.get(ACTS_ON + action.mechanism) == 0:
@@ -380,5 +382,5 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
     advice = Recommendation(action, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
                             offered(action.attempts, facts), at_most_pct=at_most,
                             of_limit=bool(action.of_limit) and share != values.get(ACTS_ON + action.mechanism),
-                            confirm=action.confirmed_by(values))
+                            confirm=action.confirmed_by(values), works_pct=values.get("device_limited_pct"))
     return advice if advice.gain_pct >= LEAST_PCT else None
