@@ -61,7 +61,8 @@ class Recommendation:
     of a reading of what limits the session, for it is not what the work of its steps shows. confirm: the metric that
     shows the effect here.
     works_pct: of a step in which the device's own work runs; None where that is not known, or is of one of the streams
-    that its targets run in at once. usual: as in `Floors`, at most what the readings leave.
+    that its targets run in at once. usual: as in `Floors`, at most what the readings leave. beside: what else of the
+    time may go, in words.
     """
 
     action: Action
@@ -80,6 +81,7 @@ class Recommendation:
     confirm: str = ""
     works_pct: float | None = None
     usual: float | None = None
+    beside: str = ""
 
     @property
     def name(self) -> str:
@@ -142,7 +144,8 @@ class Recommendation:
     @property
     def acts(self) -> str:
         """The share of the time that it acts on, in words."""
-        return f"{self.share_pct:.0f} % of the time {self.action.of_limit if self.of_limit else self.action.evidence}"
+        what = self.action.of_limit if self.of_limit else self.action.evidence
+        return f"{self.share_pct:.0f} % of the time {what}{self.beside}"
 
     @property
     def evidence(self) -> str:
@@ -294,9 +297,9 @@ def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendatio
                      targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
     if most is None or (kept := kept_ns(floors.step, floor)) is None:
         return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
+    works_pct = max(floors.works_pct, advice.works_pct or 0.0)
     return replace(likely, ceiling=most, ceiling_of=ceiling_of(floors.step, floor), floor_ms=kept / 1e6,
-                   works_pct=max(floors.works_pct, advice.works_pct or 0.0) if floor.acted_ns <= floors.chain_ns
-                   else None)
+                   works_pct=works_pct if floor.acted_ns <= floors.chain_ns else None)
 
 
 def _usual(gain: float | None, removed_pct: float) -> float | None:
@@ -382,5 +385,6 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
     advice = Recommendation(action, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
                             offered(action.attempts, facts), at_most_pct=at_most,
                             of_limit=bool(action.of_limit) and share != values.get(ACTS_ON + action.mechanism),
-                            confirm=action.confirmed_by(values), works_pct=values.get("device_limited_pct"))
+                            confirm=action.confirmed_by(values), works_pct=values.get("device_limited_pct"),
+                            beside=action.beside_in_words(values))
     return advice if advice.gain_pct >= LEAST_PCT else None
