@@ -2091,6 +2091,8 @@ MUTATIONS = [
      "tests/unit/test_recommend.py::test_the_hosts_own_work_on_inputs_is_told_beside_their_copies"),
     ("analytics/advice/mechanisms/inputs_on_device.py", ' or_confirm=("host_pause_pct",),', "",
      "tests/unit/test_recommend.py::test_the_hosts_own_work_on_inputs_is_told_beside_their_copies"),
+    ("analytics/advice/mechanisms/more_in_flight.py", "LEAST_PART * values", "0 * values",
+     "tests/unit/test_recommend.py::test_more_reads_at_once_are_no_advice_for_little_of_the_devices_work"),
     ("analytics/advice/recommend.py", " * (low != high)", "",
      "tests/unit/test_recommend.py::test_what_is_expected_to_gain_nothing_is_not_offered"),
     ("report/sections/content.py", ' * (one.ceiling_of != UNPROFILED)', "",

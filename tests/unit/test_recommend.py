@@ -109,6 +109,15 @@ def test_a_device_that_works_on_several_streams_waits_for_the_host_for_the_rest(
     assert one.evidence == "20 % of the time the device waits for the host; the device works 80 % of it"
 
 
+@pytest.mark.parametrize(("share", "offered"), [(2.0, False), (4.1, True)])
+def test_more_reads_at_once_are_no_advice_for_little_of_the_devices_work(share, offered):
+    """Of 80 %: without a profiler 2 % of a step are 2.5 % at most. Mutation: all that an engine of which memory takes
+    72 % is told is to hasten 2 %."""
+    found = readings({**dict.fromkeys(USED), "memory_latency_limited_pct": share, "device_limited_pct": 80.0})
+    names = [one.name for one in recommend.gaining(found, {"framework": frozenset({"vllm"})})]
+    assert ("more_in_flight" in names) is offered
+
+
 def test_the_ceiling_is_the_step_over_what_must_stay_of_it():
     """2 ms / 0.5 ms; 80 % of the time gone would be 5 x. Mutation: `ceiling=most` -> `ceiling=None`."""
     ((one,), spent) = recommend.bounded(launching(), floors())
