@@ -46,7 +46,7 @@ def test_a_condition_is_not_told_beside_the_action_that_says_more():
 def test_an_interval_without_width_is_a_bound_and_no_certainty():
     """Mutation: "2.43 to 2.43 in 9 of 10"."""
     (late,) = recommend.gaining({"straggler_wait_pct": Reading("straggler_wait_pct", "pct", 40.0)})
-    for low, high, interval in ((2.431, 2.429, "without all that it acts on"), (2.0, 2.5, "2.00 to 2.50 in 9 of 10")):
+    for low, high, interval in ((2.431, 2.429, "if all that it acts on goes"), (2.0, 2.5, "2.00 to 2.50 in 9 of 10")):
         advised = replace(late, expected=Expected(2.43, low, high, 9, 3, own=True))
         (text,) = said(explained(Diagnosis(None, "", (), (), (advised,))))
         assert f"2.43 x faster expected ({interval}, by 9 recorded changes of this kind)" in text

@@ -450,7 +450,7 @@ def _interval(likely: Expected, share: str = "") -> str:
     does.
     """
     low, high = f"{likely.low:.2f}", f"{likely.high:.2f}"
-    return "without all that it acts on" if low == high and not likely.here else f"{low} to {high}{share}"
+    return "if all that it acts on goes" if low == high and not likely.here else f"{low} to {high}{share}"
 
 
 def _likely(one: Recommendation) -> str:
