@@ -1009,7 +1009,9 @@ MUTATIONS = [
      "tests/unit/test_truth.py::test_operations_and_calls_may_be_numbered_by_different_counters"),
     ("analytics/truth/numbers.py", "        while (above < len(known)).any():", "        while False:",
      "tests/unit/test_truth.py::test_an_operation_around_a_call_may_be_far_up_and_slices_ago"),
-    ("analytics/truth/sequences.py", "first:][~by_itself[first:]]", "first:]",
+    ("analytics/truth/sequences.py", "and four not in self._paths", "",
+     "tests/unit/test_truth.py::test_a_path_that_launches_bear_out_is_no_gap_where_none_were_recorded"),
+    ("analytics/truth/sequences.py", "[by_itself[first:]]", "",
      "tests/unit/test_truth.py::"
      "test_another_way_to_go_on_is_no_gap_and_a_launched_kernel_is_left_to_its_launch"),
     ("tracelake/ingest/impossible.py", "took > FAR * (", "took > (",
