@@ -1009,6 +1009,8 @@ MUTATIONS = [
      "tests/unit/test_truth.py::test_operations_and_calls_may_be_numbered_by_different_counters"),
     ("analytics/truth/numbers.py", "        while (above < len(known)).any():", "        while False:",
      "tests/unit/test_truth.py::test_an_operation_around_a_call_may_be_far_up_and_slices_ago"),
+    ("analytics/truth/launches.py", "if lost == 1 else", "if lost == 0 else",
+     "tests/unit/test_truth.py::test_launches_whose_device_was_not_traced_are_counted_in_words"),
     ("analytics/truth/sequences.py", "and four not in self._paths", "",
      "tests/unit/test_truth.py::test_a_path_that_launches_bear_out_is_no_gap_where_none_were_recorded"),
     ("analytics/truth/sequences.py", "[by_itself[first:]]", "",

@@ -325,6 +325,18 @@ def test_times_in_other_units(factor, checks):
     assert checks <= found(check(columns)).keys()
 
 
+@pytest.mark.parametrize(("count", "words"), [(1, "1 kernel launch was recorded, but not its work: "),
+                                              (3, "3 kernel launches were recorded, but none of their work: ")])
+def test_launches_whose_device_was_not_traced_are_counted_in_words(count, words):
+    """Mutation: "1 kernel launches were recorded"."""
+    columns = healthy()
+    launches = [row for row, launch in enumerate(columns["api_calls"]["correlation_id"]) if launch is not None]
+    columns["api_calls"] = without(columns["api_calls"], launches[count:])
+    columns["kernels"] = without(columns["kernels"], range(len(columns["kernels"]["kernel_name"])))
+    (finding,) = (finding for finding in check(columns).findings if finding.check == "work_not_recorded")
+    assert finding.text.startswith(words)
+
+
 def test_a_trace_of_kernels_alone_says_what_cannot_be_told():
     columns = healthy()
     columns["api_calls"] = without(columns["api_calls"], range(400))
