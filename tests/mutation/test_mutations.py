@@ -2103,6 +2103,8 @@ MUTATIONS = [
      "tests/system/test_first_lines.py::test_what_to_run_next_finds_sessions_that_are_kept_elsewhere"),
     ("report/renderers/first_lines.py", "len(lines), gap, whole=True)", "min(1, len(lines)), gap)",
      "tests/unit/test_first_screen.py::test_a_command_is_whole_for_a_shell_on_a_full_screen_too"),
+    ("analytics/advice/recommend.py", '("device_limited_pct", "transfer_limited_pct"))', '("device_limited_pct",))',
+     "tests/unit/test_recommend.py::test_a_device_that_works_on_several_streams_waits_for_the_host_for_the_rest"),
     ("analytics/advice/recommend.py", " * (low != high)", "",
      "tests/unit/test_recommend.py::test_what_is_expected_to_gain_nothing_is_not_offered"),
     ("report/sections/content.py", ' * (one.ceiling_of != UNPROFILED)', "",

@@ -107,6 +107,9 @@ def test_a_device_that_works_on_several_streams_waits_for_the_host_for_the_rest(
     found = LAUNCHING | readings({"launch_tax_pct": 15.0, "device_limited_pct": 80.0})
     ((one,), _) = recommend.bounded(recommend.gaining(found, NO_BATCH, floors()), floors())
     assert one.evidence == "20 % of the time the device waits for the host; the device works 80 % of it"
+    copying = found | readings({"transfer_limited_pct": 5.0})
+    (one,) = (one for one in recommend.gaining(copying, NO_BATCH, floors()) if one.name == "device_graph")
+    assert one.acts == "15 % of the time the device waits for the host"  # not where it copies
 
 
 @pytest.mark.parametrize(("share", "offered"), [(2.0, False), (4.1, True)])

@@ -368,7 +368,7 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
     """
     values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
     if floors:
-        works_pct = values.get("device_limited_pct", 0.0)
+        works_pct = sum(values.get(name, 0.0) for name in ("device_limited_pct", "transfer_limited_pct"))
         values |= {ACTS_ON + name: share for name, share in floors.acts_on_pct(works_pct).items()}
         values |= {BUSY: floors.busy_pct, COMPUTES: floors.computes_pct}
         values |= {USUAL + name: gain for name, gain in floors.usual.items()}
