@@ -2091,7 +2091,7 @@ MUTATIONS = [
      "tests/unit/test_recommend.py::test_a_device_that_works_on_several_streams_waits_for_the_host_for_the_rest"),
     ("analytics/advice/recommend.py", "max(floors.works_pct, advice.works_pct or 0.0)", "floors.works_pct",
      "tests/unit/test_recommend.py::test_a_device_that_works_on_several_streams_waits_for_the_host_for_the_rest"),
-    ("analytics/advice/recommend.py", "beside=action.beside_in_words(values)", 'beside=""',
+    ("analytics/advice/recommend.py", "also=action.also_in_words(values)", 'also=""',
      "tests/unit/test_recommend.py::test_the_hosts_own_work_on_inputs_is_told_beside_their_copies"),
     ("analytics/advice/mechanisms/inputs_on_device.py", ' or_confirm=("host_pause_pct",),', "",
      "tests/unit/test_recommend.py::test_the_hosts_own_work_on_inputs_is_told_beside_their_copies"),

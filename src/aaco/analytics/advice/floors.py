@@ -119,7 +119,7 @@ class Floors:
         It is what all that it acts on takes; of streams that run at once, whose sum passes the step, their share of the
         sum. A change of the host has none: it acts on the time in which the device waits, which only a step without a
         profiler shows. works_pct: of the step in which the device works or copies by the time budget, which knows
-        how long streams run at once and the host feeds copies; the chain is the longest stream alone, at the link.
+        how long streams run at once and the host feeds copies; the chain is of the longest stream, at the link.
         """
         whole_ns = max(self.step_ns, self.work_ns)
         busy_ns = max(self.chain_ns, works_pct / 100 * self.step_ns)

@@ -61,7 +61,7 @@ class Recommendation:
     of a reading of what limits the session, for it is not what the work of its steps shows. confirm: the metric that
     shows the effect here.
     works_pct: of a step in which the device's own work runs; None where that is not known, or is of one of the streams
-    that its targets run in at once. usual: as in `Floors`, at most what the readings leave. beside: what else of the
+    that its targets run in at once. usual: as in `Floors`, at most what the readings leave. also: what else of the
     time may go, in words.
     """
 
@@ -81,7 +81,7 @@ class Recommendation:
     confirm: str = ""
     works_pct: float | None = None
     usual: float | None = None
-    beside: str = ""
+    also: str = ""
 
     @property
     def name(self) -> str:
@@ -145,7 +145,7 @@ class Recommendation:
     def acts(self) -> str:
         """The share of the time that it acts on, in words."""
         what = self.action.of_limit if self.of_limit else self.action.evidence
-        return f"{self.share_pct:.0f} % of the time {what}{self.beside}"
+        return f"{self.share_pct:.0f} % of the time {what}{self.also}"
 
     @property
     def evidence(self) -> str:
@@ -386,5 +386,5 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
                             offered(action.attempts, facts), at_most_pct=at_most,
                             of_limit=bool(action.of_limit) and share != values.get(ACTS_ON + action.mechanism),
                             confirm=action.confirmed_by(values), works_pct=values.get("device_limited_pct"),
-                            beside=action.beside_in_words(values))
+                            also=action.also_in_words(values))
     return advice if advice.gain_pct >= LEAST_PCT else None

@@ -109,7 +109,7 @@ def _text(label: str, text: str, columns: int, most: int, gap: bool = False) -> 
 
 
 def _command(label: str, command: str, columns: int, gap: bool) -> Paragraph:
-    """Return a command that a shell can be given as it stands, over several lines, too."""
+    """Return a command that a shell can be given as it is, over several lines, too."""
     lines = format.hung(label, command, columns)
     if len(lines) > 1:
         lines = format.hung(label, command, columns - 2)

@@ -32,4 +32,4 @@ ACTIONS = (Action(
                Step("ONNX Runtime: session.io_binding() with inputs that lie on the device", (ORT,))),
     "transfer_limited_pct", applies_if=(NOT_SERVING,), already_done_if=(fact_is("copies", "none"),),
     memory="the inputs stay on the device", mechanism="inputs_on_device", or_confirm=("host_pause_pct",),
-    beside=(of_own_work, "are the host's own work, which goes, too, where it makes the inputs")),)
+    also=(of_own_work, "are the host's own work, which goes, too, where it makes the inputs")),)
