@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import subprocess
 import threading
 from contextlib import suppress
@@ -40,6 +41,17 @@ def test_my_trace_what_limits_it(aaco, trace, sentence):
     assert all(line.removesuffix(" …") in opening for line in said.splitlines() if not line.endswith("# all figures"))
     assert "…" not in opening
     assert len(below.splitlines()) > 80 and "Judged:" not in below and "nothing speaks against it" not in below
+
+
+def test_what_to_run_next_finds_sessions_that_are_kept_elsewhere(aaco):
+    """Mutation: "aaco kernels SESSION", which looks under sessions."""
+    kept = ("--sessions-dir", "kept here")
+    trace = CAPTURES / "torch_scenarios/launch_tiny_mlp.trace.json.gz"
+    for verb in (("import", trace, "--quiet"), ("report",)):
+        (line,) = (line for line in aaco.inside(*verb, *kept).stdout.splitlines() if line.startswith("Next: "))
+        command = shlex.split(line.removeprefix("Next: aaco "))
+        assert tuple(command[4:6]) == kept
+        aaco.inside(*command[:6])
 
 
 def test_two_traces_what_changed(aaco):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -54,6 +55,16 @@ def test_it_has_at_most_25_lines_however_long_its_texts_are():
     assert len(lines) == 25 and max(map(len, lines)) <= 80
     assert [line[:3] for line in lines if line[:3] in ("1. ", "2. ", "3. ")] == ["1. ", "2. ", "3. "]
     assert any("of the profiled trace" in line for line in lines)
+
+
+def test_a_command_is_whole_for_a_shell_on_a_full_screen_too():
+    """Mutations: it loses its end for want of room; its lines are two commands."""
+    command = f"aaco kernels 20261130_075501_eb35bb --top 20 --sessions-dir /{'folder/' * 7}sessions"
+    lines = first_lines.lines(screen(what=LONG, facts=LONG, trust=LONG, limit=LONG, basis=LONG, advice=(LONG,) * 3,
+                                     notes=(LONG,) * 3, commands=(("kernels", command), ("all", "aaco report"))))
+    begin = next(index for index, line in enumerate(lines) if line.startswith("Next: "))
+    typed = "\n".join(lines[begin:]).removeprefix("Next: ").replace("\\\n", " ").splitlines()
+    assert [shlex.split(line, comments=True) for line in typed] == [shlex.split(command), ["aaco", "report"]]
 
 
 def test_the_first_advice_keeps_its_last_line_longest():

@@ -46,7 +46,7 @@ def test_a_condition_is_not_told_beside_the_action_that_says_more():
 def test_an_interval_without_width_is_a_bound_and_no_certainty():
     """Mutation: "2.43 to 2.43 in 9 of 10"."""
     (late,) = recommend.gaining({"straggler_wait_pct": Reading("straggler_wait_pct", "pct", 40.0)})
-    for low, high, interval in ((2.431, 2.429, "without all that it acts on"), (2.0, 2.5, "2.00 to 2.50 in 9 of 10")):
+    for low, high, interval in ((2.431, 2.429, "if all that it acts on goes"), (2.0, 2.5, "2.00 to 2.50 in 9 of 10")):
         advised = replace(late, expected=Expected(2.43, low, high, 9, 3, own=True))
         (text,) = said(explained(Diagnosis(None, "", (), (), (advised,))))
         assert f"2.43 x faster expected ({interval}, by 9 recorded changes of this kind)" in text
@@ -62,6 +62,17 @@ def test_what_makes_a_ceiling_plausible_is_told_beside_one(brief):
         advised = replace(late, ceiling=ceiling, floor_ms=0.5, works_pct=5.0)
         ((_, text),) = content.next_steps(explained(Diagnosis(None, "", (), (), (advised,))), brief)
         assert ("the device works 5 % of it" in text) is is_told
+
+
+@pytest.mark.parametrize(("of", "words"), [
+    ("the step without a profiler", "): at most 3.00 x faster."),
+    ("the device's work in the profiled step", "): the device's work in the profiled step at most 3.00 x faster.")])
+def test_a_first_screen_says_of_what_a_ceiling_is(of, words):
+    """Mutation: "3.00 x faster of the profiled step"."""
+    (late,) = recommend.gaining({"straggler_wait_pct": Reading("straggler_wait_pct", "pct", 40.0)})
+    advised = replace(late, ceiling=3.0, ceiling_of=of, floor_ms=0.5)
+    ((_, text), *_) = content.next_steps(explained(Diagnosis(None, "", (), (), (advised,))), brief=True)
+    assert words in text
 
 
 @pytest.mark.parametrize(("ceiling", "told"), [(19.9, True), (81.2, False)])

@@ -70,6 +70,22 @@ def test_another_way_to_go_on_is_no_gap_and_a_launched_kernel_is_left_to_its_lau
     assert "gaps_in_a_repeated_sequence" not in found(_sliced(lost | {"api_calls": launched["api_calls"]}, pieces))
 
 
+@pytest.mark.parametrize("pieces", [1, 9])
+def test_a_path_that_launches_bear_out_is_no_gap_where_none_were_recorded(pieces):
+    """Each twelfth time "gelu" is not there: a trace of only kernels cannot tell. Mutation: of those before the first
+    recorded launch one is lost.
+    """
+    columns = healthy(repeats=48)
+    turns = [*11 * ["norm", "gemm1", "gelu", "gemm2", "add"], "norm", "gemm1", "gemm2", "add"]
+    columns["kernels"]["kernel_name"] = [turns[row % len(turns)] for row in range(240)]
+    calls = columns["api_calls"]
+    early = [row for row, launch in enumerate(calls["correlation_id"]) if launch is not None and launch < 2 * 60]
+    columns["api_calls"] = without(calls, range(len(calls["name"])))
+    assert found(_sliced(tables(columns), pieces))["gaps_in_a_repeated_sequence"] == ("lost", 4)
+    columns["api_calls"] = without(calls, early)
+    assert "gaps_in_a_repeated_sequence" not in found(_sliced(tables(columns), pieces))
+
+
 def _sliced(whole: dict[str, pa.Table], pieces: int) -> CaptureTruth:
     checked = CaptureCheck(0, {})
     for begin, end in pairwise(np.linspace(0, 11_000_000, pieces + 1).astype(np.int64)):
@@ -307,6 +323,18 @@ def test_times_in_other_units(factor, checks):
     for name in ("t_start_ns", "t_end_ns"):
         columns["kernels"][name] = origin + ((columns["kernels"][name] - origin) * factor).astype(np.int64)
     assert checks <= found(check(columns)).keys()
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "1 kernel launch was recorded, but not its work: "),
+                                              (3, "3 kernel launches were recorded, but none of their work: ")])
+def test_launches_whose_device_was_not_traced_are_counted_in_words(count, words):
+    """Mutation: "1 kernel launches were recorded"."""
+    columns = healthy()
+    launches = [row for row, launch in enumerate(columns["api_calls"]["correlation_id"]) if launch is not None]
+    columns["api_calls"] = without(columns["api_calls"], launches[count:])
+    columns["kernels"] = without(columns["kernels"], range(len(columns["kernels"]["kernel_name"])))
+    (finding,) = (finding for finding in check(columns).findings if finding.check == "work_not_recorded")
+    assert finding.text.startswith(words)
 
 
 def test_a_trace_of_kernels_alone_says_what_cannot_be_told():

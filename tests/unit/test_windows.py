@@ -1,6 +1,7 @@
 """What is judged of a capture, each rank's budget in it, and who the others wait for, with every time planted."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from aaco.analytics.timeline import arrivals, lone_waits, stragglers, windows
 from aaco.analytics.timeline.trace import trace
 from aaco.core.config import Analysis
 from aaco.core.tables import API_CALLS, COLLECTIVES, COPIES
+from aaco.report.sections import windows as in_words
 from tests import timed
 from tests.timed import at
 
@@ -54,6 +56,17 @@ def test_a_late_rank_is_named_with_what_the_others_waited() -> None:
     assert (found.ranks[1].apart_last, found.ranks[1].apart_others_waited_ns) == (1, LATE)
     assert (found.ranks[0].waited_ns, found.ranks[0].apart_waited_ns) == (LATE * (STEPS - 1), LATE)
     assert not found.shifted and found.clock_ns == 0
+
+
+def test_the_cause_is_told_before_what_is_not_judged() -> None:
+    """A first screen cuts the end of a text. Mutation: the cause comes last."""
+    _, found, _ = waits_of(ranks_of())
+    ranks = [SimpleNamespace(capture=rank, device_id=0, rank=rank) for rank in range(2)]
+    cause = SimpleNamespace(part="pause", own_ns=300_000, others_ns=0, kernel=None)
+    named, _ = in_words.straggler(SimpleNamespace(ranks=ranks, stragglers=found, cause=cause))
+    assert named.text == (
+        "rank 1 is last in 12 of 12 all-reduces; the other waited 360 us. Cause: rank 1's pauses of the host, 300 us "
+        "(0 ns on the others). 30.0 us of that wait, in the first, is not judged: profilers do not start together")
 
 
 def test_of_three_ranks_both_others_wait() -> None:

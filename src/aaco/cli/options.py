@@ -197,6 +197,12 @@ def one_session(session: str | None, named: str | None) -> str:
     return session or named or "latest"
 
 
+def elsewhere() -> str:
+    """Return the option with which another command finds the sessions of this one; empty where it needs none."""
+    folder = click.get_current_context().params.get("sessions_dir")
+    return f" --sessions-dir {shlex.quote(str(folder))}" if folder else ""
+
+
 def with_settings(verb: Callable[..., Any]) -> Callable[..., Any]:
     """Give a verb --config and --sessions-dir, and hand it the settings that they, and --baselines-dir where it has
     that option, lead to."""

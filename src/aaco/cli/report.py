@@ -63,4 +63,4 @@ def print_report(explanation: Explanation, as_json: bool = False, full: bool = F
         from aaco.report.renderers.terminal import render as text_of
     else:
         from aaco.report.renderers.opening import first as text_of
-    say.text(text_of(explanation, options.style(), say.report_columns()))
+    say.text(text_of(explanation, options.style(), say.report_columns(), options.elsewhere()))

@@ -112,16 +112,18 @@ class Floors:
         """That share of a step without a profiler; else 100."""
         return self.works_pct if self.unprofiled else 100.0
 
-    def acts_on_pct(self) -> dict[str, float]:
+    def acts_on_pct(self, works_pct: float = 0.0) -> dict[str, float]:
         """Return by mechanism the share of a step that it acts on, per cent; nothing without a known floor, unless
         the change itself says what it acts on, and 0 where the work shows that there is nothing to change.
 
         It is what all that it acts on takes; of streams that run at once, whose sum passes the step, their share of the
         sum. A change of the host has none: it acts on the time in which the device waits, which only a step without a
-        profiler shows.
+        profiler shows. works_pct: of the step in which the device works or copies by the time budget, which knows
+        how long streams run at once and the host feeds copies; the chain is of the longest stream, at the link.
         """
         whole_ns = max(self.step_ns, self.work_ns)
-        waits_ns = max(0.0, self.step_ns - self.chain_ns) if self.unprofiled else 0.0
+        busy_ns = max(self.chain_ns, works_pct / 100 * self.step_ns)
+        waits_ns = max(0.0, self.step_ns - busy_ns) if self.unprofiled else 0.0
         nothing = {floor.mechanism: 0.0 for floor in self.floors if floor.floor_ns is None and not floor.shown}
         return nothing | {
             floor.mechanism: 100 * floor.acted_ns / whole_ns if floor.targets

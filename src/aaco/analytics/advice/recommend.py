@@ -21,7 +21,7 @@ from aaco.analytics.advice.expected import LEAST_GAIN, Expected, RankedChange, r
 from aaco.analytics.advice.floor import ceiling, ceiling_of, kept_ns
 from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.analytics.advice.mechanisms import ACTIONS
-from aaco.core.advice import NOTHING, FactValues, Step, offered
+from aaco.core.advice import NOTHING, FactCondition, FactValues, Step, offered
 from aaco.core.readings import Reading
 from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended, Together
 
@@ -29,6 +29,7 @@ USUALLY = "what such changes usually take off the device's work, or off the host
 MOST_TARGETS = 5
 WAITING = ("remove_syncs", "whole_graph")  # the kinds of changes that take the host's waits out of a step
 MOST_TOGETHER = 3
+GROWING = {"growing"}  # of what keeps a step out of a graph: a cache; without one there is none to keep
 ALIKE = 1.05  # times: a ceiling so much above what a share explains is not told apart from it
 
 
@@ -60,7 +61,8 @@ class Recommendation:
     of a reading of what limits the session, for it is not what the work of its steps shows. confirm: the metric that
     shows the effect here.
     works_pct: of a step in which the device's own work runs; None where that is not known, or is of one of the streams
-    that its targets run in at once. usual: as in `Floors`, at most what the readings leave.
+    that its targets run in at once. usual: as in `Floors`, at most what the readings leave. also: what else of the
+    time may go, in words.
     """
 
     action: Action
@@ -79,6 +81,7 @@ class Recommendation:
     confirm: str = ""
     works_pct: float | None = None
     usual: float | None = None
+    also: str = ""
 
     @property
     def name(self) -> str:
@@ -141,7 +144,8 @@ class Recommendation:
     @property
     def acts(self) -> str:
         """The share of the time that it acts on, in words."""
-        return f"{self.share_pct:.0f} % of the time {self.action.of_limit if self.of_limit else self.action.evidence}"
+        what = self.action.of_limit if self.of_limit else self.action.evidence
+        return f"{self.share_pct:.0f} % of the time {what}{self.also}"
 
     @property
     def evidence(self) -> str:
@@ -276,8 +280,9 @@ def _why_useless(advice: Recommendation, timed: bool) -> str:
         return (f"nothing to gain: {advice.floor_ms:.3f} ms of {advice.ceiling_of} must stay, at most "
                 f"{advice.ceiling:.2f} x faster")
     if advice.expected and (advice.expected.factor < LEAST_GAIN or advice.expected.rarely_gains):
-        return (f"{advice.expected.factor:.2f} x expected ({advice.expected.low:.2f} to {advice.expected.high:.2f}, "
-                f"{advice.expected.pairs} recorded changes)")
+        low, high = f"{advice.expected.low:.2f}", f"{advice.expected.high:.2f}"
+        interval = f"{low} to {high}, " * (low != high)  # without width it is a bound and no certainty
+        return f"{advice.expected.factor:.2f} x expected ({interval}{advice.expected.pairs} recorded changes)"
     if timed and advice.mechanism and advice.change.gain is not None and advice.change.gain < LEAST_GAIN:
         return f"too little to gain: {advice.acts}"
     return ""
@@ -292,8 +297,9 @@ def _under_floor(advice: Recommendation, floors: Floors | None) -> Recommendatio
                      targets=tuple(target.name for target in floor.targets[:MOST_TARGETS]))
     if most is None or (kept := kept_ns(floors.step, floor)) is None:
         return replace(likely, why_no_ceiling=floor.why_absent or "what must stay of the step is too little to tell")
+    works_pct = max(floors.works_pct, advice.works_pct or 0.0)
     return replace(likely, ceiling=most, ceiling_of=ceiling_of(floors.step, floor), floor_ms=kept / 1e6,
-                   works_pct=floors.works_pct if floor.acted_ns <= floors.chain_ns else None)
+                   works_pct=works_pct if floor.acted_ns <= floors.chain_ns else None)
 
 
 def _usual(gain: float | None, removed_pct: float) -> float | None:
@@ -336,15 +342,15 @@ def withheld(readings: Mapping[str, Reading], facts: FactValues | None, floors: 
 
 def _has_nothing_to_act_on(action: Action, facts: FactValues | None) -> bool:
     known: FactValues = facts or {}
-    return any(not condition.holds(known) and _is_of_another(condition.fact, known.get(condition.fact, frozenset()))
+    return any(not condition.holds(known) and _is_of_another(condition, known.get(condition.fact, frozenset()))
                for condition in action.applies_if)
 
 
-def _is_of_another(fact: str, values: frozenset[str]) -> bool:
-    """Return whether these values of a fact, none if it is not known, mean that an action on others has no object."""
-    if fact == "element_type":  # elements of another type, or of none that shows
+def _is_of_another(condition: FactCondition, values: frozenset[str]) -> bool:
+    """Return whether these values of its fact, none if it is not known, mean that an action on others has no object."""
+    if condition.fact == "element_type":  # elements of another type, or of none that shows
         return True
-    return bool(values) and (values <= NOTHING or fact == "vendor")
+    return bool(values) and (values <= NOTHING or condition.fact == "vendor" or condition.values == GROWING)
 
 
 def why_not_advised(mechanisms: Iterable[str], facts: FactValues | None) -> str:
@@ -362,7 +368,8 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
     """
     values = {name: reading.value for name, reading in readings.items() if reading.value is not None}
     if floors:
-        values |= {ACTS_ON + name: share for name, share in floors.acts_on_pct().items()}
+        works_pct = sum(values.get(name, 0.0) for name in ("device_limited_pct", "transfer_limited_pct"))
+        values |= {ACTS_ON + name: share for name, share in floors.acts_on_pct(works_pct).items()}
         values |= {BUSY: floors.busy_pct, COMPUTES: floors.computes_pct}
         values |= {USUAL + name: gain for name, gain in floors.usual.items()}
     if values.get(ACTS_ON + action.mechanism) == 0:
@@ -378,5 +385,6 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
     advice = Recommendation(action, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
                             offered(action.attempts, facts), at_most_pct=at_most,
                             of_limit=bool(action.of_limit) and share != values.get(ACTS_ON + action.mechanism),
-                            confirm=action.confirmed_by(values))
+                            confirm=action.confirmed_by(values), works_pct=values.get("device_limited_pct"),
+                            also=action.also_in_words(values))
     return advice if advice.gain_pct >= LEAST_PCT else None

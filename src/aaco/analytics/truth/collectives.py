@@ -65,4 +65,4 @@ class CollectiveCheck:
             yield Finding("collectives_wait", "note", count, len(number),
                           f"{plural(count, 'collective')} {verb} more than {lone_waits.FAR} times as long as is usual "
                           f"for {whose} kind: {waited_ns:,} ns of that are waiting for other ranks, not work",
-                          "import the captures of all ranks: they show which rank is late", waited_ns)
+                          "captures of all ranks in one import show which rank is late", waited_ns)

@@ -23,6 +23,8 @@ REMEMBERED = 1 << 18
 PART, WRITTEN, USED = 7, 8, 16  # of a settled launch's byte: what it does, into a graph, had work
 AGAIN = "record it again with larger buffers or a shorter window; until then every total is a lower bound"
 TRACE_DEVICE = "trace the device too"  # a report names the profiler's option
+UNTRACED = "the device's side was not traced, or all of it was lost"
+ONE = {"kernel launches": "kernel launch", "graph launches": "graph launch", "copies": "copy"}
 RECORD_APIS = "record the host's API calls too (rocprofv3 --hip-trace, nsys -t cuda, torch activities CPU)"
 
 
@@ -202,8 +204,8 @@ class LaunchCheck:
                 continue  # what says of no copy which call it is of, does not say that one is missing
             if lost and not there:
                 yield Finding("work_not_recorded", "note" if does == CallKind.COPY else "lost", lost, lost,
-                              f"{lost} {what} were recorded, but none of their work: the device's side was not traced, "
-                              "or all of it was lost", TRACE_DEVICE)
+                              f"{lost} {ONE[what]} was recorded, but not its work: {UNTRACED}" if lost == 1 else
+                              f"{lost} {what} were recorded, but none of their work: {UNTRACED}", TRACE_DEVICE)
             elif lost:
                 yield Finding("launches_without_work", "lost", lost, wanted,
                               f"{lost} of {wanted} {what} have no record of their work on the device "

@@ -100,12 +100,20 @@ def _paragraphs(screen: FirstScreen, columns: int, notes: int) -> Iterator[Parag
     for index, (what, command) in enumerate(screen.commands):
         label, aside = "Next: " if not index else "      ", f"  # {what}"
         fits = format.cells(label + command + aside) <= columns
-        yield _text(label, command + aside * fits, columns, 2, gap=not index)
+        yield _command(label, command + aside * fits, columns, gap=not index)
 
 
 def _text(label: str, text: str, columns: int, most: int, gap: bool = False) -> Paragraph:
     wrapped = format.hung(label, text, columns) if text else []
     return Paragraph(wrapped, min(most, len(wrapped)), gap, label=len(label))
+
+
+def _command(label: str, command: str, columns: int, gap: bool) -> Paragraph:
+    """Return a command that a shell can be given as it is, over several lines, too."""
+    lines = format.hung(label, command, columns)
+    if len(lines) > 1:
+        lines = format.hung(label, command, columns - 2)
+    return Paragraph([*(f"{line} \\" for line in lines[:-1]), lines[-1]], len(lines), gap, whole=True)
 
 
 def _bar(parts: Sequence[BarPart], columns: int) -> list[str]:

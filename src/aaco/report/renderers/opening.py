@@ -15,9 +15,9 @@ Style = Literal["plain", "colour"]
 WIDTH = 80
 
 
-def first(explanation: Explanation, style: Style = "plain", columns: int = WIDTH) -> str:
-    """Return the first screen, at most 25 lines; style "colour" adds only terminal colours."""
-    return in_style(first_lines.lines(first_screen.first_screen(explanation), columns), style)
+def first(explanation: Explanation, style: Style = "plain", columns: int = WIDTH, options: str = "") -> str:
+    """Return the first screen, at most 25 lines; style "colour" adds only colours. options: as of first_screen."""
+    return in_style(first_lines.lines(first_screen.first_screen(explanation, options), columns), style)
 
 
 def in_style(lines: Iterable[str], style: Style) -> str:

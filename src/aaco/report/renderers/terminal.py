@@ -18,9 +18,9 @@ TOP = 8
 REASONS = 6
 
 
-def render(explanation: Explanation, style: Style = "plain", columns: int = WIDTH) -> str:
-    """Return the first screen and the whole report, at most `columns` wide."""
-    opening = first_lines.whole(first_screen.first_screen(explanation), columns)
+def render(explanation: Explanation, style: Style = "plain", columns: int = WIDTH, options: str = "") -> str:
+    """Return the first screen and the whole report, at most `columns` wide. options: as of first_screen."""
+    opening = first_lines.whole(first_screen.first_screen(explanation, options), columns)
     return in_style([*opening, "", *_box(explanation, columns), *_below(explanation, columns)], style)
 
 

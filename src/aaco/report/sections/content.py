@@ -398,8 +398,8 @@ def _figures(one: Recommendation) -> str:
     if likely:
         figures.append(f"{_expected_factor(likely)} ({_interval(likely)})")
     if one.ceiling is not None and one.ceiling <= TELLING_CEILING:
-        of = f" of {one.ceiling_of}" * (one.ceiling_of != UNPROFILED)
-        figures.append(f"at most {one.ceiling:.2f} x{' faster' * (not likely)}{of}")
+        what = f"{one.ceiling_of} " * (one.ceiling_of != UNPROFILED)
+        figures.append(f"{what}at most {one.ceiling:.2f} x{' faster' * (not likely)}")
     return ", ".join(figures)
 
 
@@ -450,7 +450,7 @@ def _interval(likely: Expected, share: str = "") -> str:
     does.
     """
     low, high = f"{likely.low:.2f}", f"{likely.high:.2f}"
-    return "without all that it acts on" if low == high and not likely.here else f"{low} to {high}{share}"
+    return "if all that it acts on goes" if low == high and not likely.here else f"{low} to {high}{share}"
 
 
 def _likely(one: Recommendation) -> str:

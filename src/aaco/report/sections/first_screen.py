@@ -121,14 +121,15 @@ class FirstScreen:
         return f"{listed} ({self.whole})" if listed else self.whole
 
 
-def first_screen(explanation: Explanation) -> FirstScreen:
-    """Return the first screen of a session."""
+def first_screen(explanation: Explanation, options: str = "") -> FirstScreen:
+    """Return the first screen of a session. options: with which its commands find the session, too."""
     parts, whole = _time(explanation)
     steps = [f"{text[0].upper()}{text[1:]}" for _, text in content.next_steps(explanation, brief=True)]
     return FirstScreen(
         *_subject(explanation), _trust(explanation), _notes(explanation), _change(explanation),
         " ".join(row.text.rstrip(".") + "." for row in _disturbed(explanation)), limit(explanation),
-        _basis(explanation), parts, whole, tuple(steps[:ADVICE]), tuple(_commands(explanation)),
+        _basis(explanation), parts, whole, tuple(steps[:ADVICE]),
+        tuple((what, f"{command}{options}") for what, command in _commands(explanation)),
         not explanation.trust.trusted)
 
 

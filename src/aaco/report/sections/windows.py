@@ -72,25 +72,26 @@ def straggler(windows: Windows) -> Iterator[Row]:
     if waits.late is None:
         yield Row("Straggler", f"none: {waits.why_none}")
     else:
-        yield Row("Straggler", ". ".join((_late(windows, waits, waits.late), _cause(windows, waits, waits.late))))
+        yield Row("Straggler", ". ".join(filter(None, (
+            _late(windows, waits, waits.late), _cause(windows, waits, waits.late), _apart(waits.ranks[waits.late])))))
     yield Row("Waits", "; ".join(_waits(windows, waits)))
 
 
 def _late(windows: Windows, waits: Stragglers, late: int) -> str:
-    """Return "rank 1 is last in 36 of 36 all-reduces; the other waited 293 ms, 26.0 ms of it in the first, ..."."""
+    """Return "rank 1 is last in 36 of 36 all-reduces; the other waited 293 ms"."""
     row, operations = waits.ranks[late], OPERATIONS.get(waits.operation, "collectives")
     waited = row.others_waited_ns + row.apart_others_waited_ns
     return (f"{_named(windows, waits, late)} is last in {row.last + row.apart_last} of "
             f"{waits.operations + waits.apart} {operations}; {'the other' if len(waits.ranks) == 2 else 'the others'} "
-            f"waited {format.duration(waited)}{_apart(row)}")
+            f"waited {format.duration(waited)}")
 
 
 def _apart(row: Lateness) -> str:
-    """Return what of the waiting is excluded, in words."""
+    """Return what of the waiting is excluded, in words: after the cause, which a first screen must have room for."""
     if not row.apart_others_waited_ns:
         return ""
-    return (f", of which {format.duration(row.apart_others_waited_ns)} in the first is not judged: profilers do not "
-            "start together")
+    return (f"{format.duration(row.apart_others_waited_ns)} of that wait, in the first, is not judged: profilers do "
+            "not start together")
 
 
 def _cause(windows: Windows, waits: Stragglers, late: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aaco.analytics.advice.action import NOT_SERVING, ORT, OWN_CODE, PYTORCH, Action, of_targets
+from aaco.analytics.advice.action import NOT_SERVING, ORT, OWN_CODE, PYTORCH, Action, of_own_work, of_targets
 from aaco.analytics.advice.least import without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import without_rows
@@ -31,4 +31,5 @@ ACTIONS = (Action(
                     (PYTORCH, OWN_CODE)),
                Step("ONNX Runtime: session.io_binding() with inputs that lie on the device", (ORT,))),
     "transfer_limited_pct", applies_if=(NOT_SERVING,), already_done_if=(fact_is("copies", "none"),),
-    memory="the inputs stay on the device", mechanism="inputs_on_device"),)
+    memory="the inputs stay on the device", mechanism="inputs_on_device", or_confirm=("host_pause_pct",),
+    also=(of_own_work, "are the host's own work, which goes, too, where it makes the inputs")),)

@@ -4,11 +4,24 @@ the step waits for the host, which a graph takes out of it. Either alone gains w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from aaco.analytics.advice.action import INFERENCE, NARROW, NVIDIA, OWN_CODE, PYTORCH, TRAINING, Action, of_targets
+from aaco.analytics.advice.action import (
+    ACTS_ON,
+    INFERENCE,
+    NARROW,
+    NVIDIA,
+    OWN_CODE,
+    PYTORCH,
+    TRAINING,
+    Action,
+    Values,
+    of_launches,
+    of_targets,
+)
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.graph import GRAPH, replayed
 from aaco.analytics.advice.mechanisms.narrower_types import NARROWER_TYPES
@@ -27,6 +40,11 @@ def _launched_once(narrow: Mechanism, name: str, title: str) -> Mechanism:
     return Mechanism(name, title, narrow.formula, narrow.least_ns, respond=respond, parts=(narrow.name, GRAPH.name))
 
 
+def _at_most(mechanism: Mechanism) -> Callable[[Values], float]:
+    """Return the time of launches and of what becomes narrower: the host's own work stays."""
+    return lambda values: min(100.0, of_launches(values) + values[ACTS_ON + mechanism.name])
+
+
 NARROW_GRAPH = _launched_once(NARROWER_TYPES, "narrow_graph", "Compute in 16 bits, launched by a device graph")
 TF32_GRAPH = _launched_once(TF32, "tf32_graph", "Compute in TF32, launched by a device graph")
 CAPTURED = Step('torch.compile(model, mode="reduce-overhead") or torch.cuda.CUDAGraph of the step, after the type is '
@@ -41,7 +59,8 @@ ACTIONS = (
            "launch_tax_pct", applies_if=(PYTORCH, fact_is("product_type", "fp32", "tf32"), POSSIBLE),
            already_done_if=(NARROW, ALREADY_GRAPH), accuracy="8 bits of mantissa (bf16): check the outputs",
            memory="a graph keeps its own buffers, for each shape", mechanism=NARROW_GRAPH.name,
-           or_confirm=("compute_limited_pct",), combines=("narrower_types", "device_graph")),
+           or_confirm=("compute_limited_pct",), combines=("narrower_types", "device_graph"),
+           at_most=_at_most(NARROW_GRAPH)),
     Action("tf32_graph", TF32_GRAPH.title, of_targets(TF32_GRAPH.name),
            "kernels compute products in fp32, behind which the host's launches hide", "low",
            (Step('torch.set_float32_matmul_precision("high")', (PYTORCH, OWN_CODE)), CAPTURED),
@@ -49,4 +68,4 @@ ACTIONS = (
            already_done_if=(fact_is("product_type", "tf32"), NARROW, ALREADY_GRAPH),
            accuracy="10 bits of mantissa in place of 23: check the outputs",
            memory="a graph keeps its own buffers, for each shape", mechanism=TF32_GRAPH.name,
-           or_confirm=("compute_limited_pct",), combines=("allow_tf32", "device_graph")))
+           or_confirm=("compute_limited_pct",), combines=("allow_tf32", "device_graph"), at_most=_at_most(TF32_GRAPH)))

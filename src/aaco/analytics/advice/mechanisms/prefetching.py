@@ -13,12 +13,11 @@ import numpy as np
 
 from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, ORT, OWN_CODE, PYTORCH, Action, Values, of_own_work
 from aaco.analytics.advice.least import own_time
-from aaco.analytics.advice.mechanism import Mechanism, Response
+from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
 from aaco.analytics.advice.responses import unchanged
 from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
-from aaco.core.readings import Absent
 
 LOADERS = 4  # other processes that make batches
 
@@ -30,7 +29,7 @@ def _from_host(work: StepWork) -> Flags:
 def _least_ns(work: StepWork) -> Reals:
     copies, link = _from_host(work), work.limits.link_bytes_per_s
     if not copies.any():
-        raise Absent("nothing is copied from the host")
+        raise NothingToChange("nothing is copied from the host")
     return np.where(copies, 1e9 * work.copied / link if link else 0.0, own_time(work))
 
 
