@@ -69,7 +69,6 @@ class Action:
     ceiling_takes: what its ceiling counts on besides the share and the host's time; empty where nothing. surpasses: the
     name of an action that leaves the device no less to do, and comes after it where both are worth a try. combines: the
     names of actions that it is together; it is offered where it gains more than each of them, by LEAST_GAIN.
-    also: the share of the time that may go, too, and in words what it is and when; no gain is computed of it.
     confirm: the metric that shows the effect, going in a direction. or_confirm: others; of all, the one with the
     largest value in this session does, for what is 0 cannot go down.
     """
@@ -95,7 +94,6 @@ class Action:
     ceiling_takes: str = ""
     surpasses: str = ""
     combines: tuple[str, ...] = ()
-    also: tuple[Callable[[Values], float], str] | None = None
 
     def why_not(self, facts: FactValues | None) -> str:
         """Return why the action is not offered in a workload with these facts; empty if it is."""
@@ -104,16 +102,6 @@ class Action:
         if offered(self.attempts, facts):
             return ""
         return next(step.why_not(facts) for step in self.attempts)
-
-    def also_in_words(self, values: Values) -> str:
-        """Return what else of the time may go; empty where that is not known, or too little for a line."""
-        if self.also is None:
-            return ""
-        share, why = self.also
-        try:
-            return f", {share(values):.0f} % {why}" if share(values) >= LEAST_PCT else ""
-        except KeyError:
-            return ""
 
     def confirmed_by(self, values: Values) -> str:
         """Return the metric that confirms the action in a session with these readings."""

@@ -61,8 +61,7 @@ class Recommendation:
     of a reading of what limits the session, for it is not what the work of its steps shows. confirm: the metric that
     shows the effect here.
     works_pct: of a step in which the device's own work runs; None where that is not known, or is of one of the streams
-    that its targets run in at once. usual: as in `Floors`, at most what the readings leave. also: what else of the
-    time may go, in words.
+    that its targets run in at once. usual: as in `Floors`, at most what the readings leave.
     """
 
     action: Action
@@ -81,7 +80,6 @@ class Recommendation:
     confirm: str = ""
     works_pct: float | None = None
     usual: float | None = None
-    also: str = ""
 
     @property
     def name(self) -> str:
@@ -144,8 +142,7 @@ class Recommendation:
     @property
     def acts(self) -> str:
         """The share of the time that it acts on, in words."""
-        what = self.action.of_limit if self.of_limit else self.action.evidence
-        return f"{self.share_pct:.0f} % of the time {what}{self.also}"
+        return f"{self.share_pct:.0f} % of the time {self.action.of_limit if self.of_limit else self.action.evidence}"
 
     @property
     def evidence(self) -> str:
@@ -385,6 +382,5 @@ def _gaining(action: Action, readings: Mapping[str, Reading], facts: FactValues 
     advice = Recommendation(action, min(100.0, max(0.0, share)), min(1.0, max(0.0, feasible)),
                             offered(action.attempts, facts), at_most_pct=at_most,
                             of_limit=bool(action.of_limit) and share != values.get(ACTS_ON + action.mechanism),
-                            confirm=action.confirmed_by(values), works_pct=values.get("device_limited_pct"),
-                            also=action.also_in_words(values))
+                            confirm=action.confirmed_by(values), works_pct=values.get("device_limited_pct"))
     return advice if advice.gain_pct >= LEAST_PCT else None

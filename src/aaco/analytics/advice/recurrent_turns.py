@@ -2,8 +2,8 @@
 
 Each turn needs the state that the one before has left, and a library's layer keeps that. What it cannot take is a cell
 whose input comes from the turn before, as where a decoder reads what it wrote, or attends with its state. So a loop
-counts only if nothing in a turn but its cells may read what turns make. Cells are PyTorch's own, or written out: so many
-gates of so many products as an LSTM or a GRU has (Hochreiter and Schmidhuber 1997; Cho et al. 2014), and nothing else.
+counts only if nothing in a turn but its cells may read what turns make. Cells are PyTorch's own, or written out: as
+many gates and products as an LSTM or a GRU has (Hochreiter and Schmidhuber 1997; Cho et al. 2014), and nothing else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import takewhile
 import numpy as np
 
 from aaco.analytics.advice.loops import Repeat, operators_of, repeats
-from aaco.analytics.advice.turn_flow import MOVES, TurnFlow, made_sizes, result_shape
+from aaco.analytics.advice.turn_flow import MOVES, Size, TurnFlow, made_sizes, result_shape, size_of, tensors_of
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.core.arrays import Flags, Ints32
 
@@ -61,18 +61,25 @@ def _feeds_back(turn: Sequence[StepOperator]) -> bool:
     flow = TurnFlow(frozenset())
     if not all(map(flow.follow, takewhile(lambda operator: operator.outermost not in CELLS, turn))):
         return True
-    flow.make({size for cell in cells for size in made_sizes(cell)})
+    flow.make({size for cell in cells for size in _states(cell)})
     beside = [operator for operator in turn if operator.outermost not in CELLS]
     return not all(map(flow.follow, beside)) or flow.may_carry(set())
+
+
+def _states(cell: StepOperator) -> set[Size]:
+    """Return the sizes of what an operator of a cell makes; of a kernel for a whole cell its states are as it reads."""
+    fused = tensors_of(cell) if "_cell" in cell.name else []
+    return made_sizes(cell) | {size_of(*tensor) for tensor in fused}
 
 
 def _is_written(work: StepWork, turn: slice) -> bool:
     """Return whether a turn is nothing but cells that are written out."""
     operators, calls = operators_of(work, turn), Counter[str]()
     for number, share in zip(work.operator[turn].tolist(), work.call_shares[turn].tolist(), strict=True):
-        calls[work.operators[number].name.rstrip("_") if number >= 0 else ""] += share
+        name = work.operators[number].name if number >= 0 else MOVES[0]
+        calls[name if name in MOVES else name.rstrip("_")] += share
     shapes = {result_shape(operator) for operator in operators if operator.name in WEIGHING}
-    if not {*map(str, calls)} <= {"", *WEIGHING, *WRITTEN, *MOVES} or len(shapes) != 1:
+    if not calls.keys() <= {*WEIGHING, *WRITTEN, *MOVES} or len(shapes) != 1:
         return False
     sigmoids, tanhs, products = (round(sum(calls[name] for name in names))
                                  for names in (("aten::sigmoid",), ("aten::tanh",), WEIGHING))

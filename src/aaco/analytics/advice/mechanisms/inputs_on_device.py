@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aaco.analytics.advice.action import NOT_SERVING, ORT, OWN_CODE, PYTORCH, Action, of_own_work, of_targets
+from aaco.analytics.advice.action import NOT_SERVING, ORT, OWN_CODE, PYTORCH, Action, Values, of_own_work, of_targets
 from aaco.analytics.advice.least import without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import without_rows
@@ -23,13 +23,22 @@ def _inputs_there(work: StepWork, least: Reals) -> Response:
                    only_less=True)
 
 
+def _with_own_work(values: Values) -> float:
+    """Return the time of the copies, and of the host's own work, which goes where it makes what they copy."""
+    copies = of_targets("inputs_on_device")(values)
+    try:
+        return min(100.0, copies + of_own_work(values)) if copies else 0.0
+    except KeyError:
+        return copies
+
+
 INPUTS_ON_DEVICE = Mechanism("inputs_on_device", "Have the inputs on the device", "D - copies from the host",
                              lambda work: without(work, _from_host(work)), respond=_inputs_there)
 ACTIONS = (Action(
-    "inputs_on_device", "Keep inputs on the device", of_targets("inputs_on_device"), "the step copies from the host",
+    "inputs_on_device", "Keep inputs on the device", _with_own_work,
+    "the step copies from the host, or waits for the host's own work, which goes if it makes these inputs",
     "medium", (Step("make or load the inputs on the device, once for many steps: torch.empty(..., device='cuda')",
                     (PYTORCH, OWN_CODE)),
                Step("ONNX Runtime: session.io_binding() with inputs that lie on the device", (ORT,))),
     "transfer_limited_pct", applies_if=(NOT_SERVING,), already_done_if=(fact_is("copies", "none"),),
-    memory="the inputs stay on the device", mechanism="inputs_on_device", or_confirm=("host_pause_pct",),
-    also=(of_own_work, "are the host's own work, which goes, too, where it makes the inputs")),)
+    memory="the inputs stay on the device", mechanism="inputs_on_device", or_confirm=("host_pause_pct",)),)

@@ -63,7 +63,7 @@ def _waited_ns(work: StepWork) -> float:
 
 def _waits_for_copies(work: StepWork) -> bool:
     """Return whether the host waits for nothing but copies, and for those to the device as often as for the others."""
-    reads, sent = (np.count_nonzero(work.copies(kind)) for kind in ("d2h", "h2d"))
+    reads, sent = (int(np.count_nonzero(work.copies(kind))) for kind in ("d2h", "h2d"))
     return 0 < reads <= sent and work.syncs == reads + sent
 
 

@@ -1,0 +1,116 @@
+"""Recurrent cells that are called for one moment after another: where one call of a layer may take all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from aaco.analytics.advice.achieved import changed_step
+from aaco.analytics.advice.floor import StepTime, floor
+from aaco.analytics.advice.floors import floors_of
+from aaco.analytics.advice.mechanisms import MECHANISMS
+from aaco.analytics.advice.recurrent_turns import cells_in_turn
+from aaco.analytics.advice.work import StepOperator
+from aaco.analytics.costs.torch.arguments import OperatorArguments
+from tests.step_pieces import copy, kernel, step
+
+LOOP = MECHANISMS["loop_to_batched_op"]
+
+
+def called(name, *shapes, outermost="", phase="", kinds=None):
+    """An operator that takes tensors of these shapes; 8 rows, states of 32 numbers."""
+    taken = OperatorArguments([list(shape) for shape in shapes], kinds or ["float"] * len(shapes), [""] * len(shapes))
+    return StepOperator(name, outermost or name, phase, ("f32",), flops=1e6, arguments=taken)
+
+
+def linear(rows, columns):
+    return called("aten::addmm", (columns,), (8, rows), (rows, columns), outermost="aten::linear")
+
+
+LSTM = (called("aten::mm", (8, 16), (16, 128), outermost="aten::lstm_cell"),
+        called("aten::mm", (8, 32), (32, 128), outermost="aten::lstm_cell"),
+        called("aten::_thnn_fused_lstm_cell", (8, 128), (8, 128), (8, 32), outermost="aten::lstm_cell"))
+WRITTEN_GRU = (linear(16, 96), linear(32, 96), called("aten::add", (8, 32), (8, 32)), called("aten::sigmoid", (8, 32)),
+               called("aten::sigmoid", (8, 32)), called("aten::mul", (8, 32), (8, 32)), called("aten::tanh", (8, 32)),
+               called("aten::sub", (8, 32), (8, 32)), called("aten::mul", (8, 32), (8, 32)))
+
+
+def pieces(*operators, us=5):
+    return [kernel(us, "gemm" if operator.name in ("aten::mm", "aten::addmm") else "elementwise", operator)
+            for operator in operators]
+
+
+def turns(*operators, count=8, more=()):
+    """How many turns the rows of a loop have that does this so many times: one number for all of them."""
+    (found,) = {*cells_in_turn(step(*[*pieces(*operators), *more] * count)).tolist()}
+    return found
+
+
+def changed(work):
+    return changed_step(work, StepTime(1e6, True), [LOOP])
+
+
+def test_cells_that_are_called_eight_times_and_more_are_one_layer():
+    encoded = (linear(10, 16), called("aten::relu", (8, 16)))
+    assert turns(*LSTM) == 8 and turns(*LSTM, count=7) == 1
+    assert turns(*encoded, *LSTM) == turns(*LSTM, linear(32, 4)) == 8
+
+
+def test_the_first_moment_may_begin_otherwise():
+    """Two layers: the second cell of the first moment follows what no other does. The cells before it count, too."""
+    second = called("aten::mm", (8, 32), (32, 128), outermost="aten::lstm_cell", kinds=["float", "double"])
+    work = step(*pieces(*LSTM, called("aten::neg", (8, 3)), second, *LSTM[1:]),
+                *pieces(*LSTM, second, *LSTM[1:]) * 8)
+    assert cells_in_turn(work).tolist() == [8, 8, 8, 1, *[8] * 51]
+
+
+def test_cells_that_read_what_the_turn_before_made_are_no_layer():
+    """A frame that is fed back, a word that is chosen, attention with a state, and what the host reads or sends."""
+    encoded = (linear(10, 16), called("aten::relu", (8, 16)))
+    assert turns(*encoded, *LSTM, linear(32, 10)) == 1
+    chosen = called("aten::argmax", (8, 50), (), (), kinds=["float", "Scalar", "Scalar"])
+    assert turns(called("aten::embedding", (50, 16), (8,), kinds=["float", "long int"]), *LSTM, linear(32, 50),
+                 chosen) == 1
+    assert turns(called("aten::bmm", (8, 9, 32), (8, 32, 1)), *LSTM) == 1
+    for other in (copy(1, "d2h", 4, pinned=True), copy(1, "h2d", 64, pinned=True)):
+        assert turns(*LSTM, more=[other]) == 1
+
+
+@pytest.mark.parametrize(("others", "expected"), [
+    ((), 8), ((called("aten::sigmoid", (8, 32)),), 1), ((called("aten::softmax", (8, 32)),), 1),
+    ((linear(32, 4),), 1), ((linear(32, 96),), 1), ((called("aten::copy_", (8, 32), (8, 32)),), 8),
+    ((linear(32, 96), *WRITTEN_GRU[1:]), 8)])
+def test_written_cells_are_as_many_gates_and_products_as_they_have_and_nothing_else(others, expected):
+    assert turns(*WRITTEN_GRU, *others) == expected
+    assert turns(linear(16, 96), linear(32, 4), *WRITTEN_GRU[2:]) == 1
+
+
+def test_a_layer_computes_moments_in_their_order_and_is_one_call():
+    """Products and cells keep their time; what is written between them is a part of one pass. Mutation: 8 at once."""
+    after = changed(step(*pieces(*LSTM) * 8))
+    assert after.device_ns == pytest.approx(1000 * 8 * 3 * 5)
+    assert after.calls_left == pytest.approx(1 / 8) and after.whole_calls
+    written = changed(step(*pieces(*WRITTEN_GRU) * 8))
+    assert written.device_ns == pytest.approx(1000 * 8 * (2 * 5 + 7 * 5 / 8))
+
+
+def test_what_a_layer_saves_is_the_idle_time_of_the_calls_that_go():
+    """Of a step of 1 ms the device works 120 us; an eighth of the calls is left. Mutation: nothing is saved."""
+    work = step(*pieces(*LSTM) * 8)
+    assert floors_of(work, StepTime(1e6, True)).saved_ns[LOOP.name] == pytest.approx(7 / 8 * 880e3)
+
+
+def test_the_way_back_of_cells_has_as_many_turns_give_or_take_two():
+    ahead = pieces(*(called(cell.name, *cell.arguments.shapes, outermost=cell.outermost, phase="forward")
+                     for cell in LSTM)) * 9
+    back = called("aten::mm", (8, 128), (128, 32), outermost="MmBackward0", phase="backward")
+    for count, left in ((7, 1 / 9), (6, 1.0)):
+        work = step(*ahead, *pieces(back, called("aten::neg", (8, 32), phase="backward")) * count)
+        after = changed(work)
+        assert after.calls_left == pytest.approx((27 / 9 + 2 * count * left) / (27 + 2 * count))
+
+
+def test_a_loop_of_cells_has_a_floor_where_one_layer_may_take_their_place():
+    assert floor(step(*pieces(*LSTM) * 8), [LOOP]).floor_ns is not None
+    fed_back = pieces(linear(10, 16), *LSTM, linear(32, 10), us=0.1)
+    cells = [kernel(50, "recurrent", LSTM[-1])]
+    assert "needs the one before" in floor(step(*[*fed_back, *cells] * 8), [LOOP]).why_absent
