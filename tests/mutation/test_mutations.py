@@ -1017,7 +1017,7 @@ MUTATIONS = [
      "tests/unit/test_options.py::test_what_to_try_looks_where_the_command_did"),
     ("cli/options.py", 'rest.partition("#")[0].split()', "rest.split()",
      "tests/unit/test_options.py::test_what_to_try_looks_where_the_command_did"),
-    ("cli/options.py", ' or all(each.name != "sessions_dir" for each in known.params)', "",
+    ("cli/options.py", ' or all(parameter.name != "sessions_dir" for parameter in known.params)', "",
      "tests/unit/test_options.py::test_what_to_try_looks_where_the_command_did"),
     ("analytics/bottleneck/work.py", "np.where(self._spins.of(name), by_family, launched)", "launched",
      "tests/property/test_bottleneck_work.py::test_a_kernel_that_waits_for_the_clock_does_not_wait_for_reads"),

@@ -173,9 +173,9 @@ def _against_the_best(classes: tuple[Verdict, ...]) -> str:
     """Return by which reading the class is contradicted that most evidence speaks for; empty if none contradicts it."""
     contradicts = [item for best in classes[:1] for item in best.evidence if item.essential and item.holds is False]
     for item in contradicts[:1]:
-        found, unit = item.reading, " %" * (item.reading.unit == "pct")
+        reading, unit = item.reading, " %" * (item.reading.unit == "pct")
         label = classes[0].label.replace("_", "-")
-        return (f"; the best supported, {label}, by {found.metric}: {found.value:.3g}{unit}, not "
+        return (f"; the best supported, {label}, by {reading.metric}: {reading.value:.3g}{unit}, not "
                 f"{item.threshold:.3g}{unit} {ENDS[item.direction]}")
     return ""
 

@@ -228,7 +228,7 @@ def _looking_there(fix: str, option: str) -> str:
         return fix
     context = click.get_current_context().find_root()
     known = context.command.get_command(context, name) if isinstance(context.command, click.Group) else None
-    if known is None or all(each.name != "sessions_dir" for each in known.params):
+    if known is None or all(parameter.name != "sessions_dir" for parameter in known.params):
         return fix
     return f"aaco {name}{option} {rest}".rstrip()
 

@@ -35,8 +35,8 @@ def unstarted(explanation: Explanation) -> str:
     document = explanation.examined.get("windows")
     if not document:
         return ""
-    found = decode(document, Windows)
-    idle = found.ranks[found.slowest].idle
+    windows = decode(document, Windows)
+    idle = windows.ranks[windows.slowest].idle
     if 2 * idle.unstarted_ns <= idle.idle_ns:
         return ""
     return (f": for {format.duration(idle.unstarted_ns)}, in {format.plural(idle.unstarted, 'gap')}, it did not begin "
