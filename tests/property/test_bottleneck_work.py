@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,6 +113,16 @@ def test_a_nearly_empty_device_waits_for_reads_unless_it_multiplies_matrices():
     limiter = np.array([Limiter.KERNEL, Limiter.COMPUTE, *[Limiter.KERNEL] * 4])
     assert limiters.of_launch(limiter, occupancy, items, length).tolist() == [
         Limiter.MEMORY_LATENCY, Limiter.COMPUTE, Limiter.KERNEL, Limiter.KERNEL, Limiter.MEMORY_LATENCY, Limiter.KERNEL]
+
+
+@pytest.mark.parametrize(("name", "part"), [
+    ("at::cuda::(anonymous namespace)::spin_kernel(long)", "kernel"), ("chase(int*, long)", "memory_latency")])
+def test_a_kernel_that_waits_for_the_clock_does_not_wait_for_reads(name, part):
+    """PyTorch's sleep on the device has one thread. Mutation: it makes a rank that it delays memory-latency-bound."""
+    kernels = tables.KERNELS.build(kernel_id=[0], kernel_name=[name], family=["unknown"], occupancy_pct=[1.0],
+                                   t_start_ns=[0], t_end_ns=[50_000], dur_ns=[50_000], device_id=[0])
+    found = device_work(kernels, tables.COPIES.build()).parts_ns
+    assert {key: ns for key, ns in found.items() if ns} == {part: 50_000}
 
 
 def test_a_product_without_shapes_is_told_by_its_tile():

@@ -331,6 +331,17 @@ def test_one_pass_by_brute_force():
             assert left[kept].tolist() == own_time(work)[kept].tolist() and not left[gone].any()
 
 
+def test_passes_of_one_step_are_not_fused_into_those_of_the_next():
+    """Two steps of three passes leave two, wherever the first begins; a step of one pass in each stream stays."""
+    passes = [kernel(us) for us in (9, 30, 9)]
+    assert changed(step(*passes, *passes, steps=2), "pointwise_fusion").device_ns == 30_000
+    assert changed(step(*passes[1:], *passes, *passes[:1], steps=2), "pointwise_fusion").device_ns == 30_000
+    work = step(*[kernel(us) for us in (9, 30, 9, 7)], steps=2)
+    lanes = replace(work, lane=np.array([0, 1, 0, 1]))
+    assert in_one_pass(lanes, np.ones(4, bool)).left.tolist() == [1, 1, 1, 1]
+    assert in_one_pass(work, np.ones(4, bool)).left.tolist() == [0, 1, 1, 0]
+
+
 def test_products_in_a_narrower_type_keep_their_share_of_the_roof():
     """1e10 FLOPs at 5e13 are 200 us, half of what it takes; at 1e15 they are 10 us, and half of that roof is 20."""
     assert device_us(step(product(400, 1e10, FP32)), "narrower_types") == 20

@@ -47,7 +47,7 @@ def test_a_record_over_its_successors_keeps_its_row_and_loses_its_times(tmp_path
     monkeypatch.setattr(store, "ROW_GROUP", rows)
     session = session_of(tmp_path, *a_queue({48: 900_000}))
     assert list(impossible.take_out(session)) == [
-        impossible.ImpossibleDurations("kernels", 0, "kernel", 1, 900_000, "k, 900,000 ns", 1_319_000)]
+        impossible.ImpossibleDurations("kernels", 0, "kernel", 1, 900_000, "k, 900 us", 1_319_000)]
     table = store.read(session, KERNELS)
     assert [table[name].null_count for name in impossible.TIMES] == [1, 1, 1]
     assert table["t_start_ns"][48].as_py() is None and table["kernel_id"].to_pylist() == list(range(120))
@@ -88,7 +88,7 @@ def test_a_copy_over_whole_kernels_of_its_stream_is_impossible(tmp_path, stream,
         writer.write([None])
     taken = list(impossible.take_out(session))
     assert [(one.table, one.reason) for one in taken] == (
-        [("copies", "copy: it lasts over whole later work of its queue (h2d, 900,000 ns)")] if found else [])
+        [("copies", "copy: it lasts over whole later work of its queue (h2d, 900 us)")] if found else [])
     copies = store.read(session, COPIES)
     assert copies["dur_ns"].null_count == copies["t_end_ns"].null_count == found
 
@@ -113,7 +113,7 @@ def test_an_import_names_it_and_judges_the_rest(tmp_path, copies):
     assert capture["account"]["dropped"] == {"count": 0, "ns": 0}
     assert capture["account"]["used"]["count"] == (110 if copies else 119)
     assert f"the {'copy' if copies else 'kernel'} lasts over whole later work of its queue" in trust.of(truth).line
-    assert f"({'h2d' if copies else 'gemm'}, 2,000,000,000 ns)" in trust.of(truth).line
+    assert f"({'h2d' if copies else 'gemm'}, 2.00 s)" in trust.of(truth).line
     times = [pc.sum(store.read(runs[1].session, spec)["dur_ns"]).as_py() or 0 for spec in (KERNELS, COPIES)
              if store.holds(runs[1].session, spec)]
     assert sum(times) == (40 * 60 - 30) * 1000

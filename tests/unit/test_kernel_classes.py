@@ -19,6 +19,7 @@ from aaco.tracelake import layout, manifest
 from aaco.tracelake.document_schemas.answers import KernelClasses, KernelFacts
 from tests.fakes import ncu as fake_ncu
 
+SPIN = "at::cuda::(anonymous namespace)::spin_kernel(long)"
 LONG = KernelFacts(kernel_name="k", family="unknown", calls=10, total_ns=10**6, median_ns=100_000.0, short_ns=10_000.0)
 
 
@@ -52,13 +53,14 @@ LONG = KernelFacts(kernel_name="k", family="unknown", calls=10, total_ns=10**6, 
     ({"occupancy_ratio": 0.03, "memory_wait_share": 0.1}, "latency"),
     ({"memory_share": 0.7, "compute_share": 0.1, "memory_wait_share": 0.1}, "memory_bandwidth"),
     ({"occupancy_ratio": 0.03}, "memory_latency"), ({"family": "softmax"}, "memory_bandwidth"),
+    ({"occupancy_ratio": 0.03, "kernel_name": SPIN}, "unclear"),
     ({"family": "gemm"}, "unclear"), ({"family": "gemm", "occupancy_ratio": 0.03}, "unclear"), ({}, "unclear"),
     ({"memory_share": 0.4, "compute_share": 0.4, "occupancy_ratio": 0.8}, "memory_bandwidth")])
 def test_each_class_from_planted_facts(facts, expected):
     """Mutations: asking compute before memory calls the eighth compute_throughput; asking local memory before both,
     whichever is nearer, calls the fifth and sixth lds; not asking whether its roof is far calls the seventh occupancy;
     not asking what waits are for calls every latency memory's; a latency without waits or few waves; the waves of a
-    product asked.
+    product asked, and of what waits for the clock.
     """
     found = classify(LONG.model_copy(update=facts))
     assert found.label == expected

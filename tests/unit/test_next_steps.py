@@ -8,12 +8,17 @@ import pytest
 
 from aaco.analytics.advice import recommend
 from aaco.analytics.advice.expected import Expected
+from aaco.analytics.bottleneck.ranks import RankTime, Windows
 from aaco.analytics.diagnosis import ONLY_CAPTURED, Diagnosis, diagnose
 from aaco.analytics.measure import measure
+from aaco.analytics.timeline.idle import IdleTime
+from aaco.analytics.timeline.timeline import DeviceTime
+from aaco.analytics.timeline.windows import CaptureWindow
 from aaco.analytics.truth.launches import TRACE_DEVICE
 from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.analytics.workload.facts import WorkloadFact, WorkloadFacts
 from aaco.core.config import Analysis
+from aaco.core.documents import encode
 from aaco.core.readings import Reading, Verdict
 from aaco.report.sections import content
 from aaco.tracelake.document_schemas.answers import Together
@@ -96,6 +101,19 @@ def test_where_the_trace_does_not_tell_why_the_device_idles_it_says_what_would()
     assert "too (ProfilerActivity.CPU): the device" in said(traced)[0]
     (text,) = said(explained(Diagnosis(None, "", (), ()), {"vendor": "amd", "runtime": "hip"}, **idle))
     assert text == "Nothing can be advised: the device is idle 95.0 % of the time, and this trace does not tell why."
+
+
+@pytest.mark.parametrize(("unstarted_ns", "told"), [(463_000_000, True), (100_000_000, False)])
+def test_a_device_that_does_not_begin_launched_work_is_said_to(unstarted_ns, told):
+    """Where that is most of its idle time. Mutations: of any; nothing is said of it."""
+    idle = IdleTime(0, 0, None, None, 464_000_000, 9, {}, {}, 0, unstarted_ns, 1)
+    rank = RankTime(0, 0, 0, DeviceTime(0, 0, *[0] * 15), idle, {}, 0, (), {}, 0, {}, ())
+    judged = Windows((CaptureWindow(0, "whole", "", None, None, 1, 0, 474_000_000, 0, 474_000_000),), (rank,), ({},), 0)
+    one = explained(Diagnosis(None, "", (), ()), {"runtime": "hip"}, device_limited_pct=3.0, other_idle_pct=97.0)
+    (text,) = said(replace(one, examined={**one.examined, "windows": encode(judged)}))
+    assert text.startswith("Nothing can be advised: the device is idle 97.0 % of the time, and this trace")
+    assert (": for 463 ms, in 1 gap, it did not begin work that had been launched" in text) is told
+    assert ("it did not begin" in text) is told
 
 
 @pytest.mark.parametrize(("vendor", "form", "option"), [

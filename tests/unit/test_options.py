@@ -46,3 +46,29 @@ def test_what_to_try_names_the_session_of_the_command(monkeypatch, tmp_path, wha
     with pytest.raises(UsageError) as raised:
         verb.main(["--sessions-dir", str(tmp_path)], standalone_mode=False)
     assert raised.value.fix == tried
+
+
+@pytest.mark.parametrize(("tried", "run"), [
+    ("aaco list  # lists them", "aaco list --sessions-dir '{}/a b'  # lists them"),
+    ("aaco list", "aaco list --sessions-dir '{}/a b'"),
+    ("aaco list ID  # --sessions-dir looks elsewhere",
+     "aaco list --sessions-dir '{}/a b' ID  # --sessions-dir looks elsewhere"),
+    ("aaco list --sessions-dir there", "aaco list --sessions-dir there"),
+    ("aaco plain", "aaco plain"), ("aaco nothing", "aaco nothing"), ("give more of the id", "give more of the id"),
+    ("", "")])
+def test_what_to_try_looks_where_the_command_did(tmp_path, tried, run):
+    """Mutations: sessions that are kept elsewhere are not found; an option that a verb has not."""
+    @click.group()
+    def program():
+        pass
+
+    @program.command(name="list")
+    @options.with_settings
+    def listing(settings):
+        raise UsageError("none", tried)
+
+    program.command(name="plain")(lambda: None)
+    for folder, fix in ((["--sessions-dir", str(tmp_path / "a b")], run.format(tmp_path)), ([], tried)):
+        with pytest.raises(UsageError) as raised:
+            program.main(["list", *folder], standalone_mode=False)
+        assert raised.value.fix == fix

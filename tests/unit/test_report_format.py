@@ -46,9 +46,11 @@ def test_a_reading_shows_its_interval_or_its_reason() -> None:
     assert format.banded(Reading("m", "ratio", 1.3, band="good")) == "1.30 (good)"
 
 
-def test_a_threshold_keeps_its_own_digits() -> None:
+def test_a_threshold_keeps_its_own_digits_as_far_as_readings_have_them() -> None:
     assert format.threshold(Reading("m", "pct", 70.0).above(60, "why")) == "≥ 60 %"
     assert format.threshold(Reading("m", "ratio", 70.0).below(0.05, "why")) == "≤ 0.05"
+    assert format.threshold(Reading("m", "pct", 70.0).above(36.3551, "why")) == "≥ 36.4 %"
+    assert format.threshold(Reading("m", "1", 70.0).above(1024, "why")) == "≥ 1024"
 
 
 @pytest.mark.parametrize(("share", "text"), [(0, "0.0 %"), (0.0001, "<0.1 %"), (0.584, "58.4 %"), (3.077, "307.7 %")])

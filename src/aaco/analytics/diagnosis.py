@@ -26,6 +26,7 @@ TELLING = (Step("shapes (torch.profiler.profile(record_shapes=True))", (fact_is(
                 (fact_is("shapes", "recorded"),)), Step("counters"))
 COUNTED = "counted_"  # metrics of kernels by their counters
 MUCH_PCT = 20.0  # of the wall: with so much untold no class of the device can be named
+ENDS = {">=": "or more", "<=": "or less"}
 UNCHECKED = Trust()
 IS_CAPTURE = fact_is("device_graph", NOT_RUN)
 ONLY_CAPTURED = ("the trace is of a graph's capture: its launches ran nothing, so it has no times of the work; "
@@ -165,7 +166,18 @@ def _why_none(classes: tuple[Verdict, ...], readings: Mapping[str, Reading], fac
     if unknown:
         reasons = "; ".join(list(dict.fromkeys(unknown.values()))[:3])
         return f"no class has its essential evidence ({reasons})"
-    return "every class is contradicted by a reading"
+    return f"every class is contradicted by a reading{_against_the_best(classes)}"
+
+
+def _against_the_best(classes: tuple[Verdict, ...]) -> str:
+    """Return by which reading the class is contradicted that most evidence speaks for; empty if none contradicts it."""
+    contradicts = [item for best in classes[:1] for item in best.evidence if item.essential and item.holds is False]
+    for item in contradicts[:1]:
+        reading, unit = item.reading, " %" * (item.reading.unit == "pct")
+        label = classes[0].label.replace("_", "-")
+        return (f"; the best supported, {label}, by {reading.metric}: {reading.value:.3g}{unit}, not "
+                f"{item.threshold:.3g}{unit} {ENDS[item.direction]}")
+    return ""
 
 
 def _verdict(verdict: Verdict) -> JudgedClass:

@@ -211,9 +211,26 @@ def with_settings(verb: Callable[..., Any]) -> Callable[..., Any]:
     def call(*, config_file: Path | None, sessions_dir: Path | None, baselines_dir: Path | None = None,
              **arguments: Any) -> Any:
         resolved = settings(config_file, sessions_dir, storage={"baselines_dir": baselines_dir})
-        return verb(settings=resolved, **arguments)
+        try:
+            return verb(settings=resolved, **arguments)
+        except AacoError as error:
+            error.fix = _looking_there(error.fix, elsewhere())
+            raise
 
     return config_file(sessions_dir(call))
+
+
+def _looking_there(fix: str, option: str) -> str:
+    """Return the command to try next with the option that finds the sessions, where it takes it and has none."""
+    program, _, rest = fix.partition(" ")
+    name, _, rest = rest.partition(" ")
+    if not option or program != "aaco" or option.split()[0] in rest.partition("#")[0].split():
+        return fix
+    context = click.get_current_context().find_root()
+    known = context.command.get_command(context, name) if isinstance(context.command, click.Group) else None
+    if known is None or all(parameter.name != "sessions_dir" for parameter in known.params):
+        return fix
+    return f"aaco {name}{option} {rest}".rstrip()
 
 
 def with_session_and_settings(verb: Callable[..., Any]) -> Callable[..., Any]:

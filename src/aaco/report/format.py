@@ -144,8 +144,11 @@ def threshold(item: Evidence) -> str:
 
 
 def limit(item: Evidence) -> str:
-    """Return the threshold without its sign of comparison, which ASCII writes longer: "60 %"."""
-    return f"{item.threshold:g}{scaling(0, item.reading.unit)[1]}"
+    """Return the threshold without its sign of comparison, which ASCII writes longer: "60 %". Whole, or as exact as
+    readings are.
+    """
+    whole = item.threshold == round(item.threshold)
+    return f"{item.threshold if whole else float(f'{item.threshold:.3g}'):g}{scaling(0, item.reading.unit)[1]}"
 
 
 def kernel_limit(label: str | None) -> str:

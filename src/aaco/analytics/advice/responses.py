@@ -75,11 +75,12 @@ def in_one_pass(work: StepWork, fusible: Flags, gone: Flags | None = None) -> Re
     that are no work then.
 
     All softmax and norms that are one kernel each are left: each needs a pass of its own over its rows. Batch norm by
-    stored means does not.
+    stored means does not. Where nothing else ends a run, the next step does, which computes on other inputs.
     """
     rows, run = fusible_runs(work, fusible)
     if not len(rows):
         return Response(own_time(work), every_call(work))
+    run = _within_steps(work, rows, run)
     pointwise = work.named(lambda name: any(part in name.name for part in POINTWISE_NORMS))
     whole = (work.of_families(*WHOLE) & ~pointwise)[rows]
     kept = whole.copy()
@@ -94,6 +95,14 @@ def in_one_pass(work: StepWork, fusible: Flags, gone: Flags | None = None) -> Re
         device[fusible & gone] = 0.0
     device[goes] = left[goes] = 0.0
     return Response(device, left)
+
+
+def _within_steps(work: StepWork, rows: Ints, run: Ints) -> Ints:
+    """Return the numbers of these runs cut into pieces, none of which has more rows than a step has in its lane."""
+    of_step = -(-np.bincount(work.lane) // work.steps)
+    first = np.flatnonzero(_changes(run))
+    place = np.arange(len(run)) - first[run]
+    return np.cumsum(_changes(run) | (place % of_step[work.lane[rows]] == 0)) - 1
 
 
 def _first_of_longest(took: Reals, run: Ints) -> Ints:

@@ -23,6 +23,7 @@ from aaco.analytics.roofline.limiters import (
     SMALLEST_ITEMS,
     WAITS_FOR_MEMORY,
     Limiter,
+    spins,
 )
 from aaco.analytics.roofline.placement import LATENCY as NOTHING_NEAR
 from aaco.analytics.streaming.communication import communicates
@@ -79,6 +80,8 @@ def _rules(facts: KernelFacts) -> Iterator[Rule]:
     if facts.communicates:
         yield "communication", (length.above(0.0, "moves data between devices: by its name"),)
     yield "tiny", (length.below(facts.short_ns, "shorter than a launch"),)
+    if spins(facts.kernel_name):
+        return
     lanes = _reading(facts, "lanes_ratio")
     yield "divergence", (lanes.below(HALF_THE_LANES, "most lanes idle in vector instructions"),)
     yield "lds", (_reading(facts, "conflict_ratio").above(CONFLICTS, "bank conflicts in local memory"),)

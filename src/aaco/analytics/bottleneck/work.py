@@ -113,6 +113,7 @@ class Working:
         self._decided = ValueByName(self._names, self._decision, (UNDECIDED, len(TOLD_BY) - 1))
         self._of_family = ValueByName(self._families, limiters.of_family, Limiter.KERNEL)
         self._communicates = ValueByName(self._names, communication.communicates, False)
+        self._spins = ValueByName(self._names, limiters.spins, False)
         self._products: dict[tuple[int, int], Limiter] = {}
         self._device = _Nested(len(Limiter))
         self._family_ns: dict[str, int] = defaultdict(int)
@@ -147,6 +148,7 @@ class Working:
         by_family = self._of_products(self._of_family.of(family), family, name)
         occupancy = pc.cast(rows["occupancy_pct"], pa.float64()).to_numpy().astype(float)
         launched = limiters.of_launch(by_family, occupancy, _items(rows), length)
+        launched = np.where(self._spins.of(name), by_family, launched)
         decided, source = self._decided.of(name).T
         limiter = np.where(decided == UNDECIDED, launched, decided)
         return np.where(self._communicates.of(name), int(Limiter.COMMUNICATION), limiter), source

@@ -52,6 +52,11 @@ def of_family(family: str | None) -> Limiter:
     return Limiter.KERNEL
 
 
+def spins(name: str) -> bool:
+    """Return whether a kernel of this name waits for the clock and reads nothing: PyTorch's sleep on the device."""
+    return name.partition("(long")[0].endswith("::spin_kernel")
+
+
 def of_name(family: str | None, tile: str | None) -> Limiter:
     """Return what limits kernels of this family whose shapes are not known. tile: of a product's output, as names give
     it.

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from aaco.analytics.timeline.arrivals import Arrivals
 from aaco.core.arrays import Ints
+from aaco.core.words import in_time
 
 BLOCKS = 8
 LEAST_PCT = 15.0
@@ -110,7 +111,8 @@ def _named(arrivals: Arrivals, operations: Ints, numbers: Sequence[int]) -> tupl
         return None, costs, (f"no rank is late throughout: the latest costs {max(costs, 0.0):.1f} % in the median "
                              f"stretch, and is late in {int((sums[:, worst] > 0).sum())} of {BLOCKS}")
     if np.median(balance[worst]) <= arrivals.clock_ns:
-        return None, costs, f"the waits are within what the captures' clocks may be apart ({arrivals.clock_ns:,} ns)"
+        return None, costs, ("the waits are within what the captures' clocks may be apart "
+                             f"({in_time(arrivals.clock_ns)})")
     return worst, costs, ""
 
 

@@ -10,6 +10,7 @@ from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.growing_column import GrowingColumn
 from aaco.analytics.truth.finding import Finding, Slice, weigh
 from aaco.core.arrays import Ints
+from aaco.core.words import in_time
 
 # Between the clocks. On 36 real traces of six GPU types no kernel started less than 4 us after its launch call began.
 TOLERANCE_NS = 1_000
@@ -71,13 +72,13 @@ class ClockCheck:
         """Contradictions between the clocks."""
         if self.early:
             yield Finding("starts_before_its_launch", weigh(self.early, self.linked), self.early, self.linked,
-                          f"{self.early} kernels start before their launch call, by up to {self.early_ns:,} ns: the "
-                          "clocks of host and device disagree, or one of them jumped", ALIGN)
+                          f"{self.early} kernels start before their launch call, by up to {in_time(self.early_ns)}: "
+                          "the clocks of host and device disagree, or one of them jumped", ALIGN)
         # The wait is for one device; with several, which one is not recorded.
         if self.outlives and len(self.devices) == 1:
             yield Finding("outlives_the_wait_for_it", weigh(self.outlives, self.linked), self.outlives, self.linked,
                           f"{self.outlives} kernels end after a wait for the whole device has returned, by up to "
-                          f"{self.outlives_ns:,} ns: times are wrong, or a clock jumped", ALIGN)
+                          f"{in_time(self.outlives_ns)}: times are wrong, or a clock jumped", ALIGN)
         yield from self._units()
 
     def _units(self) -> Iterator[Finding]:
@@ -88,13 +89,13 @@ class ClockCheck:
         low, high = 2 ** (median - 1), 2 ** median
         if high <= SHORTEST_NS or low >= LONGEST_NS:
             yield Finding("unlikely_units", "wrong", count, count,
-                          f"half of the kernels take between {low:,} and {high:,} ns: no GPU does; the capture's times "
-                          "are in other units than its format says", UNITS)
+                          f"half of the kernels take between {in_time(low)} and {in_time(high)}: no GPU does; the "
+                          "capture's times are in other units than its format says", UNITS)
         if self._first and self.linked >= 20:
             device, host = self._last[0] - self._first[0], self._last[1] - self._first[1]
             # Launches may come in a burst and their kernels run long after it, one after the other, but no longer.
             queued = device - host <= self.busy_ns
             if host > 0 and not (device / host > 0.01 and (device / host < 100 or queued)):
                 yield Finding("unlike_units", "wrong", self.linked, self.linked,
-                              f"the linked kernels start within {device:,} ns, their launches within {host:,} ns: the "
-                              "two are in different units", UNITS)
+                              f"the linked kernels start within {in_time(device)}, their launches within "
+                              f"{in_time(host)}: the two are in different units", UNITS)

@@ -14,7 +14,7 @@ from aaco.analytics.streaming.growing_column import GrowingColumn
 from aaco.analytics.streaming.stream_ids import NameIds, ValueByName
 from aaco.analytics.timeline import lone_waits
 from aaco.analytics.truth.finding import Finding, Slice
-from aaco.core.words import plural
+from aaco.core.words import in_time, plural
 
 FAMILIES = pa.array(sorted(COMMUNICATION_FAMILIES))
 MUCH = 0.05  # of the time of all kernels
@@ -53,8 +53,8 @@ class CollectiveCheck:
         for key, (began, ended) in sorted(waits.first.items()):
             others = int((device == key).sum()) - 1
             yield Finding("first_collective_waits", "note", 1, others + 1,
-                          f"the first collective of device {key} took {ended - began:,} ns, far longer than each of "
-                          f"the {others} after it: it waited for a rank that was not there yet",
+                          f"the first collective of device {key} took {in_time(ended - began)}, far longer than each "
+                          f"of the {others} after it: it waited for a rank that was not there yet",
                           "read the steps after it, and start the profilers of all ranks behind a barrier",
                           ended - began)
         later = ~np.isin(start[waits.kernel_id], [began for began, _ in waits.first.values()])
@@ -64,5 +64,5 @@ class CollectiveCheck:
             verb, whose = ("takes", "its") if count == 1 else ("take", "their")
             yield Finding("collectives_wait", "note", count, len(number),
                           f"{plural(count, 'collective')} {verb} more than {lone_waits.FAR} times as long as is usual "
-                          f"for {whose} kind: {waited_ns:,} ns of that are waiting for other ranks, not work",
+                          f"for {whose} kind: {in_time(waited_ns)} of that are waiting for other ranks, not work",
                           "captures of all ranks in one import show which rank is late", waited_ns)

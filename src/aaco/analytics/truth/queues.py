@@ -12,6 +12,7 @@ from aaco.analytics.streaming.stream_ids import NameIds
 from aaco.analytics.truth.finding import RARE, Finding, Slice, weigh
 from aaco.core import distinct
 from aaco.core.arrays import Ints, summed
+from aaco.core.words import in_time
 
 # Consecutive kernels of one stream may overlap a little: time stamps are rounded (0.13 us on H200), and a kernel may
 # begin while the one before it drains (programmatic dependent launch: up to 3.7 us on B200).
@@ -49,7 +50,8 @@ class StreamCheck:
         for device, (total, first, last) in sorted(self._times.items()):
             if total > last - first:
                 yield Finding("sums_over_streams", "note", 1, len(self._times),
-                              f"the kernels of device {device} take {total:,} ns together, in {last - first:,} ns: "
+                              f"the kernels of device {device} take {in_time(total)} together, "
+                              f"{in_time(total - last + first)} more than passes from the first to the last: "
                               "streams run at once, so shares of this sum are no shares of the time",
                               ns=total - last + first)
         empty = sorted(self.named - self._used)
@@ -176,4 +178,4 @@ class QueueCheck:
     def _named(self) -> str:
         beyond_ns, took_ns, name = self._longest
         shown = "".join(letter if letter.isprintable() else "?" for letter in name[:LONGEST_NAME])
-        return f" ({shown or 'one'}, of {took_ns:,} ns, by {beyond_ns:,} ns)" if beyond_ns else ""
+        return f" ({shown or 'one'}, of {in_time(took_ns)}, by {in_time(beyond_ns)})" if beyond_ns else ""

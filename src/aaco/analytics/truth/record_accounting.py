@@ -10,7 +10,7 @@ from typing import Any
 from aaco.analytics.truth.finding import IMPOSSIBLE_DURATION, NO_ROWS, Finding, Slice, weigh
 from aaco.analytics.truth.left_out import KERNEL, executions_left_out
 from aaco.core.untimed import NOT_READ, UNTIMED
-from aaco.core.words import plural
+from aaco.core.words import in_time, plural
 from aaco.tracelake.document_schemas.trace_check import CapturePart, CheckedAccount
 from aaco.tracelake.ingest.impossible import IMPOSSIBLE
 
@@ -118,7 +118,7 @@ class AccountCheck:
             if count:
                 yield Finding(IMPOSSIBLE_DURATION, "wrong", count, self.count + self.untimed,
                               f"{plural(count, 'impossible duration')}: the {word} lasts over whole later work of its "
-                              f"queue {longest}; {ns:,} ns are left out of every sum and window",
+                              f"queue {longest}; {in_time(ns)} are left out of every sum and window",
                               "update the profiler, and record it again", ns)
         untimed = self.untimed - self._impossible(KERNEL)[0]
         if untimed > 0:

@@ -329,7 +329,8 @@ def _nothing_to_do(explanation: Explanation) -> Iterator[str]:
         yield (f"Nothing to do: the kernels reach {format.percent(roof.value)} of the roof, and the device works "
                f"{busy.value:.0f} % of the time.")
     elif largest[0] in UNTOLD:
-        yield f"Nothing can be advised: {UNTOLD[largest[0]].format(format.percent(largest[2]))}."
+        held = windows.unstarted(explanation) if largest[0] == "other_idle_pct" else ""
+        yield f"Nothing can be advised: {UNTOLD[largest[0]].format(format.percent(largest[2]))}{held}."
     elif withheld := explanation.diagnosis.withheld:
         yield f"Nothing left to advise. {'; '.join(f'{action.title} ({action.why})' for action in withheld)}."
     else:

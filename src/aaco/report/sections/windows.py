@@ -30,6 +30,20 @@ def first_rows(explanation: Explanation) -> Iterator[Row]:
     yield Row("Judged", who + window(windows.window_of(slowest)))
 
 
+def unstarted(explanation: Explanation) -> str:
+    """Return, where that is most of the idle time, how long the judged device did not begin what had been launched."""
+    document = explanation.examined.get("windows")
+    if not document:
+        return ""
+    windows = decode(document, Windows)
+    idle = windows.ranks[windows.slowest].idle
+    if 2 * idle.unstarted_ns <= idle.idle_ns:
+        return ""
+    return (f": for {format.duration(idle.unstarted_ns)}, in {format.plural(idle.unstarted, 'gap')}, it did not begin "
+            "work that had been launched; a host that waits meanwhile waits for that. Look for another process on the "
+            "device, or a stream that waits for another")
+
+
 def window(judged: CaptureWindow) -> str:
     """Return "steady state: steps 3-12, 41.2 ms of 1.20 s; start-up 1.16 s is not judged"."""
     if judged.told_by == WHOLE:

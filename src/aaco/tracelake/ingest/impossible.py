@@ -21,6 +21,7 @@ from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints
 from aaco.core.session import Session
 from aaco.core.tables import COPIES, KERNELS, TableSpec
+from aaco.core.words import in_time
 from aaco.tracelake import queries, store
 
 IMPOSSIBLE = "it lasts over whole later work of its queue"
@@ -108,7 +109,7 @@ def _of_capture(session: Session, kind: _Kind, capture: int, rows: pa.Table) -> 
     ends = [pc.max(batch.filter(pc.equal(batch["capture"], capture))["t_end_ns"]).as_py()
             for batch in queries.batches(session, kind.spec, ("capture", "t_end_ns"))]
     return ImpossibleDurations(kind.spec.name, capture, kind.word, rows.num_rows, pc.sum(rows["dur_ns"]).as_py(),
-                               f"{name}, {rows['dur_ns'][0].as_py():,} ns",
+                               f"{name}, {in_time(rows['dur_ns'][0].as_py())}",
                                max((end for end in ends if end is not None), default=None))
 
 

@@ -1,0 +1,12 @@
+"""Numbers in words."""
+
+import pytest
+
+from aaco.core.words import in_time
+
+
+@pytest.mark.parametrize(("ns", "words"), [
+    (0, "0 ns"), (999, "999 ns"), (1000, "1.00 us"), (50_020_000, "50.0 ms"), (257_085_121, "257 ms"),
+    (-7_000_000_000, "-7.00 s"), (5_000_000_000_000, "5,000 s")])
+def test_times_have_three_digits_and_the_unit_that_fits(ns, words):
+    assert in_time(ns) == words
