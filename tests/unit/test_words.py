@@ -1,12 +1,20 @@
 """Numbers in words."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aaco.core.words import in_time
+from aaco.report.format import duration
 
 
 @pytest.mark.parametrize(("ns", "words"), [
     (0, "0 ns"), (999, "999 ns"), (1000, "1.00 us"), (50_020_000, "50.0 ms"), (257_085_121, "257 ms"),
-    (-7_000_000_000, "-7.00 s"), (5_000_000_000_000, "5,000 s")])
+    (-7_000_000_000, "-7.00 s"), (9996, "10.0 us"), (5_000_000_000_000, "5,000 s")])
 def test_times_have_three_digits_and_the_unit_that_fits(ns, words):
     assert in_time(ns) == words
+
+
+@given(st.integers(-10**13, 10**13))
+def test_a_time_has_the_same_digits_in_a_sentence_and_in_a_table(ns):
+    assert in_time(ns) == duration(ns)

@@ -21,5 +21,6 @@ def in_time(ns: int) -> str:
     """Return a time in the unit that fits it, with three digits: "17.5 s", "257 ms", "4.07 us", "500 ns"."""
     for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
         if abs(value := ns / size) >= 1:
-            return f"{value:,.{max(0, 3 - len(str(int(abs(value)))))}f} {unit}"
-    return f"{ns} ns"
+            before_point = int(f"{value:.2e}".partition("e")[2]) + 1  # of the rounded value: 9.996 is 10.0
+            return f"{value:,.{max(0, 3 - before_point)}f} {unit}"
+    return f"{ns:,} ns"
