@@ -40,12 +40,12 @@ class Floors:
     own work in the order of its streams, which no change of the host shortens. steps: that were judged. expected: by
     mechanism what recorded changes of its kind make likely; why_not_expected: why there is none. why_absent: why there
     is nothing of all this; then the times are 0. together: the floors of the changes that gain most here, done
-    together. saved_ns: what changes of a kind usually take off the device's work in a step, or off the host's waits.
-    work_ns: the device's work in a step, of all its streams together. fastest_ns: a step without a profiler of which a
-    tenth are faster, where several were timed. usual: where the step was not timed without a profiler, how many times
-    faster such changes would make it if its host took what it usually takes then. It puts changes in order, and is no
-    estimate of this step. computes_ns: of a step in which the host computes on tensors of its own, at most what the
-    device is idle.
+    together. saved_ns: what changes of a kind usually take off the device's work in a step, off its idle time with
+    whole calls of the host, or off the host's waits. work_ns: the device's work in a step, of all its streams together.
+    fastest_ns: a step without a profiler of which a tenth are faster, where several were timed. usual: where the step
+    was not timed without a profiler, how many times faster such changes would make it if its host took what it usually
+    takes then. It puts changes in order, and is no estimate of this step. computes_ns: of a step in which the host
+    computes on tensors of its own, at most what the device is idle.
     """
 
     step_ns: float

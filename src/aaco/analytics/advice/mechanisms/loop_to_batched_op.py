@@ -172,12 +172,13 @@ def _turns_back(work: StepWork, ahead: Reals) -> Reals:
 
 
 def _moments_back(work: StepWork, moments: int) -> Ints:
-    """Return of each row of the way back how many turns a loop over so many moments has there, 1 of other rows. Its
-    first and last turn may lack operators, as those that add gradients up.
+    """Return of each row of the way back how many turns a loop over so many moments has there, 1 of other rows. An
+    operator is called as often, or a whole number of times as often, but that the first or last turn may lack it.
     """
     calls = np.where(work.operated(lambda operator: operator.phase == BACKWARD),
                      work.calls_of(lambda operator: (operator.name, operator.outermost)), 0.0)
-    return np.where((moments > 1) & (calls >= moments - 2), moments, 1)
+    in_a_turn = np.rint(calls / moments)
+    return np.where((moments > 1) & (in_a_turn > 0) & (abs(calls - in_a_turn * moments) <= in_a_turn), moments, 1)
 
 
 def _first_turn(work: StepWork, loop: Repeat) -> Ints:
