@@ -75,6 +75,18 @@ def test_cells_that_read_what_the_turn_before_made_are_no_layer():
         assert turns(*LSTM, more=[other]) == 1
 
 
+def test_cells_that_take_what_follows_them_are_no_layer():
+    """What a decoder makes of its state is of the size of its input; of another size it is only a result. Mutation:
+    only operators beside the cells may read it."""
+    frame = called("aten::mul", (8, 16), (8, 16))
+    assert turns(*LSTM, linear(32, 16)) == turns(*LSTM, linear(32, 4), frame) == turns(*LSTM, linear(32, 32)) == 1
+    neighbours = called("aten::mm", (8, 8), (8, 32))
+    assert turns(LSTM[1], *LSTM[1:], neighbours) == 1
+    biased = (called("aten::addmm", (128,), (8, 24), (24, 128), outermost="aten::lstm_cell"), *LSTM[1:])
+    assert turns(*biased, linear(32, 24)) == 1
+    assert turns(*LSTM, linear(32, 4)) == 8
+
+
 @pytest.mark.parametrize(("others", "expected"), [
     ((), 8), ((called("aten::sigmoid", (8, 32)),), 1), ((called("aten::softmax", (8, 32)),), 1),
     ((linear(32, 4),), 1), ((linear(32, 96),), 1), ((called("aten::copy_", (8, 32), (8, 32)),), 8),

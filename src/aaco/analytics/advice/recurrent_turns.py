@@ -2,7 +2,8 @@
 
 Each turn needs the state that the one before has left, and a library's layer keeps that. What it cannot take is a cell
 whose input comes from the turn before, as where a decoder reads what it wrote, or attends with its state. So a loop
-counts only if nothing in a turn but its cells may read what turns make. Cells are PyTorch's own, or written out: as
+counts only if nothing in a turn but its cells may read what turns make, and nothing that follows them has the size of
+what they read. Cells are PyTorch's own, or written out: as
 many gates and products as an LSTM or a GRU has (Hochreiter and Schmidhuber 1997; Cho et al. 2014), and nothing else.
 """
 
@@ -63,7 +64,16 @@ def _feeds_back(turn: Sequence[StepOperator]) -> bool:
         return True
     flow.make({size for cell in cells for size in _states(cell)})
     beside = [operator for operator in turn if operator.outermost not in CELLS]
-    return not all(map(flow.follow, beside)) or flow.may_carry(set())
+    return not all(map(flow.follow, beside)) or flow.may_carry(set()) or _writes_inputs(turn)
+
+
+def _writes_inputs(turn: Sequence[StepOperator]) -> bool:
+    """Return whether what follows the cells of a turn may be what the cells of the next one read."""
+    products = [operator for operator in turn if operator.outermost in CELLS and operator.name in WEIGHING]
+    taken = {size_of(*tensor) for product in products
+             for tensor in tensors_of(product)[product.name == "aten::addmm":][:1]}
+    after = takewhile(lambda operator: operator.outermost not in CELLS, reversed(turn))
+    return any(made_sizes(operator) & taken for operator in after)
 
 
 def _states(cell: StepOperator) -> set[Size]:
