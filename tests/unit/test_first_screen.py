@@ -67,6 +67,32 @@ def test_a_command_is_whole_for_a_shell_on_a_full_screen_too():
     assert [shlex.split(line, comments=True) for line in typed] == [shlex.split(command), ["aaco", "report"]]
 
 
+@pytest.mark.parametrize("word", ["a folder/" * 20, "it's " * 20, "f" * 200, "\u6f22" * 60, "x" * 66 + " #", ""])
+def test_a_word_that_is_quoted_or_longer_than_a_line_is_the_same_to_a_shell(word):
+    """Mutations: a line begins within quotes; a part of a word stands apart from it."""
+    command = shlex.join(["aaco", "report", "20261130_075501_eb35bb", "--sessions-dir", word, "--full"])
+    lines = first_lines.lines(screen(commands=(("all", command),)))
+    begin = next(index for index, line in enumerate(lines) if line.startswith("Next: "))
+    typed = "\n".join(lines[begin:]).removeprefix("Next: ").replace("\\\n", "")
+    assert shlex.split(typed, comments=True) == shlex.split(command) and max(map(cell_len, lines)) <= 80
+
+
+@pytest.mark.parametrize("script", ["word " * 600, "first\nsecond"])
+def test_a_command_that_cannot_be_shown_whole_is_left_out(script):
+    """Mutations: a screen without room for its other lines; a line's end is written in letters."""
+    lines = first_lines.lines(screen(commands=(("where", f"aaco trace -- python -c '{script}'"),
+                                               ("all", "aaco report")), trust=LONG, advice=(LONG,) * 3))
+    assert lines[-1] == "Next: aaco report  # all" and not any("aaco trace" in line for line in lines)
+
+
+def test_the_program_of_a_command_gets_no_option_of_this_one():
+    """Mutation: --sessions-dir at the end, among the program's arguments."""
+    ran = Sample(profiled=False).explain()
+    ran = replace(ran, record={**ran.record, "plan": {"command": {"argv": ["python", "a b.py"]}}})
+    (_, command), _ = first_screen(ran, " --sessions-dir there").commands
+    assert command == "aaco trace --sessions-dir there -- python 'a b.py'"
+
+
 def test_the_first_advice_keeps_its_last_line_longest():
     """Mutation: of texts of one length the first is cut."""
     advice = tuple(f"{word} {'does ' * 36}it. Try: {word}." for word in ("one", "two", "three"))

@@ -5,6 +5,7 @@ What limits it comes first. Only what takes that back precedes it: a change, the
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -14,6 +15,7 @@ from aaco.report.sections.first_screen import OTHER, BarPart, FirstScreen
 
 LINES = 25
 BEFORE_ANSWER = 3  # lines before what limits the session, which an empty line precedes; an alarm may take more
+COMMAND = 6  # lines of a command; one that needs more is left out, since a part of it is none
 NOTES = 3  # of them are shown, if there is room
 GLYPHS = "█▓▒░▚"  # of the parts of the bar, largest first
 OTHERS = "╌"  # of what is not named
@@ -97,10 +99,14 @@ def _paragraphs(screen: FirstScreen, columns: int, notes: int) -> Iterator[Parag
     yield Paragraph(legend, len(legend), gap=not screen.parts, whole=True)
     for number, text in enumerate(screen.advice, 1):
         yield replace(_text(f"{number}. ", text, columns, 4, gap=number == 1), first=number == 1)
-    for index, (what, command) in enumerate(screen.commands):
-        label, aside = "Next: " if not index else "      ", f"  # {what}"
+    label = "Next: "
+    for what, command in screen.commands:
+        aside = f"  # {what}"
         fits = format.cells(label + command + aside) <= columns
-        yield _command(label, command + aside * fits, columns, gap=not index)
+        typed = [label + command + aside] if fits else _typed(label, command, columns)
+        if len(typed) <= COMMAND and command.isprintable():
+            yield Paragraph(typed, len(typed), label == "Next: ", whole=True)
+            label = "      "
 
 
 def _text(label: str, text: str, columns: int, most: int, gap: bool = False) -> Paragraph:
@@ -108,12 +114,32 @@ def _text(label: str, text: str, columns: int, most: int, gap: bool = False) -> 
     return Paragraph(wrapped, min(most, len(wrapped)), gap, label=len(label))
 
 
-def _command(label: str, command: str, columns: int, gap: bool) -> Paragraph:
-    """Return a command that a shell can be given as it is, over several lines, too."""
-    lines = format.hung(label, command, columns)
-    if len(lines) > 1:
-        lines = format.hung(label, command, columns - 2)
-    return Paragraph([*(f"{line} \\" for line in lines[:-1]), lines[-1]], len(lines), gap, whole=True)
+def _typed(label: str, command: str, columns: int) -> list[str]:
+    """Return a command that a shell can be given as it is, over several lines, too: no word that is quoted goes on in
+    the next, and one that is longer than a line goes on at its start.
+    """
+    lines, indent, room = [label.rstrip()], " " * len(label), columns - len(" \\")
+    for word in shlex.split(command):
+        if format.cells(f"{lines[-1]} {shlex.quote(word)}") <= room:
+            lines[-1] += f" {shlex.quote(word)}"
+            continue
+        first, *others = _quoted(word, room, room - len(indent))
+        lines[-1] += " \\"
+        lines += [f"{line}\\" for line in (indent + first, *others)]
+        lines[-1] = lines[-1][:-1]
+    return lines
+
+
+def _quoted(word: str, room: int, of_first: int) -> list[str]:
+    """Return the parts of a word, each quoted by itself, none wider than the room that it has."""
+    parts = list[str]()
+    while word:
+        left = room if parts else of_first
+        part = next((word[:length] for length in range(min(left, len(word)), 1, -1)
+                     if format.cells(shlex.quote(word[:length])) <= left), word[:1])
+        parts.append(shlex.quote(part))
+        word = word[len(part):]
+    return parts
 
 
 def _bar(parts: Sequence[BarPart], columns: int) -> list[str]:

@@ -129,7 +129,7 @@ def first_screen(explanation: Explanation, options: str = "") -> FirstScreen:
         *_subject(explanation), _trust(explanation), _notes(explanation), _change(explanation),
         " ".join(row.text.rstrip(".") + "." for row in _disturbed(explanation)), limit(explanation),
         _basis(explanation), parts, whole, tuple(steps[:ADVICE]),
-        tuple((what, f"{command}{options}") for what, command in _commands(explanation)),
+        tuple(_commands(explanation, options)),
         not explanation.trust.trusted)
 
 
@@ -265,13 +265,13 @@ def _largest(parts: list[BarPart]) -> tuple[BarPart, ...]:
     return (*largest, BarPart(OTHER, left)) if left >= 0.0005 else tuple(largest)
 
 
-def _commands(explanation: Explanation) -> Iterator[tuple[str, str]]:
-    """Yield the command for the most striking part, and that of the whole report."""
+def _commands(explanation: Explanation, options: str) -> Iterator[tuple[str, str]]:
+    """Yield the command for the most striking part, and that of the whole report. options: as of first_screen."""
     closer = content.commands(explanation)
     distrust = [] if explanation.trust.trusted else ["what the trace says against itself"]
     purposes = ["why it is slower", *distrust, "the kernels that took the most time"]
-    yield from [(what, command) for what in purposes for named, command in closer if named == what][:1]
+    yield from [(what, f"{command}{options}") for what in purposes for named, command in closer if named == what][:1]
     if content.kind(explanation) == "Command" and not explanation.captures:
         argv = (explanation.record.get("plan") or {})["command"]["argv"]
-        yield "where the time of a GPU program goes", f"aaco trace -- {shlex.join(argv)}"
-    yield ALL_FIGURES, f"aaco report {explanation.session_id}"
+        yield "where the time of a GPU program goes", f"aaco trace{options} -- {shlex.join(argv)}"
+    yield ALL_FIGURES, f"aaco report {explanation.session_id}{options}"
