@@ -54,6 +54,10 @@ def test_what_to_try_names_the_session_of_the_command(monkeypatch, tmp_path, wha
     ("aaco list ID  # --sessions-dir looks elsewhere",
      "aaco list --sessions-dir '{}/a b' ID  # --sessions-dir looks elsewhere"),
     ("aaco list --sessions-dir there", "aaco list --sessions-dir there"),
+    ("aaco kept add ID", "aaco kept add --sessions-dir '{}/a b' ID"), ("aaco kept none", "aaco kept none"),
+    ("aaco kept", "aaco kept"), ("aaco plain; aaco list", "aaco plain; aaco list --sessions-dir '{}/a b'"),
+    ("aaco list -n 2 -- aaco list", "aaco list --sessions-dir '{}/a b' -n 2 -- aaco list"),
+    ("aaco list -- x --sessions-dir y", "aaco list --sessions-dir '{}/a b' -- x --sessions-dir y"),
     ("aaco plain", "aaco plain"), ("aaco nothing", "aaco nothing"), ("give more of the id", "give more of the id"),
     ("", "")])
 def test_what_to_try_looks_where_the_command_did(tmp_path, tried, run):
@@ -68,7 +72,23 @@ def test_what_to_try_looks_where_the_command_did(tmp_path, tried, run):
         raise UsageError("none", tried)
 
     program.command(name="plain")(lambda: None)
+    program.add_command(click.Group("kept", {"add": listing}))
     for folder, fix in ((["--sessions-dir", str(tmp_path / "a b")], run.format(tmp_path)), ([], tried)):
         with pytest.raises(UsageError) as raised:
             program.main(["list", *folder], standalone_mode=False)
         assert raised.value.fix == fix
+
+
+def test_what_to_try_reads_the_configuration_of_the_command(tmp_path):
+    """Mutation: sessions in a folder that only a file names are not found."""
+    given = tmp_path / "given.yaml"
+    given.write_text("")
+
+    @click.command(name="list")
+    @options.with_settings
+    def listing(settings):
+        raise UsageError("none", "aaco list ID")
+
+    with pytest.raises(UsageError) as raised:
+        click.Group("aaco", {"list": listing}).main(["list", "--config", str(given)], standalone_mode=False)
+    assert raised.value.fix == f"aaco list --config {given} ID"

@@ -118,6 +118,7 @@ backend = click.option("--backend", "-b", shell_complete=of_kind("backend"),
                             "[default: cpu]")
 lab = click.option("--lab", type=click.Choice(LEVELS), help="Measure in a laboratory of this level.")
 lab_cpus = click.option("--lab-cpus", metavar="LIST", help="Its CPUs, e.g. 2-5.  [default: all but the first core]")
+FINDING = {"sessions_dir": "--sessions-dir", "config_file": "--config"}  # options that say where sessions are, by name
 sessions_dir = click.option("--sessions-dir", type=click.Path(path_type=Path), help="Where sessions are kept.")
 preset = click.option("--preset", type=click.Choice(list(PRESETS)), help="A named set of settings.")
 telemetry = click.option("--telemetry", is_flag=True,
@@ -199,8 +200,9 @@ def one_session(session: str | None, named: str | None) -> str:
 
 def elsewhere() -> str:
     """Return the option with which another command finds the sessions of this one; empty where it needs none."""
-    folder = click.get_current_context().params.get("sessions_dir")
-    return f" --sessions-dir {shlex.quote(str(folder))}" if folder else ""
+    given = click.get_current_context().params
+    found = next((name for name in FINDING if given.get(name)), None)
+    return f" {FINDING[found]} {shlex.quote(str(given[found]))}" if found else ""
 
 
 def with_settings(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -221,16 +223,26 @@ def with_settings(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _looking_there(fix: str, option: str) -> str:
-    """Return the command to try next with the option that finds the sessions, where it takes it and has none."""
-    program, _, rest = fix.partition(" ")
-    name, _, rest = rest.partition(" ")
-    if not option or program != "aaco" or option.split()[0] in rest.partition("#")[0].split():
+    """Return the commands to try next with the option that finds the sessions, each that takes it, where none has it.
+    """
+    commands, mark, rest = [*re.split(r"(#| -- )", fix, maxsplit=1), "", ""][:3]
+    if not option or not fix.startswith("aaco ") or not {*commands.split()}.isdisjoint(FINDING.values()):
         return fix
+    name = next(name for name, given in FINDING.items() if given == option.split()[0])
+    return re.sub(r"\baaco( [a-z-]+)+", lambda found: _with_option(found[0].split(), name, option), commands
+                  ) + mark + rest
+
+
+def _with_option(words: list[str], name: str, option: str) -> str:
+    """Return a command with this option after the words that name it; unchanged if it does not take it."""
     context = click.get_current_context().find_root()
-    known = context.command.get_command(context, name) if isinstance(context.command, click.Group) else None
-    if known is None or all(parameter.name != "sessions_dir" for parameter in known.params):
-        return fix
-    return f"aaco {name}{option} {rest}".rstrip()
+    known: click.Command | None = context.command
+    count = 1
+    while isinstance(known, click.Group) and count < len(words):
+        known = known.get_command(context, words[count])
+        count += 1
+    takes = known is not None and count > 1 and any(parameter.name == name for parameter in known.params)
+    return " ".join([*words[:count], *([option.strip()] if takes else []), *words[count:]])
 
 
 def with_session_and_settings(verb: Callable[..., Any]) -> Callable[..., Any]:
