@@ -112,11 +112,12 @@ def test_what_a_layer_saves_is_the_idle_time_of_the_calls_that_go():
 
 
 def test_the_way_back_of_cells_has_as_many_turns_give_or_take_one():
-    """Layers of another part of the model that are called more often or less often are none of them."""
+    """Layers of another part of the model that are called more often or less often are none of them. Mutation: those
+    that are called four and a half times a turn."""
     ahead = pieces(*(called(cell.name, *cell.arguments.shapes, outermost=cell.outermost, phase="forward")
                      for cell in LSTM)) * 9
     back = called("aten::mm", (8, 128), (128, 32), outermost="MmBackward0", phase="backward")
-    for count, left in ((8, 1 / 9), (10, 1 / 9), (7, 1.0), (11, 1.0), (17, 1 / 9)):
+    for count, left in ((8, 1 / 9), (10, 1 / 9), (7, 1.0), (11, 1.0), (17, 1 / 9), (40, 1.0)):
         work = step(*ahead, *pieces(back, called("aten::neg", (8, 32), phase="backward")) * count)
         after = changed(work)
         assert after.calls_left == pytest.approx((27 / 9 + 2 * count * left) / (27 + 2 * count))

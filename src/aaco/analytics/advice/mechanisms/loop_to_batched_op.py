@@ -50,6 +50,7 @@ from aaco.core.readings import Absent
 
 LOOP = 8  # calls of one operator in a step
 MOST_BACK = 4  # calls of an operator on the way back for each turn
+MOST_LACKING = 0.3  # of all turns: calls on the way back that are too few or too many for whole turns
 STACKING = ("copy", "fill", "transpose")
 WITH_A_VECTOR = ("aten::mv", "aten::addmv", "aten::addmv_")
 PARTS = ("loop_to_batched_op", "remove_syncs")  # with the turns the numbers go that the host reads in each
@@ -173,12 +174,14 @@ def _turns_back(work: StepWork, ahead: Reals) -> Reals:
 
 def _moments_back(work: StepWork, moments: int) -> Ints:
     """Return of each row of the way back how many turns a loop over so many moments has there, 1 of other rows. An
-    operator is called as often, or a whole number of times as often, but that the first or last turn may lack it.
+    operator is called as often, or a whole number of times as often, but that the first or last turn may lack it. Half
+    a turn away from that is any number of calls that is large enough.
     """
     calls = np.where(work.operated(lambda operator: operator.phase == BACKWARD),
                      work.calls_of(lambda operator: (operator.name, operator.outermost)), 0.0)
     in_a_turn = np.rint(calls / moments)
-    return np.where((moments > 1) & (in_a_turn > 0) & (abs(calls - in_a_turn * moments) <= in_a_turn), moments, 1)
+    may_lack = np.minimum(in_a_turn, MOST_LACKING * moments)
+    return np.where((moments > 1) & (in_a_turn > 0) & (abs(calls - in_a_turn * moments) <= may_lack), moments, 1)
 
 
 def _first_turn(work: StepWork, loop: Repeat) -> Ints:
