@@ -63,6 +63,12 @@ def test_the_first_moment_may_begin_otherwise():
     assert cells_in_turn(work).tolist() == [8, 8, 8, 1, *[8] * 51]
 
 
+def test_kernels_of_no_operator_are_of_a_loop_only_within_it():
+    """Mutation: others, too."""
+    work = step(*[*pieces(*LSTM), kernel(1)] * 8, kernel(1), *pieces(called("aten::neg", (8, 3))), kernel(1))
+    assert cells_in_turn(work).tolist() == [*[8] * 31, *[1] * 4]
+
+
 def test_cells_that_read_what_the_turn_before_made_are_no_layer():
     """A frame that is fed back, a word that is chosen, attention with a state, and what the host reads or sends."""
     encoded = (linear(10, 16), called("aten::relu", (8, 16)))

@@ -15,7 +15,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from aaco.analytics.advice.loops import Repeat, operators_of, repeats
+from aaco.analytics.advice.loops import operators_of, repeats
 from aaco.analytics.advice.turn_flow import MOVES, Size, TurnFlow, made_sizes, result_shape, size_of, tensors_of
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.core.arrays import Flags, Ints32
@@ -31,12 +31,16 @@ GATES_OF_CELLS = (((2, 1), (2, 6)), ((3, 2), (1, 2, 4, 8)))
 def cells_in_turn(work: StepWork) -> Ints32:
     """Return of each row how many turns the loop over moments has that it is in; 1 of all other rows."""
     turns = np.ones(len(work.ns), np.int32)
+    of_operator = np.ones(len(work.operators) + 1, np.int32)  # the last is of rows of no known operator
+    moved = work.copies("h2d", "d2h")
     for loop in work.once(repeats):
-        if loop.is_loop and loop.phase not in (BACKWARD, OPTIMIZER) and _is_layer(work, loop):
-            alike = np.isin(work.operator, work.operator[loop.rows]) & (work.operator >= 0)  # the first turn may differ
+        if loop.is_loop and loop.phase not in (BACKWARD, OPTIMIZER) and not moved[loop.rows].any() and _is_layer(
+                work, loop.ends[1]):
             turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
-            turns[alike] = np.maximum(turns[alike], loop.turns)
-    return turns
+            called = work.operator[loop.rows]  # elsewhere, too: the first turn may differ
+            of_operator[called] = np.maximum(of_operator[called], loop.turns)
+    of_operator[-1] = 1
+    return np.maximum(turns, of_operator[work.operator])
 
 
 def stays_in_order(work: StepWork) -> Flags:
@@ -44,14 +48,12 @@ def stays_in_order(work: StepWork) -> Flags:
     return work.operated(lambda operator: operator.name in WEIGHING or "_cell" in operator.name)
 
 
-def _is_layer(work: StepWork, loop: Repeat) -> bool:
-    """Return whether a loop may be one call of recurrent layers."""
-    if work.copies("h2d", "d2h")[loop.rows].any():
-        return False
-    turn = operators_of(work, loop.ends[1])
+def _is_layer(work: StepWork, last: slice) -> bool:
+    """Return whether a loop may be one call of recurrent layers, by the rows of its last turn."""
+    turn = operators_of(work, last)
     if any(operator.outermost in CELLS for operator in turn):
         return not _feeds_back(turn)
-    return _is_written(work, loop.ends[1])
+    return _is_written(work, last)
 
 
 def _feeds_back(turn: Sequence[StepOperator]) -> bool:
