@@ -90,12 +90,14 @@ def test_cells_that_take_what_follows_them_are_no_layer():
     assert turns(LSTM[1], *LSTM[1:], neighbours) == 1
     biased = (called("aten::addmm", (128,), (8, 24), (24, 128), outermost="aten::lstm_cell"), *LSTM[1:])
     assert turns(*biased, linear(32, 24)) == 1
-    assert turns(*LSTM, linear(32, 4)) == 8
+    chosen_rows = called("aten::index", (8, 32), (8,), kinds=["float", "long int"])
+    assert turns(*LSTM, chosen_rows) == 1 and turns(*LSTM, linear(32, 4)) == 8
 
 
 @pytest.mark.parametrize(("others", "expected"), [
     ((), 8), ((called("aten::sigmoid", (8, 32)),), 1), ((called("aten::softmax", (8, 32)),), 1),
-    ((linear(32, 4),), 1), ((linear(32, 96),), 1), ((called("aten::copy_", (8, 32), (8, 32)),), 8),
+    ((linear(32, 4),), 1), ((linear(32, 96),), 1), ((called("aten::mul", (8, 32), (8, 1)),), 1),
+    ((called("aten::copy_", (8, 32), (8, 32)),), 8),
     ((linear(32, 96), *WRITTEN_GRU[1:]), 8)])
 def test_written_cells_are_as_many_gates_and_products_as_they_have_and_nothing_else(others, expected):
     assert turns(*WRITTEN_GRU, *others) == expected

@@ -9,6 +9,7 @@ many gates and products as an LSTM or a GRU has (Hochreiter and Schmidhuber 1997
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
@@ -75,7 +76,7 @@ def _writes_inputs(turn: Sequence[StepOperator]) -> bool:
     taken = {size_of(*tensor) for product in products
              for tensor in tensors_of(product)[product.name == "aten::addmm":][:1]}
     after = takewhile(lambda operator: operator.outermost not in CELLS, reversed(turn))
-    return any(made_sizes(operator) & taken for operator in after)
+    return any(not (made := made_sizes(operator)) or made & taken for operator in after)
 
 
 def _states(cell: StepOperator) -> set[Size]:
@@ -85,16 +86,21 @@ def _states(cell: StepOperator) -> set[Size]:
 
 
 def _is_written(work: StepWork, turn: slice) -> bool:
-    """Return whether a turn is nothing but cells that are written out."""
+    """Return whether a turn is nothing but cells that are written out. A number for each row resets their states."""
     operators, calls = operators_of(work, turn), Counter[str]()
     for number, share in zip(work.operator[turn].tolist(), work.call_shares[turn].tolist(), strict=True):
         name = work.operators[number].name if number >= 0 else MOVES[0]
         calls[name if name in MOVES else name.rstrip("_")] += share
     shapes = {result_shape(operator) for operator in operators if operator.name in WEIGHING}
-    if not calls.keys() <= {*WEIGHING, *WRITTEN, *MOVES} or len(shapes) != 1:
+    if not calls.keys() <= {*WEIGHING, *WRITTEN, *MOVES} or len(shapes) != 1 or any(map(_by_row, operators)):
         return False
     sigmoids, tanhs, products = (round(sum(calls[name] for name in names))
                                  for names in (("aten::sigmoid",), ("aten::tanh",), WEIGHING))
     return any(cells and (sigmoids, tanhs) == (cells * gates[0], cells * gates[1])
                and products in (cells * count for count in counts)
                for gates, counts in GATES_OF_CELLS for cells in (tanhs // gates[1],))
+
+
+def _by_row(operator: StepOperator) -> bool:
+    """Return whether an operator takes a number for each row of another tensor, as a mask of rows is."""
+    return any(len(shape) > 1 and shape[-1] == 1 < math.prod(shape) for shape, _ in tensors_of(operator))
