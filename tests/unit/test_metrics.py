@@ -6,11 +6,11 @@ import pytest
 
 from aaco.analytics import measure as measuring
 from aaco.analytics.costs.precision import computes_in
-from aaco.analytics.diagnosis import diagnose
+from aaco.analytics.diagnosis import _against_the_best, diagnose
 from aaco.analytics.metrics.kernels import _process_spread, _ratio_of_medians
 from aaco.core import registry, statistics, tables
 from aaco.core.config import Analysis
-from aaco.core.readings import Absent, Estimate
+from aaco.core.readings import Absent, Estimate, Reading, Verdict
 from aaco.core.settling import settled_at
 from aaco.steps.readings import caveats
 
@@ -247,6 +247,14 @@ def test_far_below_both_roofs_the_diagnosis_abstains():
     assert diagnosis.abstained_because == (
         "every class is contradicted by a reading; the best supported, compute-bound, by "
         "hardware_envelope_utilization: 0.001, not 0.3 or more")
+
+
+def test_a_reading_just_below_a_threshold_is_not_written_as_that_threshold():
+    """Mutations: "0.3, not 0.3 or more"; thousands as a power of ten."""
+    for value, threshold, said in ((0.29996123, 0.3, "0.29996, not 0.3 or more"),
+                                   (1234.5, 4e6, "1,234, not 4,000,000 or more")):
+        evidence = Reading("share", "ratio", value).above(threshold, "", essential=True)
+        assert said in _against_the_best((Verdict("x", (evidence,)),))
 
 
 def test_without_ceilings_the_diagnosis_says_what_is_missing():

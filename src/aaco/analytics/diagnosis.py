@@ -175,9 +175,17 @@ def _against_the_best(classes: tuple[Verdict, ...]) -> str:
     for item in contradicts[:1]:
         reading, unit = item.reading, " %" * (item.reading.unit == "pct")
         label = classes[0].label.replace("_", "-")
-        return (f"; the best supported, {label}, by {reading.metric}: {reading.value:.3g}{unit}, not "
-                f"{item.threshold:.3g}{unit} {ENDS[item.direction]}")
+        value, threshold = _told_apart(reading.value or 0.0, item.threshold)
+        return (f"; the best supported, {label}, by {reading.metric}: {value}{unit}, not {threshold}{unit} "
+                f"{ENDS[item.direction]}")
     return ""
+
+
+def _told_apart(*numbers: float) -> list[str]:
+    """Return numbers with three digits, or as many more as tell them apart."""
+    written = ([f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.{digits}g}" for number in numbers]
+               for digits in range(3, 18))
+    return next((texts for texts in written if len({*texts}) == len(numbers)), [str(number) for number in numbers])
 
 
 def _verdict(verdict: Verdict) -> JudgedClass:
