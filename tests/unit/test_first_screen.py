@@ -70,7 +70,7 @@ def test_a_command_is_whole_for_a_shell_on_a_full_screen_too():
 @pytest.mark.parametrize("word", ["a folder/" * 20, "it's " * 20, "f" * 200, "\u6f22" * 60, "x" * 66 + " #", ""])
 def test_a_word_that_is_quoted_or_longer_than_a_line_is_the_same_to_a_shell(word):
     """Mutations: a line begins within quotes; a part of a word stands apart from it."""
-    command = shlex.join(["aaco", "report", "20261130_075501_eb35bb", "--sessions-dir", word, "--full"])
+    command = shlex.join(["aaco", "report", "20261130_075501_eb35bb", "--sessions-dir", word, "f" * 72, "", "--full"])
     lines = first_lines.lines(screen(commands=(("all", command),)))
     begin = next(index for index, line in enumerate(lines) if line.startswith("Next: "))
     typed = "\n".join(lines[begin:]).removeprefix("Next: ").replace("\\\n", "")

@@ -133,7 +133,7 @@ def _typed(label: str, command: str, columns: int) -> list[str]:
 def _quoted(word: str, room: int, of_first: int) -> list[str]:
     """Return the parts of a word, each quoted by itself, none wider than the room that it has."""
     parts = list[str]()
-    while word:
+    while word or not parts:
         left = room if parts else of_first
         part = next((word[:length] for length in range(min(left, len(word)), 1, -1)
                      if format.cells(shlex.quote(word[:length])) <= left), word[:1])
