@@ -3,8 +3,8 @@
 Each turn needs the state that the one before has left, and a library's layer keeps that. What it cannot take is a cell
 whose input comes from the turn before, as where a decoder reads what it wrote, or attends with its state. So a loop
 counts only if nothing in a turn but its cells may read what turns make, and nothing that follows them has the size of
-what they read. Cells are PyTorch's own, or written out: as
-many gates and products as an LSTM or a GRU has (Hochreiter and Schmidhuber 1997; Cho et al. 2014), and nothing else.
+what they read. Cells are PyTorch's own, or written out: as many gates and products as an LSTM or a GRU has, and nothing
+else (Hochreiter and Schmidhuber 1997; Cho et al. 2014).
 """
 
 from __future__ import annotations
