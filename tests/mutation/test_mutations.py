@@ -2191,6 +2191,8 @@ MUTATIONS = [
      "tests/unit/test_recommend.py::test_a_device_that_works_on_several_streams_waits_for_the_host_for_the_rest"),
     ("analytics/advice/recommend.py", "max(floors.works_pct, advice.works_pct or 0.0)", "floors.works_pct",
      "tests/unit/test_recommend.py::test_a_device_that_works_on_several_streams_waits_for_the_host_for_the_rest"),
+    ("analytics/advice/mechanisms/inputs_on_device.py", "if copies and known", "if copies",
+     "tests/unit/test_recommend.py::test_the_hosts_own_work_counts_to_inputs_that_could_lie_on_the_device"),
     ("analytics/advice/mechanisms/inputs_on_device.py", "copies + of_own_work(values)", "copies",
      "tests/unit/test_recommend.py::test_the_hosts_own_work_counts_to_inputs_that_could_lie_on_the_device"),
     ("analytics/advice/mechanisms/inputs_on_device.py", ', or_confirm=("host_pause_pct",)', "",
