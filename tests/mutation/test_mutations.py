@@ -1053,7 +1053,7 @@ MUTATIONS = [
      "tests/unit/test_next_steps.py::test_a_device_that_does_not_begin_launched_work_is_said_to"),
     ("core/words.py", "if abs(value := ns / size) >= 1:", "if (value := ns / size) >= 1:",
      "tests/unit/test_words.py::test_times_have_three_digits_and_the_unit_that_fits"),
-    ("core/words.py", 'f"{value:.2e}"', 'f"{value:.9e}"',
+    ("core/words.py", 'float(f"{value:.2e}")', "value",
      "tests/unit/test_words.py::test_times_have_three_digits_and_the_unit_that_fits"),
     ("analytics/truth/queues.py", "by_time = self.beyond_ns > RARE * self.kernel_ns", "by_time = False",
      "tests/unit/test_truth.py::test_one_record_over_a_few_others_is_most_of_the_time_and_is_named"),

@@ -21,6 +21,26 @@ def in_time(ns: int) -> str:
     """Return a time in the unit that fits it, with three digits: "17.5 s", "257 ms", "4.07 us", "500 ns"."""
     for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
         if abs(value := ns / size) >= 1:
-            before_point = int(f"{value:.2e}".partition("e")[2]) + 1  # of the rounded value: 9.996 is 10.0
-            return f"{value:,.{max(0, 3 - before_point)}f} {unit}"
+            return f"{number(value)} {unit}"
     return f"{ns:,} ns"
+
+
+def number(value: float, decimals: int | None = None) -> str:
+    """Return a number with thousands separators, and three significant digits unless `decimals` is given."""
+    if not math.isfinite(value):
+        return "not finite"
+    if decimals is None and value and not 1e-4 <= abs(value) < 1e15:
+        return f"{value:.2e}"
+    if decimals is None:
+        decimals = decimals_for(value)
+    text = f"{value:,.{decimals}f}"
+    return text if text.strip("-0.,") else text.lstrip("-")  # no "-0.0"
+
+
+def decimals_for(value: float, width: float = 0.0) -> int:
+    """Return the decimals for three significant digits of the value and one of its interval's width, at most six."""
+    rounded = float(f"{value:.2e}")
+    needed = 2 - math.floor(math.log10(abs(rounded))) if rounded else 0
+    if width > 0:
+        needed = max(needed, -math.floor(math.log10(width)))
+    return max(0, min(needed, 6))

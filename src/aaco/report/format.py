@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from aaco.core.words import decimals_for
+from aaco.core.words import number as number
 from aaco.core.words import plural as plural
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ def quantity(value: float, unit: str, low: float | None = None, high: float | No
     if low is None or high is None:
         whole = suffix == " ns" or (unit == "1" and value == round(value))
         return number(value / scale, 0 if whole else None) + suffix
-    decimals = _decimals(value / scale, (high - low) / scale)
+    decimals = decimals_for(value / scale, (high - low) / scale)
     if number(low / scale, decimals) == number(high / scale, decimals):  # both halves were rounded to the middle
         decimals += 1
     shown = [number(bound / scale, decimals) for bound in (value, low, high)]
@@ -118,18 +120,6 @@ def exact_ns(ns: int) -> str:
 def percent(share: float) -> str:
     """Return a share of 1 as a percentage with one decimal; a small one is "<0.1 %", not 0."""
     return "<0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
-
-
-def number(value: float, decimals: int | None = None) -> str:
-    """Return a number with thousands separators, and three significant digits unless `decimals` is given."""
-    if not math.isfinite(value):
-        return "not finite"
-    if decimals is None and value and not 1e-4 <= abs(value) < 1e15:
-        return f"{value:.2e}"
-    if decimals is None:
-        decimals = _decimals(value)
-    text = f"{value:,.{decimals}f}"
-    return text if text.strip("-0.,") else text.lstrip("-")  # no "-0.0"
 
 
 def change(pct: float, low: float | None = None, high: float | None = None) -> str:
@@ -288,12 +278,3 @@ def fitting(letters: Iterable[str], columns: int) -> str:
             break
         taken.append(letter)
     return "".join(taken)
-
-
-def _decimals(value: float, width: float = 0.0) -> int:
-    """Return the decimals for three significant digits of the value and one of its interval's width, at most six."""
-    rounded = float(f"{value:.2e}")
-    needed = 2 - math.floor(math.log10(abs(rounded))) if rounded else 0
-    if width > 0:
-        needed = max(needed, -math.floor(math.log10(width)))
-    return max(0, min(needed, 6))

@@ -128,8 +128,7 @@ def first_screen(explanation: Explanation, options: str = "") -> FirstScreen:
     return FirstScreen(
         *_subject(explanation), _trust(explanation), _notes(explanation), _change(explanation),
         " ".join(row.text.rstrip(".") + "." for row in _disturbed(explanation)), limit(explanation),
-        _basis(explanation), parts, whole, tuple(steps[:ADVICE]),
-        tuple(_commands(explanation, options)),
+        _basis(explanation), parts, whole, tuple(steps[:ADVICE]), tuple(_commands(explanation, options)),
         not explanation.trust.trusted)
 
 
