@@ -112,3 +112,19 @@ def test_a_picture_of_a_drawing_that_shows_a_credential_is_not_handed_out(tmp_pa
         (tmp_path / f"{name}.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00")
     assert redact_bundle._redact_file(tmp_path / "shown.png", tmp_path / "copy") == (False, redact_bundle.IN_PICTURE)
     assert redact_bundle._redact_file(tmp_path / "plain.png", tmp_path / "copy") == (False, "")
+
+
+def test_letters_among_the_packed_pixels_of_a_picture_are_no_credential(tmp_path: Path) -> None:
+    letters = b"\0-pA1b2C3d4E5\0"
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I4s", len(content), kind) + content + bytes(4)
+
+    pictures = {"pixels": chunk(b"IDAT", letters), "text": chunk(b"IDAT", letters[:4]) + chunk(b"tEXt", letters),
+                "huge": struct.pack(">I4s", 1 << 31, b"tEXt") + letters, "after": chunk(b"IEND", b"") + letters}
+    left_out = {}
+    for name, content in pictures.items():
+        (tmp_path / name).write_bytes(redact_bundle.PNG + content)
+        left_out[name] = redact_bundle._redact_file(tmp_path / name, tmp_path / "copy")[1]
+    shown = redact_bundle.IN_BINARY
+    assert left_out == {"pixels": "", "text": shown, "huge": shown, "after": shown}

@@ -10,7 +10,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ from aaco.tracelake import manifest, raw
 
 LOCAL: dict[str, Any] = {"owner": None, "kept_by": []}  # of session.json: processes and paths of this machine
 PIECE = 1 << 20
+PNG, PNG_HEAD, PNG_CHECKSUM, PIXELS = b"\x89PNG\r\n\x1a\n", struct.Struct(">I4s"), 4, b"IDAT"  # ISO/IEC 15948, 5
 IN_PICTURE = "the drawing that it is a picture of shows a credential"
 IN_CAPTURE = "it holds the memory of a captured kernel: to share it, send the capture itself"
 CAPTURED = re.compile(r"(.*/)?blobs/[0-9a-f]{64}\.zst|.*\.aacocap")  # as aaco.replay names its files
@@ -78,7 +81,7 @@ def _redact_file(path: Path, copy: Path) -> tuple[bool, str]:
 def _why_binary_stays(path: Path, copy: Path) -> str:
     """Return why a binary file may not be handed out; empty where it may."""
     with files.storage(path), path.open("rb") as file:
-        if shows_credential(_pieces(file)):
+        if shows_credential(_searched(file)):
             return IN_BINARY
     return IN_PICTURE if _is_picture_of_redacted(path, copy) else ""
 
@@ -148,6 +151,22 @@ def _digest(path: Path) -> bytes:
         for piece in _pieces(stream):
             digest.update(piece)
     return digest.digest()
+
+
+def _searched(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the content of a binary file without the packed pixels of a picture: they show letters only by chance."""
+    picture = file.read(len(PNG)) == PNG
+    file.seek(len(PNG) if picture else 0)
+    while picture and len(head := file.read(PNG_HEAD.size)) == PNG_HEAD.size:
+        size, kind = PNG_HEAD.unpack(head)
+        if kind == PIXELS:
+            file.seek(size + PNG_CHECKSUM, os.SEEK_CUR)
+            continue
+        yield head
+        if size > PIECE:  # no text of a picture is that long: all that follows is searched
+            break
+        yield file.read(size + PNG_CHECKSUM)
+    yield from _pieces(file)
 
 
 def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
