@@ -14039,6 +14039,480 @@ def linked_buyers(at: Place) -> list[Side]:
     ]
 
 
+@before("question_encoder_inference")
+def question_in_fp32(at: Place) -> list[Side]:
+    """A BERT-base finds the answer to one question in 384 words, fp32 with TF32 off, attention written out; the host
+    reads where the answer starts and ends."""
+    layers, length, width, heads, words = at.pick(12, 2), at.pick(384, 8), at.pick(768, 32), at.pick(12, 2), 30_522
+
+    def make(dtype: torch.dtype = FP32, attention: Attention = written_full_attention, read: bool = True,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(at.pick(words, 50), width), nn.Embedding(length, width),
+                                  nn.LayerNorm(width), Stack(layers, width, heads, attention), nn.Linear(width, 2)])
+        embedding, places, norm, stack, head = at.build(build_model, dtype=dtype).eval()
+        text = at.integers(at.pick(words, 50), 1, length)
+        find = wrap(lambda: head(stack(norm(embedding(text) + places.weight))))
+
+        def step() -> torch.Tensor:
+            scores = find()
+            if read:
+                scores.argmax(1).tolist()
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": 1, "attention": "written out",
+                                    "reads": "start and end"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("fused_attention", partial(make, attention=full_attention), ("attention_fusion",),
+             {"attention": "fused"}, tf32=False),
+        Side("bf16_to_graph", partial(make, dtype=BF16, wrap=graphed), ("narrower_types", "graph"),
+             {"precision": "bf16", "graph": True}, gpu_only=True, tf32=False),
+        Side("answer_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("gpt2_prefill")
+def articles_in_fp32(at: Place) -> list[Side]:
+    """A GPT-2 small reads 4 articles of 1,024 words, fp32 with TF32 off; attention and GELU are written out, and
+    50,257 words are scored at all places, of which the last is used."""
+    full, layers, length, width = at.pick(4, 2), at.pick(12, 2), at.pick(1024, 8), at.pick(768, 32)
+    heads, words = at.pick(12, 2), at.pick(50_257, 50)
+
+    def make(dtype: torch.dtype = FP32, attention: Attention = written_causal_attention, one_gelu: bool = False,
+             last_only: bool = False, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width),
+                                  Stack(layers, width, heads), nn.LayerNorm(width)])
+        embedding, places, stack, norm = at.build(build_model, dtype=dtype).eval()
+        texts = at.integers(words, full, length)
+
+        def step() -> torch.Tensor:
+            x = embedding(texts) + places.weight
+            for block in stack:
+                q, k, v = block.qkv(block.norm1(x)).view(full, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
+                x = x + block.out(attention(q, k, v).transpose(1, 2).flatten(2))
+                y = block.up(block.norm2(x))
+                x = x + block.down(F.gelu(y, approximate="tanh") if one_gelu else written_gelu(y))
+            if last_only:
+                return norm(x[:, -1]) @ embedding.weight.T
+            return (norm(x) @ embedding.weight.T)[:, -1]
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "attention": "written out",
+                                    "gelu": "written out", "logits": "all"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("fused_attention", partial(make, attention=causal_attention), ("attention_fusion",),
+             {"attention": "fused"}, tf32=False),
+        Side("gelu_in_one_call", partial(make, one_gelu=True), ("pointwise_fusion",), {"gelu": "one call"},
+             tf32=False),
+        Side("last_logits", partial(make, last_only=True), ("unused_work",), {"logits": "last"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+@before("gpt2_xl_decode")
+def largest_gpt2(at: Place) -> list[Side]:
+    """A GPT-2 XL of 48 layers writes a word of one text after 600, bf16; its cache has 1,024 slots, and a mask hides
+    the empty ones; the host reads the word."""
+    layers, width, heads, slots = at.pick(48, 2), at.pick(1600, 32), at.pick(25, 2), at.pick(1024, 16)
+    words = at.pick(50_257, 50)
+
+    def make(batch: int = 1, trimmed: bool = False, read: bool = True, wrap: Wrap = as_is) -> Step:
+        model = at.build(Decoder, layers, width, heads, words, dtype=BF16).eval()
+        cache = FixedCache(at, layers, (batch, heads, slots, width // heads), BF16)
+        cache.position, cache.trimmed = at.pick(600, 9), trimmed
+        mask = (torch.arange(slots, device=at.device) <= cache.position).view(1, 1, 1, slots)
+        new = at.integers(words, batch, 1)
+        score = wrap(lambda: model(new, cache, None if trimmed else mask))
+
+        def step() -> torch.Tensor:
+            scores = score()
+            if read:
+                scores.argmax(1).tolist()
+            return scores.float()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "attends_to": "all slots, masked",
+                                    "reads": "each word"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("texts_8", partial(make, batch=8), ("larger_batch",), {"batch": 8}, samples=8, same_output=False,
+             note="other batch"),
+        Side("full_slots_only", partial(make, trimmed=True), ("unused_work",), {"attends_to": "full slots"}),
+        Side("word_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class ClipResidual(nn.Module):
+    """Two convolutions over time, height and width, and a way around them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv3d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv3d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm3d(outputs), nn.BatchNorm3d(outputs)
+        self.around: nn.Module = nn.Identity()
+        if inputs != outputs or stride != 1:
+            self.around = nn.Sequential(nn.Conv3d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm3d(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve twice and add the input."""
+        y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        return F.relu(y + self.around(x))
+
+
+@before("video_classification")
+def classified_clips(at: Place) -> list[Side]:
+    """An R3D-18 classifies 8 clips of 16 frames of 112 x 112 with 400 kinds of acts, fp32 with TF32 off."""
+    full, frames, side, width = at.pick(8, 2), at.pick(16, 4), at.pick(112, 16), at.pick(64, 4)
+
+    def make(batch: int = full, dtype: torch.dtype = FP32, layout: torch.memory_format = torch.contiguous_format,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.Sequential:
+            widths = [width, width, width, 2 * width, 2 * width, 4 * width, 4 * width, 8 * width, 8 * width]
+            blocks = [ClipResidual(fro, to, 1 if fro == to else 2) for fro, to in pairwise(widths)]
+            stem = nn.Conv3d(3, width, (3, 7, 7), (1, 2, 2), (1, 3, 3), bias=False)
+            return nn.Sequential(stem, nn.BatchNorm3d(width), nn.ReLU(), *blocks, nn.AdaptiveAvgPool3d(1),
+                                 nn.Flatten(), nn.Linear(8 * width, 400))
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        clips = at.randn(batch, 3, frames, side, side, dtype=dtype).to(memory_format=layout)
+        return wrap(lambda: model(clips))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "layout": "ncdhw"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_channels_last", partial(make, layout=torch.channels_last_3d), ("channels_last",),
+             {"layout": "ndhwc"}, tf32=False),
+        Side("bf16_channels_last", partial(make, dtype=BF16, layout=torch.channels_last_3d),
+             ("narrower_types", "channels_last"), {"precision": "bf16", "layout": "ndhwc"}, tf32=False),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True,
+             tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+@before("rating_evaluation")
+def rated_films(at: Place) -> list[Side]:
+    """A factor model is tested on 4 million ratings, in any order, by 500,000 people of 50,000 films, fp32: rows of 64
+    numbers are gathered from two tables, multiplied and summed, and the mean square error is found."""
+    people, films, count, width = at.pick(500_000, 40), at.pick(50_000, 10), at.pick(1 << 22, 200), at.pick(64, 8)
+
+    def make(dtype: torch.dtype = FP32, is_sorted: bool = False, compiled: bool = False, wrap: Wrap = as_is) -> Step:
+        people_rows, film_rows = at.randn(people, width, dtype=dtype), at.randn(films, width, dtype=dtype)
+        who, what, stars = at.integers(people, count), at.integers(films, count), at.randn(count)
+        if is_sorted:
+            who, order = who.sort()
+            what, stars = what[order], stars[order]
+
+        def rate(who: torch.Tensor, what: torch.Tensor, stars: torch.Tensor) -> torch.Tensor:
+            guessed = (people_rows[who].float() * film_rows[what].float()).sum(1)
+            return (guessed - stars).square().mean()
+        return wrap(partial(at.compiled(rate) if compiled else rate, who, what, stars))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "ratings": count, "order": "random"}),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "default"}),
+        Side("tables_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "tables in bf16"}),
+        Side("sorted_by_person", partial(make, is_sorted=True), ("sorted_reads",), {"order": "by person"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+@before("sensor_inference")
+def moments_in_turn(at: Place) -> list[Side]:
+    """An LSTM of 2 layers reads 96 moments of 128 sensors, fp32 with TF32 recurrences; each moment is copied from
+    pageable memory by itself and handed to the network in a call of its own."""
+    full, moments, values, width = at.pick(128, 3), at.pick(96, 6), at.pick(32, 4), at.pick(256, 8)
+
+    def make(batch: int = full, at_once: bool = False, copied: str = "each", dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.LSTM(values, width, 2), nn.Linear(width, 1)])
+        lstm, head = at.build(build_model, dtype=dtype).eval()
+        host = torch.randn(moments, batch, values)
+        there = host.to(at.device, dtype)
+
+        def step() -> torch.Tensor:
+            if at_once:
+                return head(lstm(host.to(at.device, dtype))[0][-1])
+            state, rows = None, there if copied == "never" else host
+            rows = rows.to(at.device, dtype) if copied == "at once" else rows
+            for row in rows:
+                seen, state = lstm(row[None].to(at.device, dtype), state)
+            return head(seen[0])
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 recurrences", "batch": full, "moments": "a call each",
+                                    "copies": "each moment"}),
+        Side("moments_at_once", partial(make, at_once=True), ("loop_to_batched_op", "host_work"),
+             {"moments": "one call", "copies": "all at once"}),
+        Side("copied_at_once", partial(make, copied="at once"), ("host_work",), {"copies": "all at once"}),
+        Side("to_graph", partial(make, copied="never", wrap=graphed), ("graph", "inputs_on_device"),
+             {"copies": "none", "graph": True}, gpu_only=True),
+        Side("sensors_512", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+    ]
+
+
+@before("gpt_generation_without_cache")
+def texts_read_again(at: Place) -> list[Side]:
+    """A GPT-2 small writes 8 words after 512, fp32 with TF32 off; for each word it reads the whole text again and
+    scores 50,257 words at all places; the host reads each word."""
+    layers, length, width, heads = at.pick(12, 2), at.pick(512, 6), at.pick(768, 32), at.pick(12, 2)
+    words, count = at.pick(50_257, 50), at.pick(8, 3)
+
+    def make(kept: bool = False, last_only: bool = False, read: bool = True, dtype: torch.dtype = FP32) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length + count, width),
+                                  Stack(layers, width, heads), nn.LayerNorm(width),
+                                  nn.Linear(width, words, bias=False)])
+        embedding, places, stack, norm, head = at.build(build_model, dtype=dtype).eval()
+        prompt = at.integers(words, 1, length)
+
+        def score(text: torch.Tensor, cache: list[torch.Tensor]) -> torch.Tensor:
+            start = cache[0].shape[3] if cache else 0
+            new = text[:, start:]
+            x = embedding(new) + places.weight[start:text.shape[1]]
+            for layer, block in enumerate(stack):
+                q, k, v = block.qkv(block.norm1(x)).view(1, new.shape[1], 3, heads, -1).permute(2, 0, 3, 1, 4)
+                if start:
+                    cache[layer] = torch.cat([cache[layer], torch.stack([k, v])], 3)
+                    k, v = cache[layer]
+                elif kept:
+                    cache.append(torch.stack([k, v]))
+                attended = F.scaled_dot_product_attention(q, k, v, is_causal=not start)
+                x = x + block.out(attended.transpose(1, 2).flatten(2))
+                x = x + block.down(F.gelu(block.up(block.norm2(x)), approximate="tanh"))
+            return head(norm(x[:, -1:] if last_only else x))[:, -1]
+
+        def step() -> torch.Tensor:
+            text, best, cache = prompt, [], []
+            for _ in range(count):
+                highest = score(text, cache).max(1)
+                best.append(highest.values)
+                text = torch.cat([text, highest.indices[:, None]], 1)
+                if read:
+                    text[0, -1].item()
+            return torch.cat(best).float()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": 1, "cache": "none", "logits": "all",
+                                    "reads": "each word"}, tf32=False),
+        Side("keys_kept", partial(make, kept=True), ("less_work",), {"cache": "grows by copies"}, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, same_output=False,
+             note="rounding may choose other words", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, same_output=False,
+             note="rounding may choose other words", tf32=True),
+        Side("last_logits", partial(make, last_only=True), ("unused_work",), {"logits": "last"}, tf32=False),
+        Side("words_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("scan_segmentation")
+def pageable_scans(at: Place) -> list[Side]:
+    """A slim U-Net segments 32 grey scans of 512 x 512, floats copied from pageable memory, TF32 convolutions; the
+    host reads how large the found area is."""
+    full, side, width = at.pick(32, 2), at.pick(512, 16), at.pick(8, 2)
+
+    def make(pinned: bool = False, ahead: bool = False, dtype: torch.dtype = FP32,
+             layout: torch.memory_format = torch.contiguous_format, read: bool = True) -> Step:
+        model = at.build(PlaneUNet, width, dtype=dtype).eval().to(memory_format=layout)
+        host = torch.randn(full, 1, side, side)
+        host = host.pin_memory() if pinned else host
+        fetch = prefetched([host, host]) if ahead else partial(host.to, at.device, non_blocking=pinned)
+
+        def step() -> torch.Tensor:
+            scores = model(fetch().to(dtype).to(memory_format=layout))
+            if read:
+                (scores > 0).sum().item()
+            return scores.float()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "copies": "pageable",
+                                    "layout": "nchw", "reads": "the area"}),
+        Side("pinned", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned"}, gpu_only=True),
+        Side("pinned_and_prefetched", partial(make, pinned=True, ahead=True), ("prefetching", "pinned_copies"),
+             {"copies": "pinned, during the step before"}, gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("area_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("resnet50_inference")
+def pictures_in_nchw(at: Place) -> list[Side]:
+    """A ResNet-50 classifies 128 pictures of 224 x 224, bf16, in the layout that PyTorch gives tensors by default."""
+    full, side, width = at.pick(128, 2), at.pick(224, 32), at.pick(64, 4)
+
+    def make(batch: int = full, layout: torch.memory_format = torch.contiguous_format, wrap: Wrap = as_is) -> Step:
+        model = at.build(build_resnet50, width, dtype=BF16).eval().to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side, dtype=BF16).to(memory_format=layout)
+        return wrap(lambda: model(pictures))
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "layout": "nchw"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("pictures_256", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+    ]
+
+
+class WrittenAdam(torch.optim.Optimizer):
+    """Adam written out, weight by weight, as courses write it; a graph needs its step count on the device."""
+
+    def __init__(self, weights: Any, lr: float, on_device: bool) -> None:
+        super().__init__(weights, {"lr": lr})
+        first = self.param_groups[0]["params"][0]
+        self.count: Any = torch.zeros((), device=first.device) if on_device else 0
+        for weight in self.param_groups[0]["params"]:
+            self.state[weight] = {"mean": torch.zeros_like(weight), "square": torch.zeros_like(weight)}
+        if on_device:
+            self.state[first]["count"] = self.count
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Change each weight by its own run of operators."""
+        self.count += 1
+        rate, root = self.param_groups[0]["lr"] / (1 - 0.9 ** self.count), (1 - 0.999 ** self.count) ** 0.5
+        for weight in self.param_groups[0]["params"]:
+            mean, square = self.state[weight]["mean"], self.state[weight]["square"]
+            mean.mul_(0.9).add_(weight.grad, alpha=0.1)
+            square.mul_(0.999).addcmul_(weight.grad, weight.grad, value=0.001)
+            weight.sub_(rate * mean / (square.sqrt() / root + 1e-8))
+
+
+@before("bert_medium_training", training=True)
+def adam_written_out(at: Place) -> list[Side]:
+    """A BERT of 8 layers, width 512, learns to classify 16 texts of 128 words, bf16 autocast; Adam is written out, ten
+    operators for each of 100 weights, and the loss is read."""
+    full, length, width, words = at.pick(16, 2), at.pick(128, 8), at.pick(512, 32), at.pick(30_522, 50)
+
+    def make(batch: int = full, how: Mapping[str, Any] | None = None, graph: bool = False, read: bool = True) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width),
+                                  Stack(at.pick(8, 2), width, at.pick(8, 2)), nn.Linear(width, 4)])
+        model = at.build(build_model)
+        embedding, places, stack, head = model
+        texts, labels = at.integers(words, batch, length), at.integers(4, batch)
+        optimizer = (WrittenAdam(model.parameters(), 1e-4, graph) if how is None else
+                     torch.optim.Adam(model.parameters(), lr=1e-4, **how))
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                scores = head(stack(embedding(texts) + places.weight).mean(1))
+            return F.cross_entropy(scores.float(), labels)
+        return loss_read(trained(model, optimizer, loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "optimizer": "Adam, written out",
+                                    "reads": "each loss"}),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "Adam, fused"}),
+        Side("foreach_adam", partial(make, how=FOREACH), ("fused_optimizer",), {"optimizer": "Adam, foreach"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("texts_64", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
+@before("text_distillation_training", training=True)
+def distilled_words(at: Place) -> list[Side]:
+    """A student of 4 layers learns from a frozen BERT-base of 12 what words fit 8 x 128 places, fp32 with TF32 off,
+    AdamW for lists; the loss is read."""
+    full, length, width, words = at.pick(8, 2), at.pick(128, 8), at.pick(768, 32), at.pick(30_522, 50)
+    heads = at.pick(12, 2)
+
+    def make(autocast: str = "none", kept: bool = False, read: bool = True, how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model(layers: int) -> nn.Sequential:
+            return nn.Sequential(nn.Embedding(words, width), Stack(layers, width, heads), nn.LayerNorm(width),
+                                 nn.Linear(width, words))
+        teacher = at.build(build_model, at.pick(12, 3)).eval().requires_grad_(False)
+        student = at.build(build_model, at.pick(4, 2))
+        texts = at.integers(words, full, length)
+
+        def ask() -> torch.Tensor:
+            with torch.no_grad(), at.autocast(autocast != "none"):
+                return teacher(texts)
+        answered = ask() if kept else None
+
+        def loss_of() -> torch.Tensor:
+            wanted = ask() if answered is None else answered
+            with at.autocast(autocast == "both"):
+                given = student(texts)
+            chances = [(scores.float() / 2).log_softmax(-1).flatten(0, 1) for scores in (given, wanted)]
+            return 4 * F.kl_div(*chances, reduction="batchmean", log_target=True)
+        return loss_read(trained(student, adam(student, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "teacher": "in each step",
+                                    "reads": "each loss"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast="both"), ("narrower_types",),
+             {"precision": "bf16 autocast"}, tf32=False),
+        Side("teacher_in_bf16", partial(make, autocast="teacher"), ("narrower_types",),
+             {"precision": "fp32, teacher bf16 autocast"}, tf32=False),
+        Side("answers_kept", partial(make, kept=True), ("frozen_network",), {"teacher": "answers kept"}, tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("picture_contrast_training", training=True)
+def two_views(at: Place) -> list[Side]:
+    """A residual network learns as in SimCLR to know two views of 256 pictures of 32 x 32 as one, view by view, TF32
+    convolutions, SGD as a loop over weights; the loss is read."""
+    full, side, width = at.pick(256, 4), at.pick(32, 16), at.pick(64, 4)
+
+    def make(autocast: bool = False, layout: torch.memory_format = torch.contiguous_format, together: bool = False,
+             how: Mapping[str, Any] = LOOP, read: bool = True) -> Step:
+        model = at.build(ResNet, width, 128).to(memory_format=layout)
+        views = [at.randn(full, 3, side, side).to(memory_format=layout) for _ in range(2)]
+        same = torch.arange(2 * full, device=at.device).roll(full)
+        itself = torch.eye(2 * full, dtype=torch.bool, device=at.device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                seen = model(torch.cat(views)) if together else torch.cat([model(view) for view in views])
+            seen = F.normalize(seen.float(), dim=1)
+            return F.cross_entropy((seen @ seen.T / 0.5).masked_fill(itself, float("-inf")), same)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "views": "one by one",
+                                    "layout": "nchw", "optimizer": "SGD, a loop", "reads": "each loss"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("bf16_channels_last", partial(make, autocast=True, layout=torch.channels_last),
+             ("narrower_types", "channels_last"), {"precision": "bf16 autocast", "layout": "nhwc"}),
+        Side("views_together", partial(make, together=True), ("loop_to_batched_op",), {"views": "one call"},
+             same_output=False, note="norms see both views"),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "SGD, fused"}),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
