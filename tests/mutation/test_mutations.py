@@ -3049,6 +3049,8 @@ MUTATIONS = [
      "tests/unit/test_expected.py::test_what_is_usual_gives_a_place_where_nothing_is_expected"),
     ("analytics/advice/expected.py", "best_first if change.surpasses]", "best_first if False]",
      "tests/unit/test_expected.py::test_a_change_comes_before_one_that_it_surpasses"),
+    ("analytics/advice/expected.py", "NEARLY * best_first[to]", "0.8 * best_first[to]",
+     "tests/unit/test_expected.py::test_a_change_comes_before_one_that_it_surpasses"),
     ("analytics/advice/mechanisms/narrow_images.py", "np.minimum(*leasts)", "leasts[0]",
      "tests/unit/test_floor.py::test_narrow_images_take_the_least_of_both_kernel_by_kernel"),
     ("analytics/advice/mechanisms/narrow_images.py", "np.minimum(narrow.device_ns, ordered.device_ns)",

@@ -1065,12 +1065,14 @@ def test_of_equal_expected_gains_the_higher_ceiling_comes_first():
 
 
 def test_a_change_comes_before_one_that_it_surpasses():
-    """Only where both are worth a try; what lies between them stays where it is."""
-    larger = replace(option("larger", 2.0, 9.0), surpasses="smaller")
-    options = [option("first", 5.0), option("smaller", 4.0), option("other", 3.0), larger]
+    """Only where both are worth a try, and not where it gains a tenth less; what lies between stays where it is."""
+    larger = replace(option("larger", 3.61, 9.0), surpasses="smaller")
+    options = [option("first", 5.0), option("smaller", 4.0), option("other", 3.8), larger]
     assert [change.name for change in ranked(options)] == ["first", "larger", "smaller", "other"]
     alone = [options[0], options[2], larger]
     assert [change.name for change in ranked(alone)] == ["first", "other", "larger"]
+    less = [*options[:3], replace(option("larger", 3.59, 9.0), surpasses="smaller")]
+    assert [change.name for change in ranked(less)] == ["first", "smaller", "other", "larger"]
 
 
 def test_without_an_expected_gain_the_share_and_the_ceiling_bound_a_change():
