@@ -14513,6 +14513,711 @@ def two_views(at: Place) -> list[Side]:
     ]
 
 
+@before("dlrm_inference")
+def tables_in_turn(at: Place) -> list[Side]:
+    """A DLRM rates 2,048 adverts by 13 numbers and 26 tables of 200,000 rows, a call for each table, and by the
+    products of all pairs of rows, fp32 with TF32 off; the host reads the ratings."""
+    full, tables, rows, width = at.pick(2048, 4), at.pick(26, 4), at.pick(200_000, 20), at.pick(64, 8)
+
+    def make(batch: int = full, stacked: bool = False, dtype: torch.dtype = FP32, read: bool = True,
+             wrap: Wrap = as_is) -> Step:
+        whole = at.randn(tables * rows, width, dtype=dtype)
+        parts = whole.chunk(tables)
+        first, second = torch.triu_indices(tables + 1, tables + 1, 1, device=at.device)
+        bottom = at.build(build_mlp, 13, 4 * width, width, dtype=dtype).eval()
+        top = at.build(build_mlp, width + len(first), 8 * width, 1, dtype=dtype).eval()
+        numbers, chosen = at.randn(batch, 13, dtype=dtype), at.integers(rows, batch, tables)
+        starts = torch.arange(tables, device=at.device) * rows
+
+        def rate() -> torch.Tensor:
+            dense = bottom(numbers)
+            if stacked:
+                found = F.embedding(chosen + starts, whole)
+            else:
+                found = torch.stack([F.embedding(chosen[:, number], part) for number, part in enumerate(parts)], 1)
+            found = torch.cat([dense[:, None], found], 1)
+            pairs = (found @ found.transpose(1, 2))[:, first, second] / width
+            return top(torch.cat([dense, pairs], 1)).sigmoid().float()
+        run = wrap(rate)
+
+        def step() -> torch.Tensor:
+            rated = run()
+            if read:
+                rated.tolist()
+            return rated
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "tables": "a call each",
+                                    "reads": "ratings"}, tf32=False),
+        Side("tables_at_once", partial(make, stacked=True), ("loop_to_batched_op",), {"tables": "one call"},
+             tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("adverts_4096", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("ratings_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("factor_model_training", training=True)
+def rows_of_everyone(at: Place) -> list[Side]:
+    """A factor model of 4,000,000 people and 500,000 films learns 8,192 ratings, fp32, by Adagrad; the gradients of the
+    tables are dense, so that each step visits every row; the loss is read."""
+    full, people, films, width = at.pick(8192, 6), at.pick(4_000_000, 40), at.pick(500_000, 20), at.pick(64, 8)
+
+    def make(batch: int = full, sparse: bool = False, dtype: torch.dtype = FP32, read: bool = True) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(count, width, sparse=sparse) for count in (people, films)])
+        model = at.build(build_model, dtype=dtype)
+        who, what, stars = at.integers(people, batch), at.integers(films, batch), at.randn(batch)
+        optimizer = torch.optim.Adagrad(model.parameters(), lr=1e-3, foreach=not sparse)
+
+        def loss_of() -> torch.Tensor:
+            return ((model[0](who).float() * model[1](what).float()).sum(1) - stars).square().mean()
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "gradients": "dense",
+                                    "optimizer": "Adagrad, foreach", "reads": "each loss"}),
+        Side("sparse_gradients", partial(make, sparse=True), ("sparse_gradients",), {"gradients": "sparse"}),
+        Side("ratings_32768", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tables_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no product"}, useless=True, tf32=True),
+    ]
+
+
+class AttendingTranslator(nn.Module):
+    """A GRU reads a text; a GRU cell writes another and attends to the first before each word."""
+
+    def __init__(self, words: int, width: int) -> None:
+        super().__init__()
+        self.source, self.target = nn.Embedding(words, width), nn.Embedding(words, width)
+        self.reader, self.cell = nn.GRU(width, width, batch_first=True), nn.GRUCell(2 * width, width)
+        self.keys, self.asked = nn.Linear(width, width), nn.Linear(width, width)
+        self.weigh, self.head = nn.Linear(width, 1), nn.Linear(2 * width, words)
+
+    def forward(self, texts: torch.Tensor, given: torch.Tensor, keys_once: bool, head_once: bool) -> torch.Tensor:
+        """Return the scores of the next words, from the words given so far."""
+        read, state = self.reader(self.source(texts))
+        state, keys = state[0], self.keys(read) if keys_once else None
+        rows = []
+        for word in self.target(given).unbind(1):
+            shown = self.keys(read) if keys is None else keys
+            weights = self.weigh(torch.tanh(shown + self.asked(state)[:, None])).softmax(1)
+            seen = (weights * read).sum(1)
+            state = self.cell(torch.cat([word, seen], 1), state)
+            row = torch.cat([state, seen], 1)
+            rows.append(row if head_once else self.head(row))
+        scores = torch.stack(rows, 1)
+        return self.head(scores) if head_once else scores
+
+
+@before("gru_translation_training", training=True)
+def words_attend_in_turn(at: Place) -> list[Side]:
+    """A GRU with attention as of Bahdanau learns 64 translations of 32 words to 32, fp32 with TF32 off; the keys are
+    made anew and 16,000 words scored at each place; Adam for lists; the loss is read."""
+    full, length, width, words = at.pick(64, 2), at.pick(32, 4), at.pick(512, 8), at.pick(16_000, 40)
+
+    def make(batch: int = full, keys_once: bool = False, head_once: bool = False, how: Mapping[str, Any] = FOREACH,
+             read: bool = True, graph: bool = False) -> Step:
+        model = at.build(AttendingTranslator, words, width)
+        texts, given, wanted = (at.integers(words, batch, length) for _ in range(3))
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, capturable=graph, **how)
+
+        def loss_of() -> torch.Tensor:
+            return F.cross_entropy(model(texts, given, keys_once, head_once).flatten(0, 1), wanted.flatten())
+        return loss_read(trained(model, optimizer, loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "keys": "anew for each word",
+                                    "scores": "a product for each word", "reads": "each loss"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("keys_once", partial(make, keys_once=True), ("less_work",), {"keys": "once"}, tf32=False),
+        Side("scores_at_once", partial(make, head_once=True), ("loop_to_batched_op",), {"scores": "one product"},
+             tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("triplet_training", training=True)
+def triplets_in_turn(at: Place) -> list[Side]:
+    """A residual network learns to tell 32 persons apart in 128 pictures of 64 x 64, TF32 convolutions, SGD for lists;
+    a loop seeks each picture's farthest friend and nearest stranger; the loss is read."""
+    full, side, width, each = at.pick(128, 8), at.pick(64, 16), at.pick(32, 4), 4
+
+    def make(at_once: bool = False, autocast: bool = False, layout: torch.memory_format = torch.contiguous_format,
+             how: Mapping[str, Any] = FOREACH, read: bool = True) -> Step:
+        model = at.build(ResNet, width, 128).to(memory_format=layout)
+        pictures = at.randn(full, 3, side, side).to(memory_format=layout)
+        persons = torch.arange(full // each, device=at.device).repeat_interleave(each)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, **how)
+
+        def miss_at_once(seen: torch.Tensor) -> torch.Tensor:
+            far, same = 1 - seen @ seen.T, persons[:, None] == persons
+            friend = far.masked_fill(~same, -1).amax(1)
+            stranger = far.masked_fill(same, 9).amin(1)
+            return F.relu(friend - stranger + 0.2).mean()
+
+        def miss_in_turn(seen: torch.Tensor) -> torch.Tensor:
+            total = seen.new_zeros(())
+            for number in range(full):
+                far, same = 1 - seen @ seen[number], persons == persons[number]
+                friend = far.masked_fill(~same, -1).amax()
+                stranger = far.masked_fill(same, 9).amin()
+                total = total + F.relu(friend - stranger + 0.2)
+            return total / full
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                seen = model(pictures)
+            return (miss_at_once if at_once else miss_in_turn)(F.normalize(seen.float(), dim=1))
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "triplets": "a loop",
+                                    "layout": "nchw", "optimizer": "SGD, foreach", "reads": "each loss"}),
+        Side("triplets_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"triplets": "at once"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, same_output=False, note="rounding may choose other friends and strangers"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class SwitchLayer(nn.Module):
+    """Attention, then one of several experts for each word."""
+
+    def __init__(self, width: int, heads: int, experts: int) -> None:
+        super().__init__()
+        self.block, self.experts = Block(width, heads), experts
+        self.gate = nn.Linear(width, experts, bias=False)
+        self.up = nn.Parameter(torch.randn(experts, width, 4 * width) / math.sqrt(width))
+        self.down = nn.Parameter(torch.randn(experts, 4 * width, width) / math.sqrt(4 * width))
+
+    def forward(self, x: torch.Tensor, how: str) -> torch.Tensor:
+        """Attend, then choose and run the experts in the given way."""
+        block = self.block
+        q, k, v = block.qkv(block.norm1(x)).view(*x.shape[:2], 3, block.heads, -1).permute(2, 0, 3, 1, 4)
+        x = x + block.out(full_attention(q, k, v).transpose(1, 2).flatten(2))
+        rows = block.norm2(x).flatten(0, 1)
+        sure, chosen = self.gate(rows).softmax(-1).max(-1)
+        run = {"asked": self.run_asked, "sorted": self.run_sorted, "padded": self.run_padded}[how]
+        return x + (run(rows, chosen) * sure[:, None]).view_as(x)
+
+    def run_asked(self, rows: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Ask for each expert whether a word chose it, and run it on those words."""
+        total = torch.zeros_like(rows)
+        for expert in range(self.experts):
+            mask = chosen == expert
+            if mask.any():
+                total[mask] = F.relu(rows[mask] @ self.up[expert]) @ self.down[expert]
+        return total
+
+    def run_sorted(self, rows: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Sort the words by expert; the host reads all counts at once."""
+        order = chosen.argsort()
+        parts = rows[order].split(torch.bincount(chosen, minlength=self.experts).tolist())
+        made = [F.relu(part @ self.up[expert]) @ self.down[expert] for expert, part in enumerate(parts)]
+        return torch.zeros_like(rows).index_copy_(0, order, torch.cat(made))
+
+    def run_padded(self, rows: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Give each expert room for four times its share of the words, and run all in two products."""
+        count, room = len(rows), min(len(rows), 4 * len(rows) // self.experts)
+        marks = (chosen[:, None] == torch.arange(self.experts, device=rows.device)).long()
+        place = (marks.cumsum(0) * marks).sum(1) - 1
+        slot = torch.where(place < room, chosen * room + place, self.experts * room)  # the last row: no room
+        slots = rows.new_zeros(self.experts * room + 1, rows.shape[1]).index_copy_(0, slot, rows)
+        made = torch.relu(slots[:-1].view(self.experts, room, -1) @ self.up) @ self.down
+        return torch.cat([made.flatten(0, 1), made.new_zeros(1, rows.shape[1])])[slot].view(count, -1)
+
+
+@before("switch_encoder_inference")
+def experts_asked_in_turn(at: Place) -> list[Side]:
+    """A Switch encoder of 6 layers reads 2 texts of 256 words, bf16; for each of 32 experts in each layer the host asks
+    whether any word chose it."""
+    full, length, width, layers = at.pick(2, 2), at.pick(256, 8), at.pick(512, 16), at.pick(6, 2)
+    experts = at.pick(32, 4)
+
+    def make(batch: int = full, how: str = "asked", wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([SwitchLayer(width, at.pick(8, 2), experts) for _ in range(layers)])
+        model, texts = at.build(build_model, dtype=BF16).eval(), at.randn(batch, length, width, dtype=BF16)
+
+        def step() -> torch.Tensor:
+            x = texts
+            for layer in model:
+                x = layer(x, how)
+            return x.float()
+        return wrap(step)
+
+    other = "rounding may choose other experts, and words may find no room"
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "experts": "asked one by one"}),
+        Side("sorted_once", partial(make, how="sorted"), ("remove_syncs",), {"experts": "sorted, counts read"},
+             same_output=False, note=other),
+        Side("padded_experts", partial(make, how="padded"), ("loop_to_batched_op", "remove_syncs"),
+             {"experts": "all in two products, padded"}, same_output=False, note=other),
+        Side("padded_in_graph", partial(make, how="padded", wrap=graphed),
+             ("graph", "loop_to_batched_op", "remove_syncs"), {"experts": "all in two products, padded",
+                                                               "graph": True}, gpu_only=True, same_output=False,
+             note=other),
+        Side("texts_8", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class PiecewiseNorm(nn.Module):
+    """A group norm and a SiLU, each written out or in one call."""
+
+    def __init__(self, width: int, one_norm: bool, one_silu: bool) -> None:
+        super().__init__()
+        self.norm, self.one_norm, self.one_silu = nn.GroupNorm(8, width), one_norm, one_silu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise the groups and bend the values."""
+        if self.one_norm:
+            y = self.norm(x)
+        else:
+            groups = x.unflatten(1, (8, -1)).float()
+            mean = groups.mean((2, 3, 4), keepdim=True)
+            spread = (groups - mean).square().mean((2, 3, 4), keepdim=True)
+            y = ((groups - mean) / (spread + 1e-5).sqrt()).flatten(1, 2).to(x.dtype)
+            y = y * self.norm.weight[:, None, None] + self.norm.bias[:, None, None]
+        return F.silu(y) if self.one_silu else y * (1 / (1 + torch.exp(-y)))
+
+
+class PiecewiseBlock(nn.Module):
+    """Two convolutions after norms, and a way around them."""
+
+    def __init__(self, inputs: int, outputs: int, one_norm: bool, one_silu: bool) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(PiecewiseNorm(inputs, one_norm, one_silu), nn.Conv2d(inputs, outputs, 3, 1, 1),
+                                    PiecewiseNorm(outputs, one_norm, one_silu), nn.Conv2d(outputs, outputs, 3, 1, 1))
+        self.around = nn.Conv2d(inputs, outputs, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve twice and add the input."""
+        return self.around(x) + self.layers(x)
+
+
+@before("pixel_diffusion_sampling")
+def norms_in_pieces(at: Place) -> list[Side]:
+    """A U-Net as of DDPM finds the noise in 32 pictures of 64 x 64 at one moment, bf16; its group norms, in fp32, and
+    its SiLUs are written out."""
+    full, side, width = at.pick(32, 2), at.pick(64, 16), at.pick(128, 8)
+
+    def make(one_norm: bool = False, one_silu: bool = False, layout: torch.memory_format = torch.contiguous_format,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            sizes = [(1, 1), (1, 2), (2, 2), (2, 2), (4, 2), (4, 1), (2, 1)]
+            return nn.ModuleList([nn.Conv2d(3, width, 3, 1, 1), nn.Conv2d(width, 3, 3, 1, 1),
+                                  *(PiecewiseBlock(fro * width, to * width, one_norm, one_silu) for fro, to in sizes)])
+        stem, head, *blocks = at.build(build_model, dtype=BF16).eval().to(memory_format=layout)
+        pictures = at.randn(full, 3, side, side, dtype=BF16).to(memory_format=layout)
+
+        def step() -> torch.Tensor:
+            x, levels = stem(pictures), []
+            for level, block in enumerate(blocks[:3]):
+                x = block(x if level == 0 else F.avg_pool2d(x, 2))
+                levels.append(x)
+            x = blocks[3](x)
+            for level, block in enumerate(blocks[4:]):
+                x = block(torch.cat([x, levels.pop()], 1))
+                x = F.interpolate(x, scale_factor=2.0) if level < 2 else x
+            return head(x).float()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "norms": "written out in fp32",
+                                    "silu": "written out", "layout": "nchw"}),
+        Side("norm_in_one_call", partial(make, one_norm=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("silu_in_one_call", partial(make, one_silu=True), ("pointwise_fusion",), {"silu": "one call"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+@before("text_to_text_decode")
+def memory_projected_again(at: Place) -> list[Side]:
+    """A decoder of a T5-base writes a word for each of 64 texts of 512 words, after 32, fp32 with TF32 off; each layer
+    projects the encoder's rows to keys and values anew; the host reads the words."""
+    full, layers, length, width = at.pick(64, 2), at.pick(12, 2), at.pick(512, 6), at.pick(768, 32)
+    heads, words, written = at.pick(12, 2), at.pick(32_128, 50), at.pick(32, 3)
+
+    def make(kept: bool = False, dtype: torch.dtype = FP32, read: bool = True, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            cross = [nn.ModuleList([nn.LayerNorm(width), nn.Linear(width, width), nn.Linear(width, 2 * width),
+                                    nn.Linear(width, width)]) for _ in range(layers)]
+            return nn.ModuleList([nn.Embedding(words, width), Stack(layers, width, heads), nn.ModuleList(cross),
+                                  nn.LayerNorm(width), nn.Linear(width, words, bias=False)])
+        embedding, stack, cross, norm, head = at.build(build_model, dtype=dtype).eval()
+        memory, new = at.randn(full, length, width, dtype=dtype), at.integers(words, full, 1)
+        cache = FixedCache(at, layers, (full, heads, written + 1, width // heads), dtype)
+        cache.position = written
+
+        def project(layer: int) -> torch.Tensor:
+            return cross[layer][2](memory).view(full, length, 2, heads, -1).permute(2, 0, 3, 1, 4)
+        with torch.no_grad():
+            ready = [project(layer) for layer in range(layers)] if kept else None
+
+        def score() -> torch.Tensor:
+            x = embedding(new)
+            for layer, block in enumerate(stack):
+                q, k, v = block.qkv(block.norm1(x)).view(full, 1, 3, heads, -1).permute(2, 0, 3, 1, 4)
+                seen = full_attention(q, *cache.append(layer, k, v))
+                x = x + block.out(seen.transpose(1, 2).flatten(2))
+                before_, asked, _, answered = cross[layer]
+                q = asked(before_(x)).view(full, 1, heads, -1).transpose(1, 2)
+                k, v = project(layer) if ready is None else ready[layer]
+                x = x + answered(full_attention(q, k, v).transpose(1, 2).flatten(2))
+                x = x + block.down(F.relu(block.up(block.norm2(x))))
+            return head(norm(x[:, -1]))
+        run = wrap(score)
+
+        def step() -> torch.Tensor:
+            scores = run()
+            if read:
+                scores.argmax(1).tolist()
+            return scores.float()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "memory": "projected for each word",
+                                    "reads": "each word"}, tf32=False),
+        Side("memory_projected_once", partial(make, kept=True), ("less_work",), {"memory": "projected once"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("words_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("vit_accumulated_training", training=True)
+def pictures_by_eights(at: Place) -> list[Side]:
+    """A ViT-S of 12 layers learns 32 pictures of 196 patches, 8 at a time, and adds their gradients, bf16 autocast;
+    AdamW for lists; the loss of each part is read."""
+    full, layers, length, width = at.pick(32, 8), at.pick(12, 2), at.pick(196, 6), at.pick(384, 32)
+    few = full // 4
+
+    def make(part: int = few, read: str = "each", how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Linear(768, width), Stack(layers, width, at.pick(6, 2)), nn.LayerNorm(width),
+                                  nn.Linear(width, 1000)])
+        model = at.build(build_model)
+        patches, stack, norm, head = model
+        pictures, labels = at.randn(full, length, 768), at.integers(1000, full)
+        optimizer = adam(model, how)
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            total = torch.zeros((), device=at.device)
+            for some, wanted in zip(pictures.split(part), labels.split(part), strict=True):
+                with at.autocast(True):
+                    scores = head(norm(stack(patches(some)).mean(1)))
+                loss = F.cross_entropy(scores.float(), wanted) * part / full
+                loss.backward()
+                total = total + loss.detach()
+                if read == "each":
+                    loss.item()
+            optimizer.step()
+            return total
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "parts": f"of {few}",
+                                    "optimizer": "AdamW, foreach", "reads": "each part's loss"}),
+        Side("one_batch", partial(make, part=full), ("larger_batch",), {"parts": "one of all"}),
+        Side("parts_of_16", partial(make, part=2 * few), ("larger_batch",), {"parts": f"of {2 * few}"}),
+        Side("losses_not_read", partial(make, read="none"), ("remove_syncs",), {"reads": "none"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
+@before("sentence_indexing")
+def sentences_one_by_one(at: Place) -> list[Side]:
+    """A MiniLM of 6 layers, width 384, makes vectors of 32 sentences of 64 words, one by one, fp32 with TF32 off; each
+    vector is copied to the host at once."""
+    full, layers, length, width = at.pick(32, 3), at.pick(6, 2), at.pick(64, 6), at.pick(384, 32)
+    words = at.pick(30_522, 50)
+
+    def make(at_once: bool = False, copied: str = "each", dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width),
+                                  Stack(layers, width, at.pick(12, 2))])
+        embedding, places, stack = at.build(build_model, dtype=dtype).eval()
+        sentences = at.integers(words, full, length)
+
+        def read_some(some: torch.Tensor) -> torch.Tensor:
+            return F.normalize(stack(embedding(some) + places.weight).mean(1).float(), dim=1)
+        one = sentences[:1].clone()
+        run = wrap(partial(read_some, one))
+
+        def step() -> torch.Tensor:
+            if at_once:
+                return read_some(sentences).cpu()
+            rows = []
+            for sentence in sentences.split(1):
+                one.copy_(sentence)
+                row = run()
+                rows.append(row.cpu() if copied == "each" else row.clone())
+            return torch.cat(rows).cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": "1, 32 times", "copies": "each vector"}, tf32=False),
+        Side("sentences_at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"batch": "32 at once", "copies": "all at once"}, tf32=False),
+        Side("copied_at_end", partial(make, copied="at end"), ("remove_syncs",), {"copies": "all at once"},
+             tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("transfer_learning", training=True)
+def frozen_trunk(at: Place) -> list[Side]:
+    """A new head of a ResNet-50 learns the kinds of the same 64 pictures of 224 x 224, TF32 convolutions; gradients of
+    the frozen trunk, norms as in inference, are computed and thrown away; the loss is read."""
+    full, side, width = at.pick(64, 2), at.pick(224, 32), at.pick(64, 4)
+
+    def make(trunk_gradients: bool = True, kept: bool = False, autocast: bool = False, read: bool = True,
+             layout: torch.memory_format = torch.contiguous_format, how: Mapping[str, Any] = FOREACH) -> Step:
+        trunk = at.build(build_resnet50, width)[:-1].eval().to(memory_format=layout)
+        trunk.requires_grad_(trunk_gradients)
+        head = at.build(nn.Linear, 32 * width, 37)
+        pictures = at.randn(full, 3, side, side).to(memory_format=layout)
+        labels = at.integers(37, full)
+        with torch.no_grad():
+            known = trunk(pictures) if kept else None
+
+        def loss_of() -> torch.Tensor:
+            trunk.zero_grad(set_to_none=True)
+            with at.autocast(autocast):
+                scores = head(trunk(pictures) if known is None else known)
+            return F.cross_entropy(scores.float(), labels)
+        return loss_read(trained(head, torch.optim.SGD(head.parameters(), lr=1e-4, **how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "trunk": "with gradients", "reads": "each loss"}),
+        Side("trunk_without_gradients", partial(make, trunk_gradients=False), ("less_work",),
+             {"trunk": "without gradients"}),
+        Side("features_kept", partial(make, trunk_gradients=False, kept=True), ("frozen_network",),
+             {"trunk": "features kept"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("point_network_training", training=True)
+def clouds_turned_on_host(at: Place) -> list[Side]:
+    """A PointNet learns the kinds of 64 clouds of 1,024 points, fp32 with TF32 off; the host turns and shakes the
+    clouds one by one and copies them from pageable memory; Adam for lists; the loss is read."""
+    full, points, width = at.pick(64, 3), at.pick(1024, 16), at.pick(64, 4)
+
+    def make(turned: str = "one by one", pinned: bool = False, how: Mapping[str, Any] = FOREACH,
+             read: bool = True) -> Step:
+        def build_model() -> nn.ModuleList:
+            sizes = [3, width, width, 2 * width, 16 * width]
+            layers = [nn.Sequential(nn.Conv1d(fro, to, 1), nn.BatchNorm1d(to), nn.ReLU())
+                      for fro, to in pairwise(sizes)]
+            return nn.ModuleList([nn.Sequential(*layers), build_mlp(16 * width, 8 * width, 40)])
+        model = at.build(build_model)
+        clouds, angles, noise = torch.randn(full, points, 3), torch.rand(full) * 6.28, torch.randn(full, points, 3)
+        labels = at.integers(40, full)
+        there = [tensor.to(at.device) for tensor in (clouds, angles, noise)]
+
+        def turn(some: torch.Tensor, angle: torch.Tensor, shake: torch.Tensor) -> torch.Tensor:
+            sine, cosine, zero = angle.sin(), angle.cos(), torch.zeros_like(angle)
+            rows = [cosine, -sine, zero, sine, cosine, zero, zero, zero, zero + 1]
+            some = some @ torch.stack(rows, -1).unflatten(-1, (3, 3))
+            some = some - some.mean(-2, keepdim=True)
+            return some / some.norm(dim=-1).amax(-1)[..., None, None] + 0.01 * shake.clamp(-3, 3)
+
+        def fetch() -> torch.Tensor:
+            if turned == "device":
+                return turn(*there)
+            if turned == "at once":
+                batch = turn(clouds, angles, noise)
+            else:
+                batch = torch.stack([turn(*one) for one in zip(clouds, angles, noise, strict=True)])
+            return (batch.pin_memory() if pinned else batch).to(at.device, non_blocking=pinned)
+
+        def loss_of() -> torch.Tensor:
+            trunk, head = model
+            return F.cross_entropy(head(trunk(fetch().transpose(1, 2)).amax(2)), labels)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **how)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "turned": "by the host, one by one",
+                                    "copies": "pageable", "reads": "each loss"}, tf32=False),
+        Side("turned_on_device", partial(make, turned="device"), ("host_work", "inputs_on_device"),
+             {"turned": "by the device"}, tf32=False),
+        Side("turned_at_once", partial(make, turned="at once"), ("host_work",), {"turned": "by the host, at once"},
+             tf32=False),
+        Side("pinned_clouds", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned"}, useless=True,
+             gpu_only=True, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+    ]
+
+
+def build_translator(width: int) -> nn.Sequential:
+    """Return a network that turns a picture into one of another kind, with residual blocks of instance norms."""
+    def layer(fro: int, to: int, stride: int = 1) -> list[nn.Module]:
+        return [nn.Conv2d(fro, to, 3, stride, 1), nn.InstanceNorm2d(to, affine=True), nn.ReLU()]
+    up = nn.Upsample(scale_factor=2.0)
+    return nn.Sequential(*layer(3, width), *layer(width, 2 * width, 2), *layer(2 * width, 4 * width, 2),
+                         *(PictureBlock(4 * width, 4 * width) for _ in range(6)), up, *layer(4 * width, 2 * width), up,
+                         *layer(2 * width, width), nn.Conv2d(width, 3, 3, 1, 1), nn.Tanh())
+
+
+def build_judge(width: int) -> nn.Sequential:
+    """Return a network that judges patches of a picture."""
+    layers: list[nn.Module] = []
+    for fro, to in ((3, width), (width, 2 * width), (2 * width, 4 * width)):
+        layers += [nn.Conv2d(fro, to, 4, 2, 1), nn.InstanceNorm2d(to, affine=True), nn.LeakyReLU(0.2)]
+    return nn.Sequential(*layers, nn.Conv2d(4 * width, 1, 3, 1, 1))
+
+
+@before("cycle_gan_training", training=True)
+def horses_and_zebras(at: Place) -> list[Side]:
+    """A CycleGAN learns from one horse and one zebra of 128 x 128 a step, TF32 convolutions; four networks run one
+    after another, Adam is a loop over their weights, and both losses are read."""
+    side, width = at.pick(128, 32), at.pick(32, 8)
+
+    def make(batch: int = 1, how: Mapping[str, Any] = LOOP, graph: bool = False, autocast: bool = False,
+             read: bool = True, layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_pair(build: Callable[[int], nn.Module]) -> nn.ModuleList:
+            return nn.ModuleList([build(width), build(width)])
+        makers = at.build(build_pair, build_translator).to(memory_format=layout)
+        judges = at.build(build_pair, build_judge).to(memory_format=layout)
+        real = [at.randn(batch, 3, side, side).tanh().to(memory_format=layout) for _ in range(2)]
+        made: list[torch.Tensor] = []
+
+        def maker_loss() -> torch.Tensor:
+            total = torch.zeros((), device=at.device)
+            made.clear()
+            judges.requires_grad_(False)
+            with at.autocast(autocast):
+                for kind in (0, 1):
+                    fake = makers[kind](real[kind])
+                    back = makers[1 - kind](fake)
+                    total = total + (judges[kind](fake).float() - 1).square().mean()
+                    total = total + 10 * (back.float() - real[kind]).abs().mean()
+                    made.append(fake.detach())
+            judges.requires_grad_(True)
+            return total
+
+        def judge_loss() -> torch.Tensor:
+            total = torch.zeros((), device=at.device)
+            with at.autocast(autocast):
+                for kind in (0, 1):
+                    total = total + (judges[kind](real[1 - kind]).float() - 1).square().mean()
+                    total = total + judges[kind](made[kind]).float().square().mean()
+            return total / 2
+        make_step = trained(makers, adam(makers, how, graph), maker_loss, graph)
+        judge_step = trained(judges, adam(judges, how, graph), judge_loss, graph)
+
+        def step() -> torch.Tensor:
+            losses = [loss_read(part, read)() for part in (make_step, judge_step)]
+            return torch.stack(losses)
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "layout": "nchw",
+                                    "optimizer": "AdamW, a loop", "reads": "both losses"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("pairs_2", partial(make, batch=2), ("larger_batch",), {"batch": 2}, samples=2, same_output=False,
+             note="other batch"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("losses_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class WeighedChannels(nn.Module):
+    """Widen, convolve each channel alone, weigh the channels, narrow, and add the input, as in EfficientNet."""
+
+    def __init__(self, width: int, wide: int) -> None:
+        super().__init__()
+        self.widen = nn.Sequential(nn.Conv2d(width, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.SiLU())
+        self.alone = nn.Sequential(nn.Conv2d(wide, wide, 3, 1, 1, groups=wide, bias=False), nn.BatchNorm2d(wide),
+                                   nn.SiLU())
+        self.weigh = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(wide, width // 4, 1), nn.SiLU(),
+                                   nn.Conv2d(width // 4, wide, 1), nn.Sigmoid())
+        self.narrow = nn.Sequential(nn.Conv2d(wide, width, 1, bias=False), nn.BatchNorm2d(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the input and what the block makes of it."""
+        y = self.alone(self.widen(x))
+        return x + self.narrow(y * self.weigh(y))
+
+
+@before("efficientnet_training", training=True)
+def many_small_weights(at: Place) -> list[Side]:
+    """A network of 16 blocks as in EfficientNet learns 32 pictures of 32 x 32, TF32 convolutions; RMSprop is a loop
+    over 210 small weights, and the loss is read."""
+    full, side, width, blocks = at.pick(32, 4), at.pick(32, 16), at.pick(48, 8), at.pick(16, 2)
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, graph: bool = False, autocast: bool = False,
+             read: bool = True, layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(3, width, 3, 2, 1), *(WeighedChannels(width, 6 * width)
+                                                                 for _ in range(blocks)),
+                                 nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 100))
+        model = at.build(build_model).to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side).to(memory_format=layout)
+        labels = at.integers(100, batch)
+        optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-4, momentum=0.9, capturable=graph, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                scores = model(pictures)
+            return F.cross_entropy(scores.float(), labels)
+        return loss_read(trained(model, optimizer, loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "optimizer": "RMSprop, a loop", "reads": "each loss"}),
+        Side("foreach_rmsprop", partial(make, how=FOREACH), ("fused_optimizer",), {"optimizer": "RMSprop, foreach"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("pictures_64", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
