@@ -249,11 +249,13 @@ def judged(changes: Sequence[TriedChange]) -> list[JudgedChange]:
 
 
 def _place(change: TriedChange, advised: Sequence[str]) -> int | None:
-    """Return the place of the first advice that a change follows: of one of its kinds, where each of them is advised,
-    or of one that is all of its kinds together. None where there is neither.
+    """Return the place of the first advice that a change follows: of one of its kinds, where each of them is advised or
+    goes with one that is, or of one that is all of its kinds together. None where there is neither.
     """
     tried = {FOLLOWS.get(kind, kind) for kind in change.mechanisms}
-    singly = [advised.index(kind) for kind in tried] if tried <= set(advised) else []
+    places = {name: place for place, name in enumerate(advised) if name in tried}
+    advised_kinds = {kind for name in places for kind in (name, *MECHANISMS[name].parts)}
+    singly = [*places.values()] if tried <= advised_kinds else []
     whole = [place for place, name in enumerate(advised) if (parts := MECHANISMS[name].parts)
              and parts[0] in tried and len(tried) > 1 and tried <= set(parts)]
     return min([*singly, *whole], default=None)

@@ -14938,10 +14938,10 @@ def pictures_by_eights(at: Place) -> list[Side]:
         return step
 
     return [
-        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "parts": f"of {few}",
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "micro_batches": full // few,
                                     "optimizer": "AdamW, foreach", "reads": "each part's loss"}),
-        Side("one_batch", partial(make, part=full), ("larger_batch",), {"parts": "one of all"}),
-        Side("parts_of_16", partial(make, part=2 * few), ("larger_batch",), {"parts": f"of {2 * few}"}),
+        Side("one_batch", partial(make, part=full), ("larger_batch",), {"micro_batches": 1}),
+        Side("parts_of_16", partial(make, part=2 * few), ("larger_batch",), {"micro_batches": full // (2 * few)}),
         Side("losses_not_read", partial(make, read="none"), ("remove_syncs",), {"reads": "none"}),
         Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
         Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),

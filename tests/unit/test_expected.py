@@ -487,6 +487,32 @@ def test_rows_that_are_read_one_by_one_become_one_pass():
     assert after.calls_left == pytest.approx((3 + 1) / 31)
 
 
+def test_experts_that_the_host_asks_one_by_one_become_one_pass():
+    """Each takes its rows by a mask and writes them by it: no expert reads what another wrote. Two layers of them; what
+    the last of each writes after its read stays a call. Mutations: a tensor that is written by a mask is read; a call
+    is gone only when all of its kind are.
+    """
+    def called(name, *shapes, kinds=None):
+        return StepOperator(name, types=("bf16",), flops=1e6, arguments=OperatorArguments(
+            list(map(list, shapes)), kinds or ["c10::BFloat16"] * len(shapes), ["", "1", ""][:len(shapes)]))
+
+    def asked(rows, *others):
+        mask, kinds = called("aten::nonzero", (64,), kinds=["bool"]), ["c10::BFloat16", "", "c10::BFloat16"]
+        return (*others, kernel(2, operator=called("aten::eq", (64,), (), kinds=["longint", "Scalar"])),
+                kernel(1, "reduction", mask), copy(1, "d2h", 8, True), kernel(1, "reduction", mask),
+                kernel(1, operator=called("aten::index", (64, 32), (), kinds=kinds[:2])),
+                kernel(5, "gemm", called("aten::mm", (rows, 32), (32, 32))),
+                kernel(1, operator=called("aten::index_put_", (64, 32), (), (rows, 32), kinds=kinds)))
+
+    def experts(*others):
+        layer = [piece for rows in (3, 4) * 5 for piece in asked(rows, *others)]
+        return changed(step(*[*layer, kernel(9, operator=called("aten::erf", (64, 16)))] * 2), "loop_to_batched_op")
+
+    after = experts()
+    assert after.whole_calls and after.calls_left == pytest.approx(27 / 142)
+    assert not experts(kernel(1, "reduction", called("aten::sum", (64, 32)))).whole_calls
+
+
 def test_parts_that_are_worked_on_one_by_one_become_one_call():
     """Ten turns of two calls, which nothing reads: a tenth of the host's path, and of kernels."""
     taken = OperatorArguments([[8, 64], [64, 5]], ["c10::BFloat16"] * 2, ["", ""])

@@ -376,6 +376,9 @@ def test_written_out_norms_go_with_the_run_that_they_are_in():
     norm = kernel(10, operator=StepOperator("aten::rsqrt"))
     work = step(product(100, 1e10), kernel(30), norm, product(50, 1e10), kernel(20), kernel(3, "sort"))
     assert floor_us(work, "norm_fusion") == 100 + 50 + 20 + 3
+    by_root = [kernel(4, operator=StepOperator(f"aten::{name}")) for name in ("mean", "sqrt", "div")]
+    assert floor_us(step(product(100, 1e10), kernel(30), *by_root, product(50, 1e10)), "norm_fusion") == 150
+    assert "of this kind" in why(step(*by_root[:2], product(50, 1e10), by_root[2]), "norm_fusion")  # two runs
     back = step(product(100, 1e10), norm, product(50, 1e10), kernel(20, operator=StepOperator("mul", phase="backward")))
     assert floor_us(back, "norm_fusion") == 150
     assert "of this kind" in why(step(product(100, 1e10), kernel(30)), "norm_fusion")
@@ -735,6 +738,18 @@ def test_what_turns_only_add_to_needs_no_order():
     assert _parts(_called("aten::zero_", (90, 32)), *edges) == {1}  # steps of a propagation
     filled = [kernel(2, operator=edges[0]), copy(1, "memset", 90 * 32 * 4), *_turns(1, *edges[1:])]
     assert set(parts_in_turn(step(*filled * 8)).tolist()) == {1}
+
+
+def test_truth_values_and_what_a_product_writes_to_are_no_result_of_the_turn_before():
+    """A mask of all others, for each of 8 things that are compared with all; a product that another operator calls
+    writes its first tensor. Mutations: each is read as a number.
+    """
+    compared = _called("aten::eq", (8,), (8,), kinds=["longint", "longint"])
+    others = _called("aten::bitwise_not", (8,), kinds=["bool"])
+    nearest = (_called("aten::addmv_", (8,), (8, 32), (32,), outermost="aten::mv"), compared, others)
+    assert _parts(*nearest, MULTIPLY) == {8}
+    assert _parts(replace(nearest[0], outermost="aten::addmv_"), *nearest[1:], MULTIPLY) == {1}
+    assert _parts(nearest[0], compared, _called("aten::bitwise_not", (8,), kinds=["longint"]), MULTIPLY) == {1}
 
 
 def test_parts_of_the_host_are_of_one_tensor_that_was_parted_before():

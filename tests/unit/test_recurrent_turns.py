@@ -77,8 +77,45 @@ def test_cells_that_read_what_the_turn_before_made_are_no_layer():
     assert turns(called("aten::embedding", (50, 16), (8,), kinds=["float", "long int"]), *LSTM, linear(32, 50),
                  chosen) == 1
     assert turns(called("aten::bmm", (8, 9, 32), (8, 32, 1)), *LSTM) == 1
-    for other in (copy(1, "d2h", 4, pinned=True), copy(1, "h2d", 64, pinned=True)):
-        assert turns(*LSTM, more=[other]) == 1
+    assert turns(*LSTM, more=[copy(1, "d2h", 4, pinned=True)]) == 1
+    sent = step(*[copy(1, "h2d", 64, pinned=True), *pieces(*LSTM)] * 8)  # by a host that has read nothing
+    assert cells_in_turn(sent).tolist() == [1, *[8] * 31]
+
+
+def layer(moments=1, rows=8, both_ways=False, values=16):
+    """A call of a library's LSTM of two layers, for so many moments of these rows."""
+    taken = [[moments, rows, values], [[128, values], [128, 32], [128], [128]] * 2, [], [9999], [2, rows, 32],
+             [2, rows, 32], *[[]] * 10]
+    kinds = ["float", "TensorList", "Scalar", *["float"] * 3, *["Scalar"] * 8, "ScalarList", ""]
+    values = ["", "", "4", "", "", "", "2", "32", "0", "2", "False", "0.", "False", str(both_ways), "[]", ""]
+    return StepOperator("aten::_cudnn_rnn", "aten::lstm", "", ("f32",), flops=1e6, kernels=2.0,
+                        arguments=OperatorArguments(taken, kinds, values))
+
+
+def called_layer(operator):
+    return [kernel(5, "gemm", operator), kernel(2, "recurrent", operator)]
+
+
+def test_a_layer_that_is_called_for_each_moment_is_a_cell():
+    """Its kernels keep their time in one call, and copies of inputs lie between. What takes several moments at once, or
+    reads both ways, is none, nor one that takes what follows it. Mutation: any layer is.
+    """
+    moment = [copy(1, "h2d", 64, pinned=False), *called_layer(layer())]
+    work = step(*moment * 8, kernel(3))
+    assert cells_in_turn(work).tolist() == [1, *[8] * 23, 1]
+    after = changed(work)
+    assert after.device_ns == pytest.approx(1000 * (8 * 7 + 3), rel=0.001) and after.calls_left < 0.3
+    assert floor(work, [LOOP]).floor_ns is not None
+    for other in (layer(moments=2), layer(both_ways=True)):
+        assert set(cells_in_turn(step(*called_layer(other) * 8))) == {1}
+    assert set(cells_in_turn(step(*called_layer(layer()) * 7))) == {1}
+    read = [*called_layer(layer()), copy(1, "d2h", 4, pinned=True)]
+    assert set(cells_in_turn(step(*read * 8))) == {1}
+    for width, count in ((4, 8), (16, 1), (32, 1)):  # what it makes next is a result, or the next input or state
+        told = [*called_layer(layer()), kernel(1, "gemm", linear(32, width))]
+        assert set(cells_in_turn(step(*told * 9)).tolist()) == {count + (count == 8)}
+    two_steps = step(*called_layer(layer()) * 16, steps=2)
+    assert set(cells_in_turn(two_steps).tolist()) == {8}
 
 
 def test_cells_that_take_what_follows_them_are_no_layer():

@@ -181,14 +181,11 @@ def _replays(work: StepWork, reads: bool) -> float:
 
 
 def of_calls(work: StepWork, left: Reals) -> Reals:
-    """Return what is left of each row's call: a call is gone when all of its kernels are, so the most of its rows."""
+    """Return what is left of each row's call, whose rows follow each other: it is gone when all of its kernels are."""
     if (left == 1.0).all():
         return left
-    most = np.zeros(len(work.operators) + 1)
-    np.maximum.at(most, work.operator, left)
-    whole, alone = most[work.operator], work.operator < 0
-    whole[alone] = left[alone]
-    return whole
+    starts = np.flatnonzero((np.diff(work.operator, prepend=-2) != 0) | (work.operator < 0))
+    return np.repeat(np.maximum.reduceat(left, starts), np.diff(np.r_[starts, len(left)]))
 
 
 def host_computes_ns(work: StepWork, step: StepTime) -> float:

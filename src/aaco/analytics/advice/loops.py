@@ -29,6 +29,7 @@ import numpy as np
 from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.turn_flow import (
     LOOKUPS,
+    MASKED,
     MOVES,
     STACKS,
     TRUTH,
@@ -51,7 +52,6 @@ LONGEST_TURN = 32  # operators; a longer turn is a model's
 SELDOM = 2  # times in a step that a group has one number of rows
 MODEL_TURNS = 3  # of whole models that are called again and again; fewer may be two models
 PAIR = 2  # passes of a model whose results are subtracted
-MASKED = "aten::nonzero"  # what a mask of a turn looks up is not what was looked up last
 GATES = ("tanh", "sigmoid")  # of recurrent layers
 LINEAR = ("aten::mul", "aten::add", "aten::sub", "aten::lerp", "aten::addcmul")  # in what they read
 READOUTS = ("aten::bmm", "aten::mm", "aten::mv", "aten::sum")  # of what a linear recurrence has made
@@ -234,7 +234,8 @@ def _independent(work: StepWork, loop: slice, two_turns: Sequence[slice], turns:
     made |= read_and_made(one_before)[1]
     before = {size_of(shape, floating) for number in np.unique(work.operator[:loop.start]).tolist() if number >= 0
               for shape, floating in tensors_of(work.operators[number])}
-    return all((elements * turns, floating) in before for elements, floating in outside & made)
+    return (all((elements * turns, floating) in before for elements, floating in outside & made)
+            or not any(_may_carry(work, turn, frozenset()) for turn in two_turns))
 
 
 def loops_over_rows(work: StepWork) -> bool:

@@ -1,27 +1,40 @@
-"""Loops that call a recurrent cell for one moment after another, where one call of a layer could take all moments.
+"""Loops that call a recurrent cell, or a layer, for one moment after another, where one call could take all moments.
 
 Each turn needs the state that the one before has left, and a library's layer keeps that. What it cannot take is a cell
 whose input comes from the turn before, as where a decoder reads what it wrote, or attends with its state. So a loop
 counts only if nothing in a turn but its cells may read what turns make, and nothing that follows them has the size of
-what they read. Cells are PyTorch's own, or written out: as many gates and products as an LSTM or a GRU has, and nothing
-else (Hochreiter and Schmidhuber 1997; Cho et al. 2014).
+what they read. Inputs may come from the host where it reads nothing in a turn: then they depend on no state.
+
+Cells are PyTorch's own, a library's layers that are called with one moment, or written out: as many gates and products
+as an LSTM or a GRU has, and nothing else (Hochreiter and Schmidhuber 1997; Cho et al. 2014).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from itertools import takewhile
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, takewhile
 
 import numpy as np
 
-from aaco.analytics.advice.loops import operators_of, repeats
-from aaco.analytics.advice.turn_flow import MOVES, Size, TurnFlow, made_sizes, result_shape, size_of, tensors_of
+from aaco.analytics.advice.loops import TURNS, operators_of, repeats
+from aaco.analytics.advice.turn_flow import (
+    MOVES,
+    Shape,
+    Size,
+    TurnFlow,
+    made_sizes,
+    result_shape,
+    size_of,
+    tensors_of,
+)
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
+from aaco.analytics.costs.torch import call
 from aaco.core.arrays import Flags, Ints32
 
 CELLS = ("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell")
+LAYERS = ("aten::_cudnn_rnn", "aten::miopen_rnn")
 WEIGHING = ("aten::mm", "aten::addmm", "aten::matmul", "aten::linear")
 WRITTEN = ("aten::add", "aten::sub", "aten::rsub", "aten::mul", "aten::sigmoid", "aten::tanh", "aten::lerp",
            "aten::addcmul", "aten::cat")
@@ -33,26 +46,57 @@ def cells_in_turn(work: StepWork) -> Ints32:
     """Return of each row how many turns the loop over moments has that it is in; 1 of all other rows."""
     turns = np.ones(len(work.ns), np.int32)
     of_operator = np.ones(len(work.operators) + 1, np.int32)  # the last is of rows of no known operator
-    moved = work.copies("h2d", "d2h")
-    for loop in work.once(repeats):
-        if loop.is_loop and loop.phase not in (BACKWARD, OPTIMIZER) and not moved[loop.rows].any() and _is_layer(
-                work, loop.ends[1]):
-            turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
-            called = work.operator[loop.rows]  # elsewhere, too: the first turn may differ
-            of_operator[called] = np.maximum(of_operator[called], loop.turns)
+    read = work.copies("d2h")
+    for rows, moments in (*_cells(work), *_layers_in_a_row(work)):
+        if not read[rows].any():
+            turns[rows] = np.maximum(turns[rows], moments)
+            called = work.operator[rows]  # elsewhere, too: the first turn may differ
+            of_operator[called] = np.maximum(of_operator[called], moments)
     of_operator[-1] = 1
     return np.maximum(turns, of_operator[work.operator])
 
 
+def _cells(work: StepWork) -> Iterator[tuple[slice, int]]:
+    """Yield the rows of each loop of cells, and how many moments it takes."""
+    for loop in work.once(repeats):
+        if loop.is_loop and loop.phase not in (BACKWARD, OPTIMIZER) and _is_layer(work, loop.ends[1]):
+            yield loop.rows, loop.turns
+
+
+def _layers_in_a_row(work: StepWork) -> Iterator[tuple[slice, int]]:
+    """Yield the rows in which nothing but one layer is called for moment after moment, and how many moments it takes.
+    """
+    rows = np.flatnonzero((work.operator >= 0) & ~work.operated(lambda operator: operator.name in MOVES))
+    starts = np.flatnonzero(np.diff(work.operator[rows], prepend=-1)).tolist()
+    for start, stop in pairwise([*starts, len(rows)]):
+        number = work.operator[rows[start]]
+        calls = min(work.call_shares[rows[start:stop]].sum(), work.operator_calls[number] / work.steps)
+        if round(calls) >= TURNS and _takes_a_moment(work.operators[number]):
+            yield slice(int(rows[start]), int(rows[stop - 1]) + 1), round(calls)
+
+
+def _takes_a_moment(operator: StepOperator) -> bool:
+    """Return whether a call of a library's layer takes one moment, one way: as many rows as its state has."""
+    formed = call(operator.name, operator.arguments) if operator.name in LAYERS else None
+    return bool(formed and formed.attributes["ways"] == 1 and (states := _states_of_layer(operator))
+                and math.prod(formed.shape()[:-1]) == states[0][1])
+
+
+def _states_of_layer(layer: StepOperator) -> list[Shape]:
+    """Return the shapes of the states that a layer takes: layers, rows, width."""
+    return [shape for shape, _ in tensors_of(layer)[1:] if len(shape) == 3]
+
+
 def stays_in_order(work: StepWork) -> Flags:
-    """Return which rows are products with weights, or PyTorch's own cells: what a layer computes turn by turn, too."""
-    return work.operated(lambda operator: operator.name in WEIGHING or "_cell" in operator.name)
+    """Return which rows are products with weights, or a library's cells or layers: what is computed turn by turn, too.
+    """
+    return work.operated(lambda operator: operator.name in (*WEIGHING, *LAYERS) or "_cell" in operator.name)
 
 
 def _is_layer(work: StepWork, last: slice) -> bool:
     """Return whether a loop may be one call of recurrent layers, by the rows of its last turn."""
     turn = operators_of(work, last)
-    if any(operator.outermost in CELLS for operator in turn):
+    if any(map(_is_cell, turn)):
         return not _feeds_back(turn)
     return _is_written(work, last)
 
@@ -61,12 +105,12 @@ def _feeds_back(turn: Sequence[StepOperator]) -> bool:
     """Return whether what lies beside a turn's cells may read what an earlier turn made: the state, too, before its
     first cell.
     """
-    cells = [operator for operator in turn if operator.outermost in CELLS]
+    cells = list(filter(_is_cell, turn))
     flow = TurnFlow(frozenset())
-    if not all(map(flow.follow, takewhile(lambda operator: operator.outermost not in CELLS, turn))):
+    if not all(map(flow.follow, takewhile(lambda operator: not _is_cell(operator), turn))):
         return True
     flow.make({size for cell in cells for size in _states(cell)})
-    beside = [operator for operator in turn if operator.outermost not in CELLS]
+    beside = [operator for operator in turn if operator not in cells]
     return not all(map(flow.follow, beside)) or flow.may_carry(set()) or _writes_inputs(turn)
 
 
@@ -75,14 +119,23 @@ def _writes_inputs(turn: Sequence[StepOperator]) -> bool:
     products = [operator for operator in turn if operator.outermost in CELLS and operator.name in WEIGHING]
     taken = {size_of(*tensor) for product in products
              for tensor in tensors_of(product)[product.name == "aten::addmm":][:1]}
-    after = takewhile(lambda operator: operator.outermost not in CELLS, reversed(turn))
+    for layer in filter(_takes_a_moment, turn):
+        taken |= {size_of(*tensors_of(layer)[0]), *_states(layer)}
+    after = takewhile(lambda operator: not _is_cell(operator), reversed(turn))
     return any(not (made := made_sizes(operator)) or made & taken for operator in after)
 
 
 def _states(cell: StepOperator) -> set[Size]:
-    """Return the sizes of what an operator of a cell makes; of a kernel for a whole cell its states are as it reads."""
+    """Return the sizes of what an operator of a cell makes; of a kernel for a whole cell its states are as it reads,
+    and a layer's result is as a layer of its state.
+    """
     fused = tensors_of(cell) if "_cell" in cell.name else []
-    return made_sizes(cell) | {size_of(*tensor) for tensor in fused}
+    layered = [part for shape in _states_of_layer(cell) for part in (shape, shape[1:])] if cell.name in LAYERS else []
+    return made_sizes(cell) | {size_of(*tensor) for tensor in (*fused, *((shape, True) for shape in layered))}
+
+
+def _is_cell(operator: StepOperator) -> bool:
+    return operator.outermost in CELLS or _takes_a_moment(operator)
 
 
 def _is_written(work: StepWork, turn: slice) -> bool:

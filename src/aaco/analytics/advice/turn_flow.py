@@ -14,16 +14,20 @@ from aaco.analytics.costs.torch import call
 from aaco.analytics.workload.signs import COMPARISONS
 
 LOOKUPS = ("embedding", "index", "gather")  # what they read next may be what was chosen last
+MASKED = "aten::nonzero"  # what a mask of a turn looks up is not what was looked up last
 BY_A_LIST = ("aten::index", "aten::_unsafe_index")  # of numbers, which are not recorded
 TRUTH = -1  # before the sizes of truth values, which nothing reads in place of numbers
 # Operators whose other tensors are weights, by the start of the outermost one's name.
 WITH_WEIGHTS = ("aten::linear", "aten::conv", "aten::embedding", "aten::layer_norm", "aten::group_norm",
                 "aten::rms_norm", "aten::batch_norm")
 CHOOSING = ("arg", "topk", "sort", "multinomial", "max", "min")  # of operators that also make integers
+LOGICAL = ("aten::bitwise_not", "aten::bitwise_and", "aten::bitwise_or", "aten::bitwise_xor")
 WRITES = ("aten::copy_", "aten::fill_", "aten::zero_")  # whatever the tensor held before
 FLOATING = ("float", "double", "c10::Half", "c10::BFloat16")
+INTO = "aten::addmv_"  # writes its first tensor where another operator calls it
 MOVES = ("aten::copy_", "aten::clone", "aten::flip", "aten::roll")  # of values that stay as they are
-ADDING = ("aten::add_", "aten::index_add_", "aten::scatter_add_")
+ADDING = ("aten::add_", "aten::index_add_", "aten::scatter_add_", "aten::index_copy_", "aten::index_put_",
+          "aten::_index_put_impl_")
 WIDTHS = (1, 2, 4, 8)  # of numbers, bytes
 STACKS = ("aten::stack", "aten::cat")
 Shape = tuple[int, ...]
@@ -52,7 +56,10 @@ class TurnFlow:
         self._made |= sizes
 
     def follow(self, operator: StepOperator) -> bool:
-        """Take in what an operator reads and makes. Return whether that is known."""
+        """Take in what an operator reads and makes. Return whether that is known.
+
+        The places that a mask leaves are only looked up, and may be those of what was chosen last.
+        """
         tensors, first = [*_tensors_read(operator), *_listed(operator)], tensors_of(operator)[:1]
         adds = operator.name in ADDING and bool(first) and size_of(*first[0]) not in self._made
         if adds or (operator.name in ADDING and tensors[1:2] == first):  # it or what is added
@@ -68,17 +75,19 @@ class TurnFlow:
             self._written.update(first)
         if operator.name in WRITES[1:]:
             self._filled |= _sizes(first)
-        moves = operator.name in MOVES
+        moves, masks = operator.name in MOVES, operator.name == MASKED
         results = _sizes(first) if moves else made_sizes(operator)
         by_a_list = operator.name in BY_A_LIST and not results
-        if _chooses(operator):
+        if masks:
+            self._least_looked_up = 0
+        elif _chooses(operator):
             self._most_chosen = max(self._most_chosen, _choices(operator, results))
         elif _looks_up(operator) and not by_a_list:
             self._look_up(operator, [tensor for tensor in tensors if not tensor[1]])
         if not adds and (not moves or _sizes(tensors) & self._made):  # what is moved from outside stays that
             self._made |= results
-            self._unknown += [] if results else [first[0] if by_a_list and first else None]
-        return bool(results) or _looks_up(operator)
+            self._unknown += [] if results or masks else [first[0] if by_a_list and first else None]
+        return bool(results) or masks or _looks_up(operator)
 
     def end_of_products(self, before: Iterable[StepOperator]) -> None:
         """Begin with what follows the last product: what it reads from outside no product of this turn needs, unless it
@@ -124,7 +133,13 @@ def result_shape(operator: StepOperator) -> Shape | None:
         shape = tuple(formed.result()) if formed else None
     except (UnknownShape, ValueError, LookupError, TypeError):
         return None
-    return (TRUTH, *shape) if shape is not None and operator.name in COMPARISONS else shape
+    return (TRUTH, *shape) if shape is not None and _is_of_truth(operator) else shape
+
+
+def _is_of_truth(operator: StepOperator) -> bool:
+    """Return whether an operator makes truth values: it compares, or takes only such."""
+    types = operator.arguments.types if operator.arguments else ()
+    return operator.name in COMPARISONS or (operator.name in LOGICAL and set(types) <= {"bool", "Scalar", ""})
 
 
 def _looks_up(operator: StepOperator) -> bool:
@@ -175,7 +190,7 @@ def read_and_made(turn: Sequence[StepOperator]) -> tuple[set[Size], set[Size]]:
                 outside.add(size)
         results = made_sizes(operator)
         made |= results
-        unknown += not results
+        unknown += not results and operator.name != MASKED
     return outside, made
 
 
@@ -191,7 +206,7 @@ def _tensors_read(operator: StepOperator) -> list[Tensor]:
         place = int(operator.name == "aten::addmm")
         tensors = [tensor for tensor in tensors if not tensor[1]] if "embedding" in operator.outermost else tensors[
             place:place + 1]
-    return tensors[1:] if operator.name in WRITES else tensors
+    return tensors[1:] if operator.name in WRITES or operator.outermost != operator.name == INTO else tensors
 
 
 def made_sizes(operator: StepOperator) -> set[Size]:

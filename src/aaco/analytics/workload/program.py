@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from aaco.analytics.attribution.phases import BACKWARD_PREFIX, OPTIMIZER_PREFIX
-from aaco.analytics.costs.torch.norms import NORM_OPERATORS
+from aaco.analytics.costs.torch.norms import written_norms
 from aaco.analytics.kernels.families import POINTWISE
 from aaco.analytics.serving.annotations import step_family
 from aaco.analytics.workload.facts import WorkloadFact, absent
@@ -153,7 +153,7 @@ def _over_keys(signs: WorkloadSigns, softmax_kernels: int, batched: int) -> bool
 def norms(signs: WorkloadSigns) -> WorkloadFact:
     """Return how norms are computed: fused in one kernel each, written_out, or none."""
     count = sum(tally.count for kernel, tally in signs.decoded if kernel.family == "norm")
-    written = sum(signs.calls.get(name, 0) for name in NORM_OPERATORS)
+    written = written_norms(signs.calls)
     if count > written:
         return WorkloadFact("norms", "fused", (), {"norm kernels": count}, source="kernels",
                             evidence=f"{plural(count, 'kernel')} of norms")

@@ -16,11 +16,11 @@ from aaco.analytics.advice.least import fusible, own_time, without
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import fusible_runs, in_one_pass
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
-from aaco.analytics.costs.torch.norms import NORM_OPERATORS
+from aaco.analytics.costs.torch.norms import NORM_BY_ROOT, NORM_OPERATORS
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Reals
 
-ROOT = "aten::rsqrt"
+ROOTS = ("aten::rsqrt", "aten::sqrt")
 # Of a block of 512 threads that adds up a row: 4.5e9 to 9.5e9 in five traces of an H100 and an H200.
 BLOCK_BYTES_PER_S = 6.5e9
 
@@ -34,12 +34,16 @@ def _of_norms(work: StepWork) -> Flags:
 
 
 def _with_signs(work: StepWork, passes: Flags) -> Flags:
-    """Return the rows of runs of these passes that hold an operator which norms are written of."""
-    signs, taken = work.operated(lambda operator: operator.name in NORM_OPERATORS), np.zeros(len(passes), bool)
-    if not signs.any():
-        return taken
-    rows, run = fusible_runs(work, passes)
-    taken[rows] = (np.bincount(run, signs[rows]) > 0)[run]
+    """Return the rows of runs of these passes that hold an operator which norms are written of, or all of several."""
+    taken, (rows, run) = np.zeros(len(passes), bool), fusible_runs(work, passes)
+
+    def holding(*names: str) -> Flags:
+        """Return which of the rows are in runs with one of these operators."""
+        signs = work.operated(lambda operator: operator.name in names)
+        return (np.bincount(run, signs[rows]) > 0)[run]
+
+    if len(rows):
+        taken[rows] = holding(*NORM_OPERATORS) | np.logical_and.reduce([holding(name) for name in NORM_BY_ROOT])
     return taken
 
 
@@ -77,7 +81,7 @@ def _moments_ns(work: StepWork, norms: Flags, kept: Flags) -> Reals:
 
 def _results(operator: StepOperator) -> float:
     """Return of how many variances an operator takes the root; inf of other operators, and where it is not known."""
-    shapes = operator.shapes if operator.name == ROOT else ()
+    shapes = operator.shapes if operator.name in ROOTS else ()
     return float(math.prod(shapes[0])) if shapes and shapes[0] else math.inf
 
 

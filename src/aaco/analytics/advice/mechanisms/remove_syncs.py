@@ -22,9 +22,9 @@ from aaco.analytics.advice.action import (
 )
 from aaco.analytics.advice.floor import device_chain_ns
 from aaco.analytics.advice.least import fusible, own_time
-from aaco.analytics.advice.loops import MASKED
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import unchanged
+from aaco.analytics.advice.turn_flow import MASKED
 from aaco.analytics.advice.work import CALL_NS, WAKE_UP_NS, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Ints, Reals

@@ -8,12 +8,19 @@ native_functions.yaml of PyTorch; Ba et al., Layer Normalization (2016); Ioffe a
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from aaco.analytics.costs.norm import rows_norm
 from aaco.analytics.costs.terms import OperatorCall, TensorType
 from aaco.analytics.costs.torch.arguments import OperatorArguments, form, known
 
-NORM_OPERATORS = ("aten::rsqrt", "aten::var", "aten::var_mean")  # that norms are written of
+NORM_OPERATORS = ("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std", "aten::std_mean")  # norms are written of
+NORM_BY_ROOT = ("aten::mean", "aten::sqrt", "aten::div")  # all three of them are
+
+
+def written_norms(calls: Mapping[str, int]) -> int:
+    """Return how many calls, by name, are of operators that norms are written of."""
+    return sum(calls.get(name, 0) for name in NORM_OPERATORS) + min(calls.get(name, 0) for name in NORM_BY_ROOT)
 
 
 def softmax(args: OperatorArguments) -> OperatorCall:
