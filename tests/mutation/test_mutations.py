@@ -1243,7 +1243,7 @@ MUTATIONS = [
     ("analytics/advice/recurrent_turns.py", "flow.make({size for cell in cells for size in _states(cell)})", "pass",
      "tests/unit/test_recurrent_turns.py::test_cells_that_read_what_the_turn_before_made_are_no_layer"),
     ("analytics/advice/recurrent_turns.py",
-     "(*fused, *((shape, True)", "(*((shape, True)",
+     "(*fused, *((shape, True)", "(*(), *((shape, True)",
      "tests/unit/test_recurrent_turns.py::test_cells_that_read_what_the_turn_before_made_are_no_layer"),
     ("analytics/advice/recurrent_turns.py", "and products in (cells * count for count in counts)", "and products",
      "tests/unit/test_recurrent_turns.py::test_written_cells_are_as_many_gates_and_products_as_they_have_and_nothing_else"),
