@@ -31,6 +31,10 @@ WRONG_KERNEL = "tests/unit/test_kernel_trial.py::test_a_wrong_kernel_is_refused_
 EMULATED = "tests/unit/test_emulated_trials.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("profiler/formats/registry.py", "if path.name.endswith(ending))", "if False)",
+     "tests/unit/test_formats.py::test_a_file_that_is_no_capture_says_how_to_come_to_one"),
+    ("steps/find_captures.py", "instead_of(skipped.path for skipped in left)", "instead_of(left[0].path for _ in left)",
+     "tests/unit/test_formats.py::test_a_file_that_is_no_capture_says_how_to_come_to_one"),
     ("core/session.py", "if reference in _labels(folder)", "if reference == folder.record.tag",
      "tests/unit/test_session.py::test_an_import_is_found_by_its_name_and_a_run_of_a_model_is_not"),
     ("core/session.py", 'str(record.plan["model"]) if record.is_import else ""', 'str(record.plan.get("model"))',

@@ -176,7 +176,8 @@ class Session:
         """What session.json says now. Raises BadBundle."""
         path = self.folder / RECORD
         if not files.is_file(path):
-            raise BadBundle(f"{self.folder}: not a session (no {RECORD})", "aaco ls  # lists sessions")
+            raise BadBundle(f"{self.folder}: not a session (no {RECORD})",
+                            "aaco ls  # lists sessions; aaco import FOLDER makes one of the traces in it")
         return documents.load(path, Record, "bundle", "aaco ls")
 
     @property

@@ -26,8 +26,8 @@ def dead_counters(batches: Iterable[pa.RecordBatch]) -> Iterator[Finding]:
     if dead:
         named = ", ".join(dead[:5]) + (f" and {len(dead) - 5} more" if len(dead) > 5 else "")
         yield Finding("counters_all_zero", "doubt", len(dead), len(seen),
-                      f"{len(dead):,} of {plural(len(seen), 'counter')} zero on every kernel: {named}; readings of them "
-                      "are absent where all of their block is zero",
+                      f"{len(dead):,} of {plural(len(seen), 'counter')} zero on every kernel: {named}; readings of "
+                      "them are absent where all of their block is zero",
                       "a counter of work that was not done is rightly zero; else update the driver")
 
 
