@@ -3027,7 +3027,7 @@ MUTATIONS = [
      "tests/contract/test_redaction_everywhere.py::test_no_planted_credential_comes_out[tables]"),
     ("runner/model_file.py", "    _redact_texts(copy, cache(redact))\n", "",
      "tests/contract/test_redaction_everywhere.py::test_no_planted_credential_comes_out[run]"),
-    ("cli/say.py", "print(clean(redact(words)), file", "print(clean(words), file",
+    ("cli/say.py", "print(clean(_redacted(words)), file", "print(clean(words), file",
      "tests/contract/test_redaction_everywhere.py::test_no_planted_credential_comes_out[run]"),
     ("steps/calibrate.py", "json.dumps([*device.identity, *bus_id])", "json.dumps(device.identity)",
      "tests/unit/test_calibration_gpu.py::test_no_card_overwrites_the_one_of_another_gpu_of_its_kind"),
