@@ -31,6 +31,8 @@ WRONG_KERNEL = "tests/unit/test_kernel_trial.py::test_a_wrong_kernel_is_refused_
 EMULATED = "tests/unit/test_emulated_trials.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("report/sections/first_screen.py", ',\n                "where the instructions of kernels wait"]', "]",
+     "tests/unit/test_first_screen.py::test_a_thread_trace_leads_to_its_instructions"),
     ("profiler/formats/registry.py", "if path.name.endswith(ending))", "if False)",
      "tests/unit/test_formats.py::test_a_file_that_is_no_capture_says_how_to_come_to_one"),
     ("steps/find_captures.py", "instead_of(skipped.path for skipped in left)", "instead_of(left[0].path for _ in left)",

@@ -93,6 +93,13 @@ def test_the_program_of_a_command_gets_no_option_of_this_one():
     assert command == "aaco trace --sessions-dir there -- python 'a b.py'"
 
 
+def test_a_thread_trace_leads_to_its_instructions():
+    """Mutation: it leads to the report alone."""
+    traced = Sample(profiled=False).explain()
+    traced = replace(traced, examined={**traced.examined, "instructions": {"kernels": []}})
+    assert f"aaco instructions {traced.session_id}" in [command for _, command in first_screen(traced, "").commands]
+
+
 def test_the_first_advice_keeps_its_last_line_longest():
     """Mutation: of texts of one length the first is cut."""
     advice = tuple(f"{word} {'does ' * 36}it. Try: {word}." for word in ("one", "two", "three"))

@@ -368,6 +368,8 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
                   ("every kernel on a time line, for ui.perfetto.dev", ("perfetto", "{}"))]
     if "operators" in explanation.tables:
         found.append(("the operators, with their work", ("ops", "{}")))
+    if explanation.examined.get("instructions"):
+        found.append(("where the instructions of kernels wait", ("instructions", "{}")))
     if explanation.runtime.get("provider") and explanation.diagnosis.recommendations:
         found.append(("its advice put to the test", ("try", "{}")))
     if explanation.captures:

@@ -268,7 +268,8 @@ def _commands(explanation: Explanation, options: str) -> Iterator[tuple[str, str
     """Yield the command for the most striking part, and that of the whole report. options: as of first_screen."""
     closer = content.commands(explanation)
     distrust = [] if explanation.trust.trusted else ["what the trace says against itself"]
-    purposes = ["why it is slower", *distrust, "the kernels that took the most time"]
+    purposes = ["why it is slower", *distrust, "the kernels that took the most time",
+                "where the instructions of kernels wait"]
     yield from [(what, f"{command}{options}") for what in purposes for named, command in closer if named == what][:1]
     if content.kind(explanation) == "Command" and not explanation.captures:
         argv = (explanation.record.get("plan") or {})["command"]["argv"]
