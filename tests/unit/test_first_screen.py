@@ -15,6 +15,7 @@ from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.analytics.diagnosis import ONLY_CAPTURED
 from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.core import registry
+from aaco.core.readings import Reading, Verdict
 from aaco.report import format
 from aaco.report.renderers import first_lines, html, terminal
 from aaco.report.renderers.opening import first as first_text
@@ -220,6 +221,16 @@ def test_the_sentence_names_the_class_and_its_share():
     share = format.percent(found.readings["node_compute_pct"].value / 100)
     assert first_screen(found).limit == f"Compute-bound: nodes that arithmetic limits take {share} of the time."
     assert first_screen(SESSIONS["not profiled"]()).limit.startswith("No diagnosis: ")
+
+
+def test_a_small_share_beside_other_load_says_so():
+    """"Compute-bound: 13.9 % of the time" alone puzzles. Mutation: the other load is left out."""
+    found = Sample().explain()
+    evidence = [Reading(name, "pct", value).above(1, "") for name, value in (("node_compute_pct", 13.9),
+                                                                              ("contended_pct", 85.2))]
+    judged = replace(found.diagnosis, bottleneck=Verdict("compute_bound", tuple(evidence)))
+    assert first_screen(replace(found, diagnosis=judged)).limit == (
+        "Compute-bound: nodes that arithmetic limits take 13.9 % of the time, other load 85.2 %.")
 
 
 def test_a_class_is_written_as_people_write_it():
