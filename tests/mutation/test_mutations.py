@@ -31,6 +31,9 @@ WRONG_KERNEL = "tests/unit/test_kernel_trial.py::test_a_wrong_kernel_is_refused_
 EMULATED = "tests/unit/test_emulated_trials.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("report/sections/content.py", "synthetic weights: timings are real,",
+     "synthetic weights: the model was built; its timings are real,",
+     "tests/unit/test_first_screen.py::test_notes_that_most_runs_have_fit_a_line"),
     ("report/sections/first_screen.py", "if other > shares[metric] else", "if False else",
      "tests/unit/test_first_screen.py::test_a_small_share_beside_other_load_says_so"),
     ("report/sections/first_screen.py", ',\n                "where the instructions of kernels wait"]', "]",

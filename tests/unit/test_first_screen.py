@@ -223,6 +223,12 @@ def test_the_sentence_names_the_class_and_its_share():
     assert first_screen(SESSIONS["not profiled"]()).limit.startswith("No diagnosis: ")
 
 
+def test_notes_that_most_runs_have_fit_a_line():
+    """A first screen with much to say cuts to a line. Mutation: a longer one."""
+    noted = [line for line in first_text(Sample().explain()).splitlines() if line.startswith("Note: synthetic weights")]
+    assert noted and noted[0].endswith("(built from a seed).")
+
+
 def test_a_small_share_beside_other_load_says_so():
     """"Compute-bound: 13.9 % of the time" alone puzzles. Mutation: the other load is left out."""
     found = Sample().explain()
