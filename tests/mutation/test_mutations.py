@@ -31,6 +31,8 @@ WRONG_KERNEL = "tests/unit/test_kernel_trial.py::test_a_wrong_kernel_is_refused_
 EMULATED = "tests/unit/test_emulated_trials.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("report/sections/drift.py", "    yield from LEGEND if drift.pairs else ()\n", "",
+     "tests/system/test_import.py::test_kernels_by_family_and_against_another_recording"),
     ("report/sections/content.py", "synthetic weights: timings are real,",
      "synthetic weights: the model was built; its timings are real,",
      "tests/unit/test_first_screen.py::test_notes_that_most_runs_have_fit_a_line"),

@@ -135,7 +135,8 @@ def test_kernels_by_family_and_against_another_recording(aaco, tmp_path):
     assert (pair["normalised"], pair["likeness"], pair["drifted"]) == ("gemm_1", 1, False)
     assert {row["normalised"] for row in found["new"]} == {"softmax_kernel", "memset_kernel"}
     assert [row["normalised"] for row in found["gone"]] == ["gemm_0"]
-    assert "50.0 % of kernel time is in other families" in aaco.inside("kernels", "--against", "before").stdout
+    text = aaco.inside("kernels", "--against", "before").stdout
+    assert "50.0 % of kernel time is in other families" in text and "\nalike: the names. apart: how far" in text
     refused = aaco.inside("kernels", "--against", "nothing", expect=2)
     assert "no session 'nothing'" in refused.stderr
 
