@@ -64,6 +64,6 @@ def trend(scores: Sequence[float]) -> HealthTrend:
     """
     points = np.asarray(scores[-MOST:], float)
     if len(points) < FEWEST:
-        raise Absent(f"{plural(len(points), 'session')} with an index, of this model and backend; a trend needs {FEWEST}")
+        raise Absent(f"{plural(len(points), 'session')} of this model and backend scored; a trend needs {FEWEST}")
     later, earlier = np.tril_indices(len(points), -1)
     return HealthTrend(float(np.median((points[later] - points[earlier]) / (later - earlier))), len(points))
