@@ -31,6 +31,8 @@ WRONG_KERNEL = "tests/unit/test_kernel_trial.py::test_a_wrong_kernel_is_refused_
 EMULATED = "tests/unit/test_emulated_trials.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("steps/device/choose_profiler.py", "fitting[0].INSTALL if gpus else", "fitting[0].INSTALL if True else",
+     "tests/unit/test_profilers.py::test_without_a_device_the_first_that_is_there"),
     ("report/sections/drift.py", "    yield from LEGEND if drift.pairs else ()\n", "",
      "tests/system/test_import.py::test_kernels_by_family_and_against_another_recording"),
     ("report/sections/content.py", "synthetic weights: timings are real,",
