@@ -10,7 +10,7 @@ from aaco.analytics.roofline.devices.architectures import ARCHITECTURES, Archite
 from aaco.analytics.roofline.devices.boards import BOARDS, Board
 
 DRAM, SIDE, L2, L1, LDS = "dram", "memory_side_cache", "l2", "l1", "lds"
-NOT_NAMED = "the capture does not name the architecture (aaco import --arch NAME does)"
+NOT_NAMED = "the capture does not name the architecture (aaco import --device NAME tells it)"
 ALIKE = 0.02  # a figure of the capture within this of the board's is the same, rounded
 
 
