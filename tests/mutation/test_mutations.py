@@ -31,6 +31,8 @@ WRONG_KERNEL = "tests/unit/test_kernel_trial.py::test_a_wrong_kernel_is_refused_
 EMULATED = "tests/unit/test_emulated_trials.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("report/sections/trace.py", "if gaps else 'parts of other gaps'", "",
+     "tests/unit/test_report_trace.py::test_idle_time_that_is_a_part_of_gaps_of_another_cause_is_not_of_no_gap"),
     ("core/files.py", "    if error.errno == errno.EISDIR:", "    if False:",
      "tests/unit/test_files.py::test_a_folder_or_a_file_in_the_way_is_told_with_what_to_do"),
     ("steps/device/choose_profiler.py", "fitting[0].INSTALL if gpus else", "fitting[0].INSTALL if True else",
