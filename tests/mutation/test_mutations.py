@@ -31,6 +31,8 @@ WRONG_KERNEL = "tests/unit/test_kernel_trial.py::test_a_wrong_kernel_is_refused_
 EMULATED = "tests/unit/test_emulated_trials.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("steps/serving_inputs.py", "if (shape.layers, shape.hidden, shape.heads) == (None, None, None):", "if False:",
+     "tests/unit/test_serving_inputs.py::test_a_document_that_describes_no_model_is_refused"),
     ("report/sections/trace.py", "if gaps else 'parts of other gaps'", "",
      "tests/unit/test_report_trace.py::test_idle_time_that_is_a_part_of_gaps_of_another_cause_is_not_of_no_gap"),
     ("core/files.py", "    if error.errno == errno.EISDIR:", "    if False:",
