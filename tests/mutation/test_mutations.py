@@ -31,6 +31,8 @@ WRONG_KERNEL = "tests/unit/test_kernel_trial.py::test_a_wrong_kernel_is_refused_
 EMULATED = "tests/unit/test_emulated_trials.py::"
 # file under src/aaco, what is there, what it becomes, tests that must fail
 MUTATIONS = [
+    ("analytics/metrics/kernels.py", "gpu_time.wall_ns, method=gpu_time.judged)", "gpu_time.wall_ns)",
+     "tests/system/test_diagnosis.py::test_how_active_the_device_was_says_of_which_steps"),
     ("steps/serving_inputs.py", "if (shape.layers, shape.hidden, shape.heads) == (None, None, None):", "if False:",
      "tests/unit/test_serving_inputs.py::test_a_document_that_describes_no_model_is_refused"),
     ("report/sections/trace.py", "if gaps else 'parts of other gaps'", "",

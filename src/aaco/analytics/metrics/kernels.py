@@ -53,10 +53,11 @@ def source_amplification_ratio(kernels_per_inference: float, graph_nodes: pa.Tab
 @metric(unit="ratio", better="higher", source=SOURCE,
         formula="union of GPU kernel intervals / wall time of the window (the pass of kernels alone has both, if made)",
         bands=(">=0.9 device-bound", ">=0.7 host overhead visible", "<0.7 host-limited"))
-def gpu_active_ratio(gpu_time: GpuTime, kernels_alone: KernelsAlone | None = None) -> float:
+def gpu_active_ratio(gpu_time: GpuTime, kernels_alone: KernelsAlone | None = None) -> Estimate:
     """Share of the window in which at least one kernel ran on the GPU. Low means host-limited, no more than that."""
-    time = kernels_alone or gpu_time
-    return time.union_ns / time.wall_ns
+    if kernels_alone:
+        return Estimate(kernels_alone.union_ns / kernels_alone.wall_ns)
+    return Estimate(gpu_time.union_ns / gpu_time.wall_ns, method=gpu_time.judged)
 
 
 @metric(unit="ratio", better="higher", formula="sum of GPU kernel times / their union", source=SOURCE)
