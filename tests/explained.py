@@ -192,12 +192,12 @@ def hostile() -> Explanation:
 
 def nothing() -> Explanation:
     """A session that was killed before it recorded anything."""
-    readings = measure({}, None, Analysis(), dict.fromkeys(tables.ALL, "the run ended before it"))
+    readings = measure({}, None, Analysis(), dict.fromkeys(tables.ALL, "the run did not get that far"))
     return Explanation(
         session_id=SESSION, folder=SESSION, status="incomplete", record={"tool_version": "0.1.0"}, model={},
         runtime={}, environment={}, machine={}, tables={}, readings=readings, diagnosis=diagnose(readings),
         summary=summarise({"warmup": [], "measurement": []}, 1), coverage=None,
-        absent=by_file(dict.fromkeys(tables.ALL, "the run ended before it")))
+        absent=by_file(dict.fromkeys(tables.ALL, "the run did not get that far")))
 
 
 def without(explanation: Explanation, table: str) -> Explanation:

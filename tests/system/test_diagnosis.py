@@ -53,6 +53,13 @@ def test_a_missing_part_of_the_examination_is_named(aaco):
     assert part.exists()
 
 
+def test_how_active_the_device_was_says_of_which_steps(aaco):
+    """It stands beside the timeline of the whole trace. Mutation: the steps are left out."""
+    aaco.inside("import", OWN / "launch_tiny_mlp.trace.json.gz")
+    report = aaco.inside("report").stdout
+    assert "GPU active            0.0599 (host-limited), steps 2-4\n" in report
+
+
 def test_of_a_trace_what_if_names_the_command_that_answers(aaco):
     """Mutation: only runs of a model are named."""
     aaco.inside("import", OWN / "launch_tiny_mlp.trace.json.gz")

@@ -55,6 +55,15 @@ def test_a_full_disk_is_a_storage_error_with_a_remedy(tmp_path):
         subprocess.run(["umount", str(tmp_path)], check=True)
 
 
+def test_a_folder_or_a_file_in_the_way_is_told_with_what_to_do(tmp_path):
+    """Mutation: a folder in place of the file is blamed on the disk."""
+    (tmp_path / "there").write_text("")
+    for path, remedy in ((tmp_path, "name a file"), (tmp_path / "there" / "x.html", "-o FILE")):
+        with pytest.raises(StorageError) as refused:
+            files.write_atomically(path, lambda out: out.write(b""))
+        assert remedy in refused.value.fix
+
+
 def test_sha256_is_the_tools(tmp_path):
     (tmp_path / "f").write_bytes(os.urandom(300_000))
     said = subprocess.run(["sha256sum", tmp_path / "f"], capture_output=True, text=True, check=True).stdout

@@ -15,6 +15,7 @@ from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.analytics.diagnosis import ONLY_CAPTURED
 from aaco.analytics.truth.trust import Alarm, Trust
 from aaco.core import registry
+from aaco.core.readings import Reading, Verdict
 from aaco.report import format
 from aaco.report.renderers import first_lines, html, terminal
 from aaco.report.renderers.opening import first as first_text
@@ -91,6 +92,13 @@ def test_the_program_of_a_command_gets_no_option_of_this_one():
     ran = replace(ran, record={**ran.record, "plan": {"command": {"argv": ["python", "a b.py"]}}})
     (_, command), _ = first_screen(ran, " --sessions-dir there").commands
     assert command == "aaco trace --sessions-dir there -- python 'a b.py'"
+
+
+def test_a_thread_trace_leads_to_its_instructions():
+    """Mutation: it leads to the report alone."""
+    traced = Sample(profiled=False).explain()
+    traced = replace(traced, examined={**traced.examined, "instructions": {"kernels": []}})
+    assert f"aaco instructions {traced.session_id}" in [command for _, command in first_screen(traced, "").commands]
 
 
 def test_the_first_advice_keeps_its_last_line_longest():
@@ -213,6 +221,22 @@ def test_the_sentence_names_the_class_and_its_share():
     share = format.percent(found.readings["node_compute_pct"].value / 100)
     assert first_screen(found).limit == f"Compute-bound: nodes that arithmetic limits take {share} of the time."
     assert first_screen(SESSIONS["not profiled"]()).limit.startswith("No diagnosis: ")
+
+
+def test_notes_that_most_runs_have_fit_a_line():
+    """A first screen with much to say cuts to a line. Mutation: a longer one."""
+    noted = [line for line in first_text(Sample().explain()).splitlines() if line.startswith("Note: synthetic weights")]
+    assert noted and noted[0].endswith("(built from a seed).")
+
+
+def test_a_small_share_beside_other_load_says_so():
+    """"Compute-bound: 13.9 % of the time" alone puzzles. Mutation: the other load is left out."""
+    found = Sample().explain()
+    evidence = [Reading(name, "pct", value).above(1, "") for name, value in (("node_compute_pct", 13.9),
+                                                                              ("contended_pct", 85.2))]
+    judged = replace(found.diagnosis, bottleneck=Verdict("compute_bound", tuple(evidence)))
+    assert first_screen(replace(found, diagnosis=judged)).limit == (
+        "Compute-bound: nodes that arithmetic limits take 13.9 % of the time, other load 85.2 %.")
 
 
 def test_a_class_is_written_as_people_write_it():

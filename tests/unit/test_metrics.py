@@ -245,8 +245,8 @@ def test_far_below_both_roofs_the_diagnosis_abstains():
     diagnosis = diagnose(readings)
     assert diagnosis.label == "unknown"
     assert diagnosis.abstained_because == (
-        "every class is contradicted by a reading; the best supported, compute-bound, by "
-        "hardware_envelope_utilization: 0.001, not 0.3 or more")
+        "every class is contradicted by a reading; the best supported, compute-bound, would need that "
+        "the kernels reach a fair part of the measured roof (hardware_envelope_utilization: 0.001, not 0.3 or more)")
 
 
 def test_a_reading_just_below_a_threshold_is_not_written_as_that_threshold():

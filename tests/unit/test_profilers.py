@@ -43,8 +43,9 @@ def test_the_first_that_observes_a_device_of_this_machine(tmp_path, on_path):
 
 def test_without_a_device_the_first_that_is_there(tmp_path, on_path):
     said = []
-    with pytest.raises(Missing, match="looked for rocprofv3"):
+    with pytest.raises(Missing, match="looked for rocprofv3") as refused:
         choose_profiler.first_installed(["./app"], host=Host(tmp_path))
+    assert refused.value.fix.startswith("no GPU was found here: aaco profile -- COMMAND")
     on_path("nsys")
     assert choose_profiler.first_installed(["./app"], Show(said.append), Host(tmp_path)).NAME == "nsys"
     assert "no GPU was found" in said[0]

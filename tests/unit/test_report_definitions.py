@@ -1,5 +1,6 @@
 """Definitions of metrics: `aaco explain` and the generated reference page."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,15 @@ def test_the_reference_page_names_every_metric_once() -> None:
     lines = metric_docs.render().splitlines()
     assert sorted(line[3:] for line in lines if line.startswith("## ") and line[3:] in registry.METRICS) == \
         sorted(name for name, metric in registry.METRICS.items() if metric.compute.__module__.startswith("aaco."))
+
+
+@pytest.mark.parametrize("declared", [*registry.METRICS.values(), *registry.RULES.values()],
+                         ids=lambda declared: getattr(declared, "name", "") or declared.label)
+def test_what_a_definition_names_can_be_read(declared) -> None:
+    """Its source and words name no paper of ours that is not among the pages. Mutation: a source that is none."""
+    assert not re.search(r"\bMETHODS\b|[Tt]he mission", f"{declared.source} {declared.meaning}")
+    for page in re.findall(r"docs/[\w/-]+\.md", declared.source):
+        assert (PAGE.parents[2] / page).is_file(), page
 
 
 def test_an_explanation_is_the_golden_one(golden: Callable[[str, str], None]) -> None:

@@ -80,7 +80,7 @@ def test_a_hostile_session_makes_no_markup() -> None:
 def test_a_session_without_anything_still_has_a_report() -> None:
     text = markdown.render(explained.nothing())
     assert "INCOMPLETE RUN" in text
-    assert "the run ended before it" in text
+    assert "the run did not get that far" in text
 
 
 @pytest.mark.parametrize("name", ["|", "a|b", "\\|", "`a`|`"])

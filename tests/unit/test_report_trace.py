@@ -13,7 +13,7 @@ from aaco.core.tables import COLLECTIVES
 from aaco.report import format
 from aaco.report.plots import utilisation
 from aaco.report.renderers import html, json_report, markdown, terminal
-from aaco.report.sections import catalogue, inventory
+from aaco.report.sections import catalogue, inventory, trace
 from tests import explained, timed
 from tests.timed import at
 
@@ -60,6 +60,15 @@ def test_the_sections_are_the_golden_ones(golden):
     text = terminal.render(explanation())
     start = text.index("GPU TIMELINE")
     golden("report/devices.txt", text[start:text.index("\nSLOWEST EXECUTED NODES")])
+
+
+def test_idle_time_that_is_a_part_of_gaps_of_another_cause_is_not_of_no_gap():
+    """Mutation: "33.8 ms, 0 gaps"."""
+    found = explanation()
+    lanes = [replace(lane, causes={name: replace(part, count=0) for name, part in lane.causes.items()})
+             for lane in found.trace.idle.devices]
+    rows = trace.idle(replace(found, trace=replace(found.trace, idle=replace(found.trace.idle, devices=tuple(lanes)))))
+    assert "of the span, parts of other gaps; " in rows[0].text and not any("0 gaps" in row.text for row in rows)
 
 
 def test_no_line_is_wider_than_a_terminal():

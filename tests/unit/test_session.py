@@ -80,6 +80,24 @@ def test_found_by_path_id_prefix_and_latest(tmp_path, session):
     assert find(str(tmp_path / "latest"), tmp_path).id == session.id
 
 
+def test_an_import_is_found_by_its_name_and_a_run_of_a_model_is_not(tmp_path, session):
+    """`aaco import TRACE --as bert`, then `aaco report bert`. Mutations: only tags; a run's model, too."""
+    imported = Session.create(tmp_path, {"model": "bert", "imports": ["trace.json"]}, "", "0")
+    assert find("bert", tmp_path).id == imported.id
+    assert find("tagged", tmp_path).id == session.id
+    with pytest.raises(UsageError, match="no session 'm'"):
+        find("m", tmp_path)
+
+
+def test_a_trace_in_place_of_a_session_is_told_to_be_imported(tmp_path, session):
+    """Mutation: a file is a session that is not there."""
+    trace = tmp_path / "a trace.json"
+    trace.write_text("{}")
+    with pytest.raises(UsageError, match="is a file, not a session") as told:
+        find(str(trace), tmp_path)
+    assert f"aaco import '{trace}'" in told.value.fix
+
+
 def test_without_its_pointer_latest_is_the_newest(tmp_path, session):
     """Sessions that were copied elsewhere, or whose latest was removed. Mutation: raise when the link leads nowhere."""
     assert find("latest", tmp_path).folder == session.folder

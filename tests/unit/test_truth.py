@@ -180,6 +180,18 @@ def test_graph_launches_hide_kernels_and_are_compared():
     assert found(check(columns))["uneven_graphs"] == ("lost", 1)
 
 
+def test_a_remark_is_a_sentence_of_one_or_of_thousands():
+    """Mutations: "1 graph launches"; "warningprocess 7", the word and the remark in one."""
+    columns = healthy(repeats=300)
+    columns["api_calls"]["name"][1500] = "hipGraphLaunch"
+    columns["kernels"]["correlation_id"][:5] = columns["kernels"]["correlation_id"][0]
+    columns["kernels"]["dispatch_id"] *= 2
+    text = truth_report.render(encode(TraceCheck(captures=[check(columns).entry("t", None)])))
+    assert "\n  note    5 kernels started by 1 graph launch: one id" in text
+    assert "\n  LOST    4 of 1,499 kernel launches" in text
+    assert "\n  warning process -1: 1,499 of 2,999 dispatch numbers are missing" in text
+
+
 @pytest.mark.parametrize("value", [0, None])
 def test_kernels_without_an_id(value):
     columns = healthy()

@@ -176,8 +176,8 @@ def _against_the_best(classes: tuple[Verdict, ...]) -> str:
         reading, unit = item.reading, " %" * (item.reading.unit == "pct")
         label = classes[0].label.replace("_", "-")
         value, threshold = _told_apart(reading.value or 0.0, item.threshold)
-        return (f"; the best supported, {label}, by {reading.metric}: {value}{unit}, not {threshold}{unit} "
-                f"{ENDS[item.direction]}")
+        return (f"; the best supported, {label}, would need that {item.because} ({reading.metric}: {value}{unit}, not "
+                f"{threshold}{unit} {ENDS[item.direction]})")
     return ""
 
 

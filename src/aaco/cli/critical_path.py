@@ -134,7 +134,7 @@ def _said_ceiling(ceiling: dict[str, Any]) -> str:
     if ceiling["speedup_at_most"] is None:
         return f"no ceiling: {ceiling['why_absent'] or 'what must stay of the step is too little to tell'}{against}"
     gain = ceiling_text(ceiling["speedup_at_most"], ceiling["floor_ms"], ceiling["ceiling_of"])
-    return f"ceiling: {gain}{against}"
+    return f"{'' if gain.startswith('no ') else 'ceiling: '}{gain}{against}"
 
 
 def match_names(pattern: str, names: Sequence[str]) -> list[str]:

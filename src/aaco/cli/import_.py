@@ -28,7 +28,8 @@ class _Named(click.Path):
 
 @manual.command("import")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=_Named(path_type=Path))
-@click.option("--as", "name", metavar="NAME", help="What to call it.  [default: the file's or folder's name]")
+@click.option("--as", "name", metavar="NAME", help="What to call it, in other commands too.  [default: the "
+              "file's or folder's name]")
 @click.option("--format", "form", metavar="FORMAT", help="Do not recognise the format: it is this one.")
 @click.option("--keep", is_flag=True, help="Copy the captures into the session, without the credentials in them.")
 @click.option("--skip-bad", is_flag=True, help="Leave out malformed events of a JSON file, count and name them.")

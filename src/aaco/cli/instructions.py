@@ -26,5 +26,5 @@ def instructions(session: options.Session, parts: str, as_json: bool) -> None:
     document = documents.read(session, layout.finding("instructions"))
     if not document:
         raise UsageError(f"session {session.id} holds no thread trace and no samples of the program counter",
-                         "rocprofv3 --att -d FOLDER -- PROGRAM, then aaco import FOLDER")
+                         "rocprofv3 --att -d FOLDER -- PROGRAM, then aaco import FOLDER  # AMD devices only")
     say.answer(as_json, document, report.render, parts)

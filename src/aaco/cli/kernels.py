@@ -39,8 +39,11 @@ UNLIMITED = 51  # the same with p99, where no limit is known
 def kernels(session: Session, top: int, by: str, against: str | None, settings: options.Settings,
             as_json: bool) -> None:
     """List the kernels of SESSION that took the most time, by name, family or place in the model, or what differs from
-    those of another."""
+    those of another.
 
+    The column limit says what holds a kernel, such as compute throughput or memory bandwidth. A tiny one is shorter
+    than a launch; of an unclear one nothing that was recorded tells (docs/concepts/diagnosis.md).
+    """
     if against is not None:
         from aaco.core.session import find
 

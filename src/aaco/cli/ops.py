@@ -49,7 +49,7 @@ def ops(session: Session, top: int, by: str, nested: bool, shown: str | None, as
         return
     if not store.holds(session, OPERATORS):
         raise UsageError(f"session {session.id} holds no operators of a framework",
-                         "import a trace of PyTorch's profiler: aaco import TRACE.json")
+                         f"aaco kernels {session.id}  # what ran; only traces of PyTorch's profiler hold operators")
     operators = store.read(session, OPERATORS)
     if nested:
         _tree(session.id, operators, top, as_json)

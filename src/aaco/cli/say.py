@@ -104,12 +104,20 @@ def lively(stream: IO[str]) -> bool:
 
 def aside(words: str, level: str = "info") -> None:
     """Write a message besides the result, if it can be shown; without the credentials that a name or path may hold."""
-    from aaco.core.redaction import redact
     from aaco.report.format import clean
 
     if heard(level):
         with suppress(OSError):
-            print(clean(redact(words)), file=sys.stderr, flush=True)
+            print(clean(_redacted(words)), file=sys.stderr, flush=True)
+
+
+def _redacted(words: str) -> str:
+    """Return a message without credentials; what follows a file's name is no credential, be the name `passwd`."""
+    from aaco.core.redaction import redact
+
+    parts = words.split(": ")
+    file = next((place for place, part in enumerate(parts[:-1], 1) if os.path.lexists(part)), 0)
+    return ": ".join(redact(": ".join(part)) for part in (parts[:file], parts[file:]) if part)
 
 
 def failed(program: str, what: str, fix: str = "") -> None:

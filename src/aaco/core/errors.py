@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Exit(IntEnum):
-    """Exit codes of every command (docs/METHODS, section 3): part of the public interface."""
+    """Exit codes of every command: part of the public interface."""
 
     FINE = 0
     TOOL_ERROR = 1

@@ -193,6 +193,9 @@ def _finite(text: str) -> float:
 def _remedy(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "free some space (aaco gc --dry-run shows what can go) or point AACO_SESSION_DIR elsewhere"
-    if error.errno in (errno.EIO, errno.EISDIR):
+    if error.errno == errno.EISDIR:
+        return "name a file: a folder is in its place"
+    if error.errno == errno.EIO:
         return "check the file, and the disk it is on"
-    return "check its permissions, or choose a folder of your own: --sessions-dir DIR or AACO_SESSION_DIR=DIR"
+    return ("check the path and its permissions, or choose another: -o FILE, or for sessions --sessions-dir DIR or "
+            "AACO_SESSION_DIR=DIR")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -175,7 +176,8 @@ class Session:
         """What session.json says now. Raises BadBundle."""
         path = self.folder / RECORD
         if not files.is_file(path):
-            raise BadBundle(f"{self.folder}: not a session (no {RECORD})", "aaco ls  # lists sessions")
+            raise BadBundle(f"{self.folder}: not a session (no {RECORD})",
+                            "aaco ls  # lists sessions; aaco import FOLDER makes one of the traces in it")
         return documents.load(path, Record, "bundle", "aaco ls")
 
     @property
@@ -244,7 +246,8 @@ def sessions(root: Path) -> Iterator[Session]:
 
 
 def find(reference: str, root: Path) -> Session:
-    """The session meant by a path, `latest`, an id, the beginning of one, or a tag (of several with it, the newest).
+    """The session meant by a path, `latest`, an id, the beginning of one, a tag, or the name of an import (of
+    several with it, the newest).
 
     Raises UsageError or BadBundle.
     """
@@ -259,29 +262,32 @@ def find(reference: str, root: Path) -> Session:
     if matches:
         names = ", ".join(sorted(folder.name for folder in matches)[:4])
         raise UsageError(f"session {reference!r} is ambiguous: {names}", "give more of the id")
-    tagged = next((folder for folder in sessions(root) if _tag(folder) == reference), None)
-    if tagged is None and files.is_folder(Path(reference)):
+    labelled = next((folder for folder in sessions(root) if reference in _labels(folder)), None)
+    if labelled is None and files.is_folder(Path(reference)):
         return Session.open(Path(reference))  # says what the folder lacks
-    if tagged is None:
+    if labelled is None and files.is_file(Path(reference)):
+        raise UsageError(f"{reference} is a file, not a session",
+                         f"aaco import {shlex.quote(reference)}  # a trace; aaco bundle import: a bundle")
+    if labelled is None:
         raise UsageError(f"no session {reference!r} under {root}{meant(reference, _names(root))}",
                          "aaco ls  # --sessions-dir looks elsewhere")
-    return tagged
+    return labelled
 
 
-def _tag(session: Session) -> str | None:
-    """What the session is tagged with; None where that cannot be read."""
+def _labels(session: Session) -> list[str]:
+    """Return what the user calls the session: its tag, and the name of an import; none where that cannot be read."""
     try:
-        return session.record.tag or None
+        record = session.record
     except (BadBundle, StorageError):
-        return None
+        return []
+    return [label for label in (record.tag, str(record.plan["model"]) if record.is_import else "") if label]
 
 
 def _names(root: Path) -> Iterator[str]:
-    """What the newest sessions can be called by: ids and tags."""
+    """What the newest sessions can be called by: ids, tags and names of imports."""
     for session in islice(sessions(root), REMEMBERED):
         yield session.id
-        if tag := _tag(session):
-            yield tag
+        yield from _labels(session)
 
 
 def _latest(root: Path) -> Session:
@@ -294,7 +300,8 @@ def _latest(root: Path) -> Session:
         return pointed
     newest = next(filter(_stands, sessions(root)), next(sessions(root), None))
     if newest is None:
-        raise UsageError(f"no session yet under {root}", "aaco run --model resnet50 --backend cpu")
+        raise UsageError(f"no session yet under {root}",
+                         "aaco import TRACE, or aaco run MODEL; --sessions-dir looks elsewhere")
     return Session.open(newest.folder)
 
 

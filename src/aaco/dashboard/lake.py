@@ -56,7 +56,7 @@ class Lake:
         if reference == LATEST:
             entries = self.index.entries()
             if not entries:
-                raise missing("no session yet", "aaco run --model resnet50 --backend cpu")
+                raise missing("no session yet", "aaco import TRACE, or aaco run MODEL")
             return next((entry for entry in entries if entry.status in STANDING), entries[0])
         return self.index.find(reference) or self._meant(reference)
 

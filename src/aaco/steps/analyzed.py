@@ -12,7 +12,7 @@ from aaco.analytics.llm.load import PROCESS
 from aaco.core.session import Session
 from aaco.core.tables import CRITICAL_KERNELS, CRITICAL_PATH, KERNEL_SLACK, LLM_EVENTS, REQUESTS
 
-NOT_REACHED = "the run ended before it"
+NOT_REACHED = "the run did not get that far"
 NOTHING = "nothing was ever recorded in this session"
 NO_MODEL = "a command was run, not a model"
 NOT_READ = "the record of the answers was not read yet: aaco analyze SESSION"

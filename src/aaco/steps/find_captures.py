@@ -250,4 +250,4 @@ def _nothing(paths: Sequence[Path], left: Sequence[SkippedFile]) -> BadCapture:
     where = ", ".join(map(str, paths[:3]))
     seen = "; ".join(f"{skipped.path.name}: {skipped.why}" for skipped in left[:3])
     return BadCapture(f"{where}: no capture of a known format among {len(left)} files" + (f" ({seen})" if seen else ""),
-                      f"known: {', '.join(sorted(registry.parsers()))}")
+                      registry.instead_of(skipped.path for skipped in left))

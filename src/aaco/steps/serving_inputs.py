@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from aaco.analytics.serving.config_fields import TRY
 from aaco.analytics.serving.model_config import read_config
 from aaco.analytics.serving.served_model import ServedModel
 from aaco.core import documents
@@ -39,7 +40,10 @@ def read_model(inputs: ServingInputs) -> ServedModel | None:
         return None
     file = path / CONFIG if path.is_dir() else path
     content = documents.load_object(file, f"model's {CONFIG}")
-    return ServedModel(file.name, inputs.ranks, read_config(content))
+    shape = read_config(content)
+    if (shape.layers, shape.hidden, shape.heads) == (None, None, None):
+        raise UsageError(f"{file}: it describes no model: neither its layers, nor its hidden size, nor its heads", TRY)
+    return ServedModel(file.name, inputs.ranks, shape)
 
 
 def keep_model(session: Session, model: ServedModel | None) -> None:

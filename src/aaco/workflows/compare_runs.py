@@ -62,6 +62,7 @@ def side(explained: Explanation) -> Side:
                          "aaco ls  # which sessions are complete")
     if "inference_iters" not in explained.tables:
         raise UsageError(f"session {explained.session_id} cannot be compared: it has no timed inferences",
+                         "aaco diff BEFORE AFTER, two traces without a baseline" if "imports" in plan else
                          "aaco info SESSION  # says what it holds")
     git, quality = explained.environment.get("git") or {}, measurement_quality.of_readings(explained.readings)
     # the record's id: a copy of the folder under another name is the same session

@@ -48,6 +48,9 @@ def contrast(baseline: str, session: Session, settings: Settings) -> Contrast:
     if not earlier.record.is_import:
         raise UsageError(f"session {earlier.id} was recorded here, {session.id} was imported: a run and a trace of "
                          "something else do not compare", "name two imported sessions, or two runs")
+    if earlier.id == session.id:
+        raise UsageError(f"both sides are session {session.id}: nothing can differ",
+                         "aaco diff BASELINE SESSION, two imports of aaco ls")
     manifest.refuse_damage(session, rewritten=manifest.REWRITTEN)
     change = difference(earlier, session)
     manifest.renew(session, keep(session, earlier, change))

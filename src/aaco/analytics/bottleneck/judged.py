@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from aaco.analytics.bottleneck.budget import Budget, share_of
-from aaco.analytics.bottleneck.ranks import Windows, judged_rank
+from aaco.analytics.bottleneck.ranks import Windows, judged_rank, judged_text
 from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.timeline.activity import NO_HOST, of_window
 from aaco.analytics.timeline.trace import DeviceTrace
@@ -24,11 +24,12 @@ from aaco.core.readings import Absent, Estimate
 
 @dataclass(frozen=True)
 class GpuTime:
-    """The sum and the union of the times of kernels on GPUs, and the wall time."""
+    """The sum and the union of the times of kernels on GPUs, the wall time, and of what part of the trace they are."""
 
     kernel_ns: int
     union_ns: int
     wall_ns: int
+    judged: str = ""
 
 
 def gpu_time_of_inferences(gpu_window: Window, settings: Analysis) -> GpuTime:
@@ -42,7 +43,8 @@ def gpu_time_of_rank(windows: Windows, unprofiled: Unprofiled | None = None) -> 
     rank = judged_rank(windows, unprofiled)
     if rank is None:
         raise Absent("the whole trace is judged")
-    return _of_spans(rank.time.kernels, GpuTime(rank.time.kernel_ns, rank.time.kernel_union_ns, rank.time.span_ns))
+    return _of_spans(rank.time.kernels, GpuTime(rank.time.kernel_ns, rank.time.kernel_union_ns, rank.time.span_ns,
+                                                judged_text(windows, rank)))
 
 
 def gpu_time_of_trace(trace: DeviceTrace) -> GpuTime:

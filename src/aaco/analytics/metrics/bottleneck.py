@@ -24,7 +24,7 @@ from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
-SOURCE = "METHODS sections 1 and 2; docs/concepts/diagnosis.md"
+SOURCE = "docs/concepts/diagnosis.md"
 NOT_TIMED = "no latency without a profiler was given (aaco import TRACE --latency FILE|MS)"
 
 

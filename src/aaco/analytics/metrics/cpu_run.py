@@ -12,7 +12,7 @@ from aaco.analytics.roofline.nodes import BANDWIDTH, PEAK
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
-SOURCE = "METHODS sections 1 and 2; docs/concepts/diagnosis.md"
+SOURCE = "docs/concepts/diagnosis.md"
 
 
 @metric(unit="pct", better="none", formula="100 x time in nodes whose arithmetic needs longer than their bytes / wall",
@@ -79,7 +79,7 @@ def threads_per_cpu(cpu_run: CpuRun) -> float:
     return max(times.active / max(1, times.cpus) for times in cpu_run.clean)
 
 
-@metric(unit="pct", better="lower", source="METHODS section 7",
+@metric(unit="pct", better="lower", source="docs/concepts/diagnosis.md",
         formula="share of nodes on the compute side x fp32's part of their time x (1 - measured fp32 roof / int8 roof)")
 def int8_saving_pct(cpu_budget: CpuBudget, roofline: pa.Table, machine: Mapping[str, float]) -> float:
     """Share of the clean inferences that fp32 products could save at most if they computed in 8-bit integers."""
@@ -106,7 +106,7 @@ def batch_is_free(cpu_run: CpuRun) -> float:
     return float(not cpu_run.batch_fixed)
 
 
-@metric(unit="pct", better="lower", source="METHODS section 7; Chen et al., TVM, 2018, section 3",
+@metric(unit="pct", better="lower", source="docs/concepts/diagnosis.md; Chen et al., TVM, 2018, section 3",
         formula="100 x (time of tensors between nodes that could be one, at most the nodes' own, + the overhead of the "
         "nodes that go) / wall")
 def node_fusible_pct(cpu_budget: CpuBudget, cpu_nodes: tuple[CpuNode, ...], executed_nodes: pa.Table,

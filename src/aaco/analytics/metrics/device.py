@@ -14,7 +14,7 @@ from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
-SOURCE = "the mission's thermal and power guards"
+SOURCE = "AACO's own definition"
 
 
 @metric(unit="degC", better="lower",

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from aaco.analytics.roofline.summary import Envelope
 from aaco.core.registry import metric
 
-SOURCE = "METHODS section 1; Williams, Waterman and Patterson 2009"
+SOURCE = "docs/concepts/roofline.md; Williams, Waterman and Patterson 2009"
 
 
 @metric(unit="ratio", better="higher", formula="sum of ideal times / sum of measured times, over kernels under a roof",

@@ -9,7 +9,7 @@ from aaco.core.registry import metric
 
 @metric(unit="1", better="higher", formula="weighted mean, 0-100, of the measured parts: "
         + ", ".join(f"{name} {part.weight:g} ({part.metric} {part.best:g} to {part.worst:g})"
-                    for name, part in health.PARTS.items()), source="METHODS section 1", aliases=("CHI",),
+                    for name, part in health.PARTS.items()), source="AACO's own definition", aliases=("CHI",),
         bands=(">=90 excellent", ">=75 good", ">=50 fair", ">=25 poor", "<25 bad"))
 def compute_health_index(
         latency_cov_pct: float | None = None, hardware_envelope_utilization: float | None = None,
@@ -20,7 +20,7 @@ def compute_health_index(
 
 
 @metric(unit="probability", better="none", formula="posterior of the likeliest cause given the evidence",
-        source="METHODS section 4", aliases=("RCPP",))
+        source="AACO's own definition", aliases=("RCPP",))
 def root_cause_posterior() -> float:
     """Probability of the likeliest root cause of a regression."""
     raise Absent("it is of a change, not of one session: aaco root-cause SESSION --baseline BASELINE")

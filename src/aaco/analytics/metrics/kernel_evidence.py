@@ -6,7 +6,7 @@ from aaco.analytics.bottleneck.kernel_evidence import KernelEvidence
 from aaco.core.readings import Absent
 from aaco.core.registry import metric
 
-SOURCE = "METHODS section 2: kernel classes, weighted by time"
+SOURCE = "docs/concepts/diagnosis.md: kernel classes, weighted by time"
 FORMULA = "100 x time of kernels that counters place there / time of all kernels"
 NONE_COUNTED = "no counter decides what limits a kernel"
 

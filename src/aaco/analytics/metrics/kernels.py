@@ -21,16 +21,16 @@ if TYPE_CHECKING:  # a policy over a fleet needs the names of these metrics, and
     from aaco.analytics.bottleneck.judged import GpuTime
     from aaco.analytics.timeline.activity import Activity
 
-METHODS = "METHODS section 1"
+SOURCE = "AACO's own definition"
 
 
-@metric(unit="1", better="lower", formula="kernels of the window / inferences of the window", source=METHODS)
+@metric(unit="1", better="lower", formula="kernels of the window / inferences of the window", source=SOURCE)
 def kernels_per_inference(window: Window) -> float:
     """Kernel executions that one inference takes."""
     return window.kernels.num_rows / window.inferences
 
 
-@metric(unit="ratio", better="lower", formula="kernels per inference / executed graph nodes", source=METHODS,
+@metric(unit="ratio", better="lower", formula="kernels per inference / executed graph nodes", source=SOURCE,
         aliases=("KAR",), bands=("<=1.2 excellent", "<=2 good", "<=5 investigate", ">5 severe"))
 def kernel_amplification_ratio(kernels_per_inference: float, executed_nodes: pa.Table) -> float:
     """Kernels launched per node of the graph the runtime executes after its own optimisation.
@@ -44,22 +44,23 @@ def kernel_amplification_ratio(kernels_per_inference: float, executed_nodes: pa.
     return kernels_per_inference / executed_nodes.num_rows
 
 
-@metric(unit="ratio", better="lower", formula="kernels per inference / source graph nodes", source=METHODS)
+@metric(unit="ratio", better="lower", formula="kernels per inference / source graph nodes", source=SOURCE)
 def source_amplification_ratio(kernels_per_inference: float, graph_nodes: pa.Table) -> float:
     """Kernels per node of the graph as the user wrote it; below 1 means the runtime fused nodes."""
     return kernels_per_inference / graph_nodes.num_rows
 
 
-@metric(unit="ratio", better="higher", source=METHODS,
+@metric(unit="ratio", better="higher", source=SOURCE,
         formula="union of GPU kernel intervals / wall time of the window (the pass of kernels alone has both, if made)",
         bands=(">=0.9 device-bound", ">=0.7 host overhead visible", "<0.7 host-limited"))
-def gpu_active_ratio(gpu_time: GpuTime, kernels_alone: KernelsAlone | None = None) -> float:
+def gpu_active_ratio(gpu_time: GpuTime, kernels_alone: KernelsAlone | None = None) -> Estimate:
     """Share of the window in which at least one kernel ran on the GPU. Low means host-limited, no more than that."""
-    time = kernels_alone or gpu_time
-    return time.union_ns / time.wall_ns
+    if kernels_alone:
+        return Estimate(kernels_alone.union_ns / kernels_alone.wall_ns)
+    return Estimate(gpu_time.union_ns / gpu_time.wall_ns, method=gpu_time.judged)
 
 
-@metric(unit="ratio", better="higher", formula="sum of GPU kernel times / their union", source=METHODS)
+@metric(unit="ratio", better="higher", formula="sum of GPU kernel times / their union", source=SOURCE)
 def gpu_concurrency(gpu_time: GpuTime) -> float:
     """Kernels running at once, averaged over the time at least one runs."""
     if not gpu_time.union_ns:
@@ -67,14 +68,14 @@ def gpu_concurrency(gpu_time: GpuTime) -> float:
     return gpu_time.kernel_ns / gpu_time.union_ns
 
 
-@metric(unit="us", better="none", formula="sum of kernel times / kernels", source=METHODS)
+@metric(unit="us", better="none", formula="sum of kernel times / kernels", source=SOURCE)
 def kernel_mean_us(execution_activity: Activity) -> float:
     """Mean length of a kernel."""
     return execution_activity.kernel_ns / execution_activity.kernels / 1000
 
 
 @metric(unit="pct", better="lower", formula="100 x kernels shorter than analysis.microkernel_us / kernels",
-        source=METHODS,
+        source=SOURCE,
         bands=("<10 healthy", "<=30 acceptable", "<=50 concern", ">50 severe"))
 def microkernel_pct(execution_activity: Activity) -> float:
     """Share of executions too short to hide their own launch; counted per execution, never from averages."""
@@ -82,7 +83,7 @@ def microkernel_pct(execution_activity: Activity) -> float:
 
 
 @metric(unit="pct", better="lower", formula="100 x time in kernels shorter than analysis.microkernel_us / kernel time",
-        source=METHODS)
+        source=SOURCE)
 def microkernel_time_pct(execution_activity: Activity) -> float:
     """Share of kernel time spent in executions too short to hide their own launch."""
     if not execution_activity.kernel_ns:
@@ -90,24 +91,24 @@ def microkernel_time_pct(execution_activity: Activity) -> float:
     return 100 * execution_activity.short_ns / execution_activity.kernel_ns
 
 
-@metric(unit="1/s", better="lower", formula="kernels of the window / wall time of the window", source=METHODS)
+@metric(unit="1/s", better="lower", formula="kernels of the window / wall time of the window", source=SOURCE)
 def launch_rate_hz(activity: Activity) -> float:
     """Kernels launched per second of the window."""
     return 1e9 * activity.kernels / activity.wall_ns
 
 
 @metric(unit="pct", better="lower", formula="100 x idle time for the host, in gaps shorter than a pause (250 us) / "
-        "wall; without a host trace, 100 x sum of min(gap, calibrated launch latency) / wall time", source=METHODS,
+        "wall; without a host trace, 100 x sum of min(gap, calibrated launch latency) / wall time", source=SOURCE,
         aliases=("LTS",), bands=("<5 healthy", "<=20 warning", ">20 critical"))
 def launch_tax_pct(launching: Estimate) -> Estimate:
     """Share of the wall in which a device waits for a host that launches as fast as it can."""
     return launching
 
 
-@metric(unit="1", better="lower", formula="microkernel share x launch rate / 1000", source="the mission's README",
+@metric(unit="1", better="lower", formula="microkernel share x launch rate / 1000", source=SOURCE,
         bands=("<0.3 healthy", "<=0.7 warning", ">0.7 critical"))
 def launch_tax_score(gpu_time: GpuTime, microkernel_pct: float, launch_rate_hz: float) -> float:
-    """The mission's launch tax: many short kernels at a high rate. Its bands were set for GPUs."""
+    """AACO's launch tax: many short kernels at a high rate. Its bands were set for GPUs."""
     return score(microkernel_pct / 100, launch_rate_hz)
 
 
@@ -185,10 +186,10 @@ def _ratio_of_medians(above: NDArray[np.float64], below: NDArray[np.float64], sp
 
 
 @metric(unit="1", better="lower", formula="0.4 x microkernel_pct + 0.3 x (100 - min(kernel_mean_us, 100)) + min(10 x "
-        "kernel_amplification_ratio, 30)", source="the mission's fusion detector", aliases=("FUSION",),
+        "kernel_amplification_ratio, 30)", source=SOURCE, aliases=("FUSION",),
         bands=("<20 low", "<50 moderate", ">=50 high"))
 def fragmentation_score(microkernel_pct: float, kernel_mean_us: float, kernel_amplification_ratio: float) -> float:
-    """The mission's score of how much a graph would gain from fusing its kernels, 0 to 100.
+    """AACO's score of how much a graph would gain from fusing its kernels, 0 to 100.
 
     It counts kernels, not time: what short kernels cost is `microkernel_time_pct`, what launching them costs
     `launch_tax_pct`.
@@ -197,7 +198,7 @@ def fragmentation_score(microkernel_pct: float, kernel_mean_us: float, kernel_am
             + min(10 * kernel_amplification_ratio, 30.0))
 
 
-@metric(unit="ratio", better="lower", formula="1 - sum over partitions of (nodes in it / nodes)^2", source=METHODS,
+@metric(unit="ratio", better="lower", formula="1 - sum over partitions of (nodes in it / nodes)^2", source=SOURCE,
         aliases=("PFI",), bands=("<=0 one partition", "<0.5 split", ">=0.5 fragmented"))
 def partition_fragmentation(graph_nodes: pa.Table) -> float:
     """How the graph is cut up between execution providers: 0 is one partition, towards 1 many."""
@@ -208,7 +209,7 @@ def partition_fragmentation(graph_nodes: pa.Table) -> float:
     return max(0.0, 1 - float((share**2).sum()))
 
 
-@metric(unit="1", better="lower", formula="graph edges whose two nodes are on different providers", source=METHODS)
+@metric(unit="1", better="lower", formula="graph edges whose two nodes are on different providers", source=SOURCE)
 def ep_transitions(graph_nodes: pa.Table, graph_edges: pa.Table) -> float:
     """Tensors handed from one execution provider to another."""
     provider = dict(zip(graph_nodes["node_id"].to_pylist(), graph_nodes["provider"].to_pylist(), strict=True))
@@ -219,7 +220,7 @@ def ep_transitions(graph_nodes: pa.Table, graph_edges: pa.Table) -> float:
     return float(sum(1 for source, target in pairs if source and target and source != target))
 
 
-@metric(unit="1", better="lower", formula="executed nodes that copy between devices", source=METHODS)
+@metric(unit="1", better="lower", formula="executed nodes that copy between devices", source=SOURCE)
 def memcpy_nodes(executed_nodes: pa.Table) -> float:
     """Copies between host and device that the runtime inserted into the graph."""
     return float(pc.sum(pc.starts_with(executed_nodes["op_type"].cast(pa.string()), "Memcpy")).as_py() or 0)

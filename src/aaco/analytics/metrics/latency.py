@@ -14,17 +14,17 @@ from aaco.core.registry import metric
 from aaco.core.settling import settled_at
 
 QUANTILE = "order statistics, linear interpolation (type 7); interval: exact binomial ranks at 95 %"
-METHODS = "METHODS section 1, latency"
+SOURCE = "docs/concepts/measuring.md"
 
 
 @metric(unit="ms", better="lower", formula="mean of measured latencies; interval: Student t of the logarithm at 95 %",
-        source=METHODS)
+        source=SOURCE)
 def latency_mean_ms(latencies_ms: Reals) -> Estimate:
     """Mean time of one inference."""
     return statistics.mean_interval(latencies_ms)
 
 
-@metric(unit="ms", better="lower", formula="standard deviation with n - 1", source=METHODS)
+@metric(unit="ms", better="lower", formula="standard deviation with n - 1", source=SOURCE)
 def latency_std_ms(latencies_ms: Reals) -> float:
     """Spread of the time of one inference."""
     if len(latencies_ms) < 2:
@@ -32,55 +32,55 @@ def latency_std_ms(latencies_ms: Reals) -> float:
     return float(latencies_ms.std(ddof=1))
 
 
-@metric(unit="ms", better="lower", formula=QUANTILE, source=METHODS)
+@metric(unit="ms", better="lower", formula=QUANTILE, source=SOURCE)
 def latency_p50_ms(latencies_ms: Reals) -> Estimate:
     """Half of the inferences are faster."""
     return statistics.quantile(latencies_ms, 0.50)
 
 
-@metric(unit="ms", better="lower", formula=QUANTILE, source=METHODS)
+@metric(unit="ms", better="lower", formula=QUANTILE, source=SOURCE)
 def latency_p90_ms(latencies_ms: Reals) -> Estimate:
     """Nine of ten inferences are faster."""
     return statistics.quantile(latencies_ms, 0.90)
 
 
-@metric(unit="ms", better="lower", formula=QUANTILE, source=METHODS)
+@metric(unit="ms", better="lower", formula=QUANTILE, source=SOURCE)
 def latency_p95_ms(latencies_ms: Reals) -> Estimate:
     """Nineteen of twenty inferences are faster."""
     return statistics.quantile(latencies_ms, 0.95)
 
 
-@metric(unit="ms", better="lower", formula=QUANTILE, source=METHODS)
+@metric(unit="ms", better="lower", formula=QUANTILE, source=SOURCE)
 def latency_p99_ms(latencies_ms: Reals) -> Estimate:
     """99 of 100 inferences are faster; absent under 100 iterations, which cannot support it."""
     return statistics.quantile(latencies_ms, 0.99)
 
 
-@metric(unit="ms", better="lower", formula="smallest measured latency", source=METHODS)
+@metric(unit="ms", better="lower", formula="smallest measured latency", source=SOURCE)
 def latency_min_ms(latencies_ms: Reals) -> float:
     """The fastest inference."""
     return float(latencies_ms.min())
 
 
-@metric(unit="ms", better="lower", formula="largest measured latency", source=METHODS)
+@metric(unit="ms", better="lower", formula="largest measured latency", source=SOURCE)
 def latency_max_ms(latencies_ms: Reals) -> float:
     """The slowest inference."""
     return float(latencies_ms.max())
 
 
-@metric(unit="ms", better="lower", formula="p75 - p25", source=METHODS)
+@metric(unit="ms", better="lower", formula="p75 - p25", source=SOURCE)
 def latency_iqr_ms(latencies_ms: Reals) -> float:
     """Width of the middle half of the latencies."""
     return statistics.quantile(latencies_ms, 0.75).value - statistics.quantile(latencies_ms, 0.25).value
 
 
-@metric(unit="ms", better="lower", formula="1.4826 x median absolute deviation", source=METHODS)
+@metric(unit="ms", better="lower", formula="1.4826 x median absolute deviation", source=SOURCE)
 def latency_mad_ms(latencies_ms: Reals) -> float:
     """Robust spread; equals the standard deviation on normal noise and ignores outliers."""
     return statistics.mad_sigma(latencies_ms)
 
 
-@metric(unit="pct", better="lower", formula="100 x standard deviation / mean", source=METHODS, aliases=("cv",
+@metric(unit="pct", better="lower", formula="100 x standard deviation / mean", source=SOURCE, aliases=("cv",
         "cov_pct"),
         bands=("<=1 excellent", "<=3 good", "<=5 fair", "<=10 noisy", ">10 unstable"))
 def latency_cov_pct(latency_std_ms: float, latency_mean_ms: float) -> float:
@@ -89,7 +89,7 @@ def latency_cov_pct(latency_std_ms: float, latency_mean_ms: float) -> float:
 
 
 @metric(unit="pct", better="lower", formula="100 x (largest - smallest median of a process) / median of all latencies",
-        source="METHODS section 3: the unit of replication is the process", bands=("<=5 alike", ">5 processes differ"))
+        source="docs/concepts/methodology.md: a process is one sample", bands=("<=5 alike", ">5 processes differ"))
 def process_spread_pct(process_medians_ms: Reals, latency_p50_ms: float) -> float:
     """How much the fresh processes differ; where they differ, the median over all of them describes none."""
     if len(process_medians_ms) < 2:
@@ -97,14 +97,14 @@ def process_spread_pct(process_medians_ms: Reals, latency_p50_ms: float) -> floa
     return 100 * float(np.ptp(process_medians_ms)) / latency_p50_ms
 
 
-@metric(unit="1/s", better="higher", formula="batch x iterations / sum of latencies", source=METHODS)
+@metric(unit="1/s", better="higher", formula="batch x iterations / sum of latencies", source=SOURCE)
 def throughput_per_s(latencies_ms: Reals, inference_iters: pa.Table) -> float:
     """Samples per second, one inference at a time; a batch of 8 counts 8."""
     return 1000 * float(inference_iters["batch"][0].as_py()) * len(latencies_ms) / float(latencies_ms.sum())
 
 
 @metric(unit="pct", better="lower", formula="100 x (median warm-up - median measured) / median measured",
-        source=METHODS)
+        source=SOURCE)
 def warmup_effect_pct(warmup_ms: Reals, latency_p50_ms: float) -> float:
     """How much slower the warm-up iterations were."""
     return 100 * (float(np.median(warmup_ms)) / latency_p50_ms - 1)

@@ -7,7 +7,7 @@ from aaco.analytics.llm.summary import Endpoint
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
-METHODS = "METHODS section 9, language-model latency"
+SOURCE = "docs/guides/llm.md"
 QUANTILE = "; quantile of requests dispatched in the steady window, interval by order statistics at 95 %"
 TTFT = "first event with content - intended dispatch" + QUANTILE
 LATENCY = "last event with content - intended dispatch" + QUANTILE
@@ -52,46 +52,46 @@ def _declare_quantile(name: str, latency: str, share: float, formula: str, meani
         return endpoint.quantile(latency, share)
 
     quantile.__name__, quantile.__doc__ = name, meaning
-    metric(unit="ms", better="lower", formula=formula, source=METHODS, aliases=ALIASES.get(name, ()))(quantile)
+    metric(unit="ms", better="lower", formula=formula, source=SOURCE, aliases=ALIASES.get(name, ()))(quantile)
 
 
 for _row in QUANTILES:
     _declare_quantile(*_row)
 
 
-@metric(unit="1/s", better="higher", formula="tokens that came in the steady window / its length", source=METHODS)
+@metric(unit="1/s", better="higher", formula="tokens that came in the steady window / its length", source=SOURCE)
 def output_tokens_per_s(endpoint: Endpoint) -> float:
     """Output tokens per second of the whole system."""
     return endpoint.rate("output_tokens")
 
 
-@metric(unit="1/s", better="higher", formula="1000 / median time per output token", source=METHODS)
+@metric(unit="1/s", better="higher", formula="1000 / median time per output token", source=SOURCE)
 def user_tokens_per_s(tpot_p50_ms: float) -> float:
     """Output tokens per second that the median request gets after its first."""
     return 1000 / tpot_p50_ms
 
 
-@metric(unit="1/s", better="higher", formula="answers that ended in the steady window / its length", source=METHODS)
+@metric(unit="1/s", better="higher", formula="answers that ended in the steady window / its length", source=SOURCE)
 def answered_requests_per_s(endpoint: Endpoint) -> float:
     """Requests that were answered, per second."""
     return endpoint.rate("requests")
 
 
 @metric(unit="1/s", better="higher", formula="answers that meet every service level and ended in the steady window / "
-        "its length", source=METHODS)
+        "its length", source=SOURCE)
 def goodput_per_s(endpoint: Endpoint) -> float:
     """Requests per second that meet all service levels at once."""
     return endpoint.rate("goodput")
 
 
-@metric(unit="pct", better="lower", formula="100 x requests without a whole answer / requests", source=METHODS,
+@metric(unit="pct", better="lower", formula="100 x requests without a whole answer / requests", source=SOURCE,
         bands=("<=0 none", ">0 see the classes in the report"))
 def request_failure_pct(endpoint: Endpoint) -> float:
     """Requests that failed; none of them is in a latency."""
     return 100 * (endpoint.requests - endpoint.ok) / endpoint.requests
 
 
-@metric(unit="us", better="lower", formula="p99 of the client's read - the kernel's receipt", source=METHODS)
+@metric(unit="us", better="lower", formula="p99 of the client's read - the kernel's receipt", source=SOURCE)
 def client_delay_p99_us(endpoint: Endpoint) -> float:
     """How late the client itself was: what a client without the kernel's stamps would add to every time."""
     delay_us = endpoint.accuracy.delay_p99_us
@@ -101,13 +101,13 @@ def client_delay_p99_us(endpoint: Endpoint) -> float:
 
 
 @metric(unit="pct", better="lower", formula="100 x events with content that were read with later ones / all of them",
-        source=METHODS)
+        source=SOURCE)
 def merged_reads_pct(endpoint: Endpoint) -> float:
     """Events of which the time is an interval, because the kernel has one stamp for several."""
     return endpoint.accuracy.merged_pct
 
 
-@metric(unit="ms", better="lower", formula="p99 of the actual - the intended dispatch", source=METHODS)
+@metric(unit="ms", better="lower", formula="p99 of the actual - the intended dispatch", source=SOURCE)
 def dispatch_lateness_p99_ms(endpoint: Endpoint) -> float:
     """How late requests were sent: beyond a millisecond the client, or its limit of open requests, was the bottleneck.
     """
@@ -115,34 +115,34 @@ def dispatch_lateness_p99_ms(endpoint: Endpoint) -> float:
 
 
 @metric(unit="ms", better="lower", formula="slope of the time per token over its context, in 1,000 tokens; interval by "
-        "jackknife over blocks of time at 95 %", source=METHODS)
+        "jackknife over blocks of time at 95 %", source=SOURCE)
 def decode_slope_ms_per_1k_tokens(endpoint: Endpoint) -> Estimate:
     """What 1,000 more tokens of context add to the time of a token."""
     return endpoint.decode_figure(SLOPE)
 
 
-@metric(unit="ratio", better="higher", formula="1 - standard deviation / mean of the time per token", source=METHODS)
+@metric(unit="ratio", better="higher", formula="1 - standard deviation / mean of the time per token", source=SOURCE)
 def decode_stability(endpoint: Endpoint) -> float:
     """How steady tokens come: 1 where all gaps are the same."""
     return endpoint.decode_figure(STABILITY).value
 
 
 @metric(unit="pct", better="lower", formula="100 x (first token - dispatch) / (last token - dispatch), sums over "
-        "requests to a decoder in a process of its own", source=METHODS, bands=("<40 decoding", ">=40 prefill"))
+        "requests to a decoder in a process of its own", source=SOURCE, bands=("<40 decoding", ">=40 prefill"))
 def prefill_share_pct(endpoint: Endpoint) -> float:
     """How much of the time of requests their prompts take."""
     return endpoint.decode_figure(PREFILL_SHARE).value
 
 
 @metric(unit="1/s", better="higher", formula="tokens of prompts / time from the dispatch to the first token, once for "
-        "a batch; of a decoder in a process of its own", source=METHODS)
+        "a batch; of a decoder in a process of its own", source=SOURCE)
 def prefill_tokens_per_s(endpoint: Endpoint) -> float:
     """How fast prompts are read."""
     return endpoint.decode_figure(PREFILL_RATE).value
 
 
 @metric(unit="1/s", better="higher", formula="tokens after the first of each answer / time from the first token to the "
-        "last, once for a batch; of a decoder in a process of its own", source=METHODS)
+        "last, once for a batch; of a decoder in a process of its own", source=SOURCE)
 def decode_tokens_per_s(endpoint: Endpoint) -> float:
     """How fast answers are written, all of a batch together."""
     return endpoint.decode_figure(DECODE_RATE).value

@@ -8,7 +8,7 @@ from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Estimate
 from aaco.core.registry import metric
 
-SOURCE = "trapezoid rule; METHODS section 9"
+SOURCE = "trapezoid rule; docs/guides/llm.md"
 RAPL = "Documentation/power/powercap/powercap.rst"
 
 

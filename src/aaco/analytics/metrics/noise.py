@@ -38,10 +38,10 @@ def noise_on_median_pct(inference_iters: pa.Table) -> float:
 
 
 @metric(unit="1", better="lower", formula="mean over measured inferences of 0.7 x largest + 0.3 x mean of the signals' "
-        "scores; a score is cost / 10 %, at most 1", source="the mission's noise sentinel",
+        "scores; a score is cost / 10 %, at most 1", source="AACO's own definition",
         bands=("<=0.5 keep", ">0.5 discard"))
 def contamination(inference_iters: pa.Table) -> float:
-    """The mission's score of interference. Cleanliness is decided by cost (clean_pct), not by this."""
+    """AACO's score of interference. Cleanliness is decided by cost (clean_pct), not by this."""
     return float(pc.mean(_watched(inference_iters)["contamination"]).as_py())
 
 

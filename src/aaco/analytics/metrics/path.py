@@ -6,7 +6,7 @@ from aaco.analytics.critical_path.summary import CriticalPaths, PathSummary
 from aaco.core.readings import Absent
 from aaco.core.registry import metric
 
-SOURCE = "METHODS section 6; docs/concepts/critical-path.md"
+SOURCE = "docs/concepts/critical-path.md"
 
 
 @metric(unit="ns", better="lower", formula="largest sum of kernel durations over any chain of work that had to follow "

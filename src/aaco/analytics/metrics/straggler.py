@@ -10,7 +10,7 @@ from aaco.core.registry import metric
 
 
 @metric(unit="pct", better="lower", formula="100 x time in which a rank only waits for the last one / its wall, "
-        "of the rank that waits most", source="METHODS sections 2 and 7; docs/concepts/diagnosis.md")
+        "of the rank that waits most", source="docs/concepts/diagnosis.md")
 def straggler_wait_pct(windows: Windows) -> Estimate:
     """Share of the steady state that ranks spend in collectives for the one rank that is late throughout."""
     waits = windows.stragglers

@@ -14,14 +14,14 @@ from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 from aaco.core.tables.spec import SAMPLED
 
-METHODS = "METHODS section 1"
+SOURCE = "docs/concepts/os-plane.md"
 WALL = "wall time of the measured inferences"
 INTERRUPTS = ("irq", "softirq", "timer")
 FAULTS = ("fault_minor", "fault_major")
 METHOD = {"T3": "T3: BPF, every event", "T2": "T2: perf events, every event", "T1": "T1: /proc, sampled"}
 
 
-@metric(unit="ratio", better="lower", formula=f"run-queue wait of the process's threads / {WALL}", source=METHODS,
+@metric(unit="ratio", better="lower", formula=f"run-queue wait of the process's threads / {WALL}", source=SOURCE,
         aliases=("SII",), bands=("<0.01 clean", "<=0.05 disturbed", ">0.05 contaminated"))
 def scheduler_interference(system_events: pa.Table, measured_spans: MeasuredSpans, measured_events: pa.Table
                            ) -> Estimate:
@@ -31,7 +31,7 @@ def scheduler_interference(system_events: pa.Table, measured_spans: MeasuredSpan
     return _sampled(_sum_ns(measured_events, "run_queue_wait") / _wall_ns(measured_events))
 
 
-@metric(unit="ratio", better="lower", formula=f"time in page faults / {WALL}", source=METHODS, aliases=("FPI",))
+@metric(unit="ratio", better="lower", formula=f"time in page faults / {WALL}", source=SOURCE, aliases=("FPI",))
 def fault_penalty(system_events: pa.Table, measured_spans: MeasuredSpans) -> Estimate:
     """Time the measured threads spent in page faults, per second of measuring; faults_per_s is how often."""
     tier = overlap.tier_of(system_events, "irq")  # what times faults traces interrupts, too
@@ -42,7 +42,7 @@ def fault_penalty(system_events: pa.Table, measured_spans: MeasuredSpans) -> Est
     return _share(system_events, tier, FAULTS, measured_spans)
 
 
-@metric(unit="1/s", better="lower", formula=f"major page faults / {WALL}", source=METHODS)
+@metric(unit="1/s", better="lower", formula=f"major page faults / {WALL}", source=SOURCE)
 def major_faults_per_s(system_events: pa.Table, measured_spans: MeasuredSpans, measured_events: pa.Table) -> Estimate:
     """How often a measured thread had to wait for a page to be read from disk."""
     return _rate(system_events, "fault_major", measured_spans, measured_events)
@@ -54,7 +54,7 @@ def preemptions_per_s(system_events: pa.Table, measured_spans: MeasuredSpans, me
     return _rate(system_events, "switch_involuntary", measured_spans, measured_events)
 
 
-@metric(unit="ratio", better="lower", formula=f"time in interrupts, softirqs and timers / {WALL}", source=METHODS)
+@metric(unit="ratio", better="lower", formula=f"time in interrupts, softirqs and timers / {WALL}", source=SOURCE)
 def interrupt_share(system_events: pa.Table, measured_spans: MeasuredSpans) -> Estimate:
     """Time that interrupts took from the measured threads, per second of measuring."""
     tier = overlap.tier_of(system_events, "irq")

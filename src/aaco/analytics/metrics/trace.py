@@ -13,24 +13,24 @@ from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 
-METHODS = "METHODS section 1"
+SOURCE = "docs/concepts/timeline.md"
 NO_STEPS = "the capture has no markers of steps, and no sequence of kernels repeats over half of it"
-IDLE = "METHODS section 1, idle taxonomy; docs/concepts/timeline.md"
+IDLE = "docs/concepts/timeline.md: idle time by cause"
 
 
-@metric(unit="pct", better="lower", formula="100 x time in which a device only copies / span", source=METHODS)
+@metric(unit="pct", better="lower", formula="100 x time in which a device only copies / span", source=SOURCE)
 def exposed_copy_pct(trace: DeviceTrace) -> float:
     """Share of the devices' spans in which copies run and no kernel does."""
     return _share(trace, trace.sum("exposed_copy_ns"))
 
 
-@metric(unit="pct", better="lower", formula="100 x time in which a device only fills memory / span", source=METHODS)
+@metric(unit="pct", better="lower", formula="100 x time in which a device only fills memory / span", source=SOURCE)
 def exposed_fill_pct(trace: DeviceTrace) -> float:
     """Share of the devices' spans in which fills (memset) run, and neither a kernel nor a copy does."""
     return _share(trace, trace.sum("exposed_fill_ns"))
 
 
-@metric(unit="pct", better="lower", formula="100 x time in which a device does nothing / span", source=METHODS)
+@metric(unit="pct", better="lower", formula="100 x time in which a device does nothing / span", source=SOURCE)
 def device_idle_pct(trace: DeviceTrace) -> float:
     """Share of the devices' spans in which no kernel, copy or fill runs."""
     return _share(trace, trace.sum("idle_ns"))
@@ -91,20 +91,20 @@ def idle_unknown_pct(trace: DeviceTrace) -> float:
 
 
 @metric(unit="us", better="lower", formula="median over launches of (start of the first work - start of the call)",
-        source=METHODS)
+        source=SOURCE)
 def launch_delay_us(trace: DeviceTrace) -> Estimate:
     """From a launch call to the start of its work: the launch latency plus the time in the queue."""
     return _median(trace.launches.delay, trace)
 
 
-@metric(unit="us", better="lower", formula="median over launches of the call's duration", source=METHODS)
+@metric(unit="us", better="lower", formula="median over launches of the call's duration", source=SOURCE)
 def launch_call_us(trace: DeviceTrace) -> Estimate:
     """How long a launch call keeps the host."""
     return _median(trace.launches.host, trace)
 
 
 @metric(unit="1", better="higher", formula="mean over streams of launches waiting or running, weighted by time",
-        source=METHODS)
+        source=SOURCE)
 def queue_length_mean(trace: DeviceTrace) -> float:
     """Launched work that waits or runs, per stream: below 1 the device runs dry, far above 1 the host is well ahead."""
     wall = sum(queue.t_end_ns - queue.t_start_ns for queue in trace.queues)
@@ -113,7 +113,7 @@ def queue_length_mean(trace: DeviceTrace) -> float:
     return sum(queue.mean * (queue.t_end_ns - queue.t_start_ns) for queue in trace.queues) / wall
 
 
-@metric(unit="1", better="none", formula="largest number of launches waiting or running on one stream", source=METHODS)
+@metric(unit="1", better="none", formula="largest number of launches waiting or running on one stream", source=SOURCE)
 def queue_length_max(trace: DeviceTrace) -> float:
     """The longest queue of any stream; CUDA lets 1,024 launches wait before a launch call blocks."""
     if not trace.queues:

@@ -15,6 +15,7 @@ from aaco.analytics.quality import measurement_quality
 from aaco.analytics.quality.measurement_quality import NEEDED, MeasurementQuality, ScorePart
 from aaco.analytics.quality.thermal import WARM_C
 from aaco.core.readings import Absent, Estimate
+from aaco.core.words import plural
 
 PARTS = {
     "stability": ScorePart(0.25, "latency_cov_pct", 0, 10),
@@ -63,6 +64,6 @@ def trend(scores: Sequence[float]) -> HealthTrend:
     """
     points = np.asarray(scores[-MOST:], float)
     if len(points) < FEWEST:
-        raise Absent(f"{len(points)} sessions of this model and backend have an index; a trend needs {FEWEST}")
+        raise Absent(f"{plural(len(points), 'session')} of this model and backend scored; a trend needs {FEWEST}")
     later, earlier = np.tril_indices(len(points), -1)
     return HealthTrend(float(np.median((points[later] - points[earlier]) / (later - earlier))), len(points))

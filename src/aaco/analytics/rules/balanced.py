@@ -10,7 +10,7 @@ from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
 
-@rule(label="balanced", source="METHODS section 2", advice=(
+@rule(label="balanced", source="docs/concepts/diagnosis.md", advice=(
     "no single change gains much: take the largest shares of the budget in turn",))
 def balanced(device_limited_pct: Reading, compute_limited_pct: Reading, memory_limited_pct: Reading,
              memory_latency_limited_pct: Reading, transfer_limited_pct: Reading, unplaced_kernel_pct: Reading,

@@ -9,7 +9,7 @@ from aaco.core.advice import Step, fact_is
 from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
-SOURCE = "METHODS sections 1 and 2; docs/concepts/diagnosis.md"
+SOURCE = "docs/concepts/diagnosis.md"
 
 
 @rule(label="shared_device_bound", source=SOURCE, advice=(

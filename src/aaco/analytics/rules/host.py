@@ -11,7 +11,7 @@ from aaco.core.advice import Step, fact_is, fact_is_not
 from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
-SOURCE = "METHODS sections 1 and 2; docs/concepts/diagnosis.md"
+SOURCE = "docs/concepts/diagnosis.md"
 
 
 @rule(label="launch_bound", source=SOURCE, advice=(

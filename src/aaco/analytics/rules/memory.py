@@ -50,7 +50,7 @@ def memory_bound(memory_limited_pct: Reading, device_limited_pct: Reading, host_
                               device_limited_pct, host_limited_pct, calibration.FITTED, device_throttled_pct)
 
 
-@rule(label="memory_latency_bound", source="METHODS section 2; Little's law", advice=(
+@rule(label="memory_latency_bound", source="docs/concepts/diagnosis.md; Little's law", advice=(
     Step("give the device more independent work at once: larger batches, more blocks per launch, several queries "
          "together", (OWN_CODE,)),
     Step("make addresses known earlier: sort the indices, store children next to each other, prefetch into shared "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from aaco.analytics.bottleneck.calibration import Thresholds
 from aaco.core.readings import Evidence, Reading
 
-SOURCE = "METHODS section 2; Williams, Waterman and Patterson 2009"
+SOURCE = "docs/concepts/roofline.md; Williams, Waterman and Patterson 2009"
 MOST = 60.0  # per cent of kernel time; a clear majority
 LEAST_PCT = 40.0  # of a CPU run's own time; a limit that takes less is one of several
 MARGIN_PCT = 5.0  # of the same: by so much the largest part leads

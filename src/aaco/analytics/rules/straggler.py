@@ -10,7 +10,7 @@ from aaco.core.registry import rule
 LEAST_PCT = 5.0  # of a rank's wall
 
 
-@rule(label="straggler", kind="condition", source="METHODS section 7; docs/concepts/diagnosis.md", advice=(
+@rule(label="straggler", kind="condition", source="docs/concepts/diagnosis.md", advice=(
     "compare what the late rank does before the collective with the other ranks: their time budgets",
     "give the ranks equal work: shards of equal size, the same data loading, no logging or saving on one rank alone"))
 def straggler(straggler_wait_pct: Reading) -> Iterator[Evidence]:

@@ -8,7 +8,7 @@ from aaco.core.advice import Step, fact_is
 from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
-SOURCE = "METHODS section 2; NVML clocks event reasons; thresholds not calibrated: no labelled recording is throttled"
+SOURCE = "docs/concepts/diagnosis.md; NVML clocks event reasons; not calibrated: no labelled recording is throttled"
 
 
 @rule(label="throttled", source=SOURCE, advice=(

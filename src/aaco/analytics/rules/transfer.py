@@ -12,7 +12,7 @@ from aaco.core.readings import Evidence, Reading
 from aaco.core.registry import rule
 
 
-@rule(label="transfer_bound", source="METHODS section 2", advice=(
+@rule(label="transfer_bound", source="docs/concepts/diagnosis.md", advice=(
     Step("copy while computing: a stream of its own, the next batch during this step", (OWN_CODE,)),
     Step("pin the host's memory: DataLoader(pin_memory=True)", (fact_is("data_loader", "single_process", "workers"),),
          (fact_is("copies", "pinned"),)),

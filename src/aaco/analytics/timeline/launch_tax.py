@@ -52,7 +52,7 @@ class ShortKernel:
 class LaunchTax:
     """buckets sum to kernels and kernel_ns. short: of dispatches below below_ns, short_ns their time; top: the kernels
     with most of them, of `names` that have any. gaps: the devices' idle time by cause, which sums to idle_ns.
-    why_no_causes: why most of it is of no known cause, where no launch is known. score: the mission's launch_tax_score
+    why_no_causes: why most of it is of no known cause, where no launch is known. score: launch_tax_score
     over wall_ns, the time of the inferences of a run, else over span_ns; None if that is 0."""
 
     buckets: tuple[Bucket, ...]
@@ -72,7 +72,7 @@ class LaunchTax:
 
 
 def score(short_share: float, launch_rate_hz: float) -> float:
-    """Return the mission's launch tax: share of short dispatches (0-1) x dispatches per second / 1000."""
+    """Return the score: share of short dispatches (0-1) x dispatches per second / 1000."""
     return short_share * launch_rate_hz / 1000
 
 

@@ -10,7 +10,7 @@ from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.growing_column import GrowingColumn
 from aaco.analytics.truth.finding import Finding, Slice, weigh
 from aaco.core.arrays import Ints
-from aaco.core.words import in_time
+from aaco.core.words import in_time, plural
 
 # Between the clocks. On 36 real traces of six GPU types no kernel started less than 4 us after its launch call began.
 TOLERANCE_NS = 1_000
@@ -72,13 +72,14 @@ class ClockCheck:
         """Contradictions between the clocks."""
         if self.early:
             yield Finding("starts_before_its_launch", weigh(self.early, self.linked), self.early, self.linked,
-                          f"{self.early} kernels start before their launch call, by up to {in_time(self.early_ns)}: "
+                          f"{plural(self.early, 'kernel')} started before the launch call, by up to "
+                          f"{in_time(self.early_ns)}: "
                           "the clocks of host and device disagree, or one of them jumped", ALIGN)
         # The wait is for one device; with several, which one is not recorded.
         if self.outlives and len(self.devices) == 1:
             yield Finding("outlives_the_wait_for_it", weigh(self.outlives, self.linked), self.outlives, self.linked,
-                          f"{self.outlives} kernels end after a wait for the whole device has returned, by up to "
-                          f"{in_time(self.outlives_ns)}: times are wrong, or a clock jumped", ALIGN)
+                          f"{plural(self.outlives, 'kernel')} ended after a wait for the whole device had returned, by "
+                          f"up to {in_time(self.outlives_ns)}: times are wrong, or a clock jumped", ALIGN)
         yield from self._units()
 
     def _units(self) -> Iterator[Finding]:

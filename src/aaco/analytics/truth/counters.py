@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.truth.finding import Finding
+from aaco.core.words import plural
 
 
 def dead_counters(batches: Iterable[pa.RecordBatch]) -> Iterator[Finding]:
@@ -25,7 +26,8 @@ def dead_counters(batches: Iterable[pa.RecordBatch]) -> Iterator[Finding]:
     if dead:
         named = ", ".join(dead[:5]) + (f" and {len(dead) - 5} more" if len(dead) > 5 else "")
         yield Finding("counters_all_zero", "doubt", len(dead), len(seen),
-                      f"{len(dead)} of {len(seen)} counters are zero on every kernel: {named}; readings that need them "
-                      "are absent", "a counter of work that was not done is rightly zero; else update the driver")
+                      f"{len(dead):,} of {plural(len(seen), 'counter')} zero on every kernel: {named}; readings of "
+                      "them are absent where all of their block is zero",
+                      "a counter of work that was not done is rightly zero; else update the driver")
 
 

@@ -17,7 +17,7 @@ from aaco.analytics.truth.finding import Finding, Records, Slice
 from aaco.core import distinct
 from aaco.core.arrays import Ints
 from aaco.core.key_index import NONE, KeyIndex
-from aaco.core.words import in_percent
+from aaco.core.words import in_percent, plural
 
 REMEMBERED = 1 << 18
 PART, WRITTEN, USED = 7, 8, 16  # of a settled launch's byte: what it does, into a graph, had work
@@ -205,14 +205,14 @@ class LaunchCheck:
             if lost and not there:
                 yield Finding("work_not_recorded", "note" if does == CallKind.COPY else "lost", lost, lost,
                               f"{lost} {ONE[what]} was recorded, but not its work: {UNTRACED}" if lost == 1 else
-                              f"{lost} {what} were recorded, but none of their work: {UNTRACED}", TRACE_DEVICE)
+                              f"{lost:,} {what} were recorded, but none of their work: {UNTRACED}", TRACE_DEVICE)
             elif lost:
                 yield Finding("launches_without_work", "lost", lost, wanted,
-                              f"{lost} of {wanted} {what} have no record of their work on the device "
+                              f"{lost:,} of {wanted:,} {what} have no record of their work on the device "
                               f"({in_percent(100 * lost / wanted, 3)})", AGAIN)
         if tally.written:
             yield Finding("launches_into_a_graph", "note", tally.written, tally.launches,
-                          f"{tally.written} launches were recorded into a graph, not run: they have no work of their "
+                          f"{tally.written:,} launches were recorded into a graph, not run: they have no work of their "
                           "own")
 
     def _loose(self) -> Iterator[Finding]:
@@ -222,21 +222,21 @@ class LaunchCheck:
         inside = ~outside & ~late
         if outside.any():
             yield Finding("launched_outside_the_window", "note", int(outside.sum()), self.kernels,
-                          f"{int(outside.sum())} kernels were launched before the recording of calls began or after it "
-                          "ended: counted in every total, linked to no call", ns=int(ns[outside].sum()))
+                          f"{plural(int(outside.sum()), 'kernel')} launched before the recording of calls began or "
+                          "after it ended: counted in every total, linked to no call", ns=int(ns[outside].sum()))
         if inside.any():
             yield Finding("work_without_launch", "lost", int(inside.sum()), self.kernels,
-                          f"{int(inside.sum())} kernels have a correlation id that no recorded call has: calls are "
-                          "missing", AGAIN, int(ns[inside].sum()))
+                          f"{plural(int(inside.sum()), 'kernel')} with a correlation id that no recorded call has: "
+                          "calls are missing", AGAIN, int(ns[inside].sum()))
 
     def _ids(self, tally: Tally) -> Iterator[Finding]:
         if self.no_id:
             yield Finding("no_correlation_id", "wrong" if self.linked else "note", self.no_id, self.kernels,
-                          f"{self.no_id} kernels have no correlation id: they are linked to no call",
+                          f"{plural(self.no_id, 'kernel')} without a correlation id, linked to no call",
                           "update the profiler (roctracer wrote 0 for some libraries' kernels)", self.no_id_ns)
         if tally.twice:
             yield Finding("correlation_id_used_twice", "wrong", tally.twice, tally.launches,
-                          f"{tally.twice} launches of one kernel have several kernels: their ids are not unique",
+                          f"{plural(tally.twice, 'id')} of a launch of one kernel stood for several: not unique",
                           "traces of several processes must be imported as separate files")
 
     def _graphs(self, tally: Tally) -> Iterator[Finding]:
@@ -244,11 +244,12 @@ class LaunchCheck:
             return
         sizes, times = (np.array(column, np.int64) for column in zip(*sorted(tally.graphs.items()), strict=True))
         yield Finding("kernels_behind_graphs", "note", self.by_graph, self.kernels,
-                      f"{self.by_graph} kernels were started by {int(times.sum())} graph launches: one id for many "
-                      "kernels, so a missing one is not seen by its launch", ns=self.by_graph_ns)
+                      f"{plural(self.by_graph, 'kernel')} started by {plural(int(times.sum()), 'graph launch')}: one "
+                      "id for many kernels, so a missing one is not seen by its launch", ns=self.by_graph_ns)
         usual = int(sizes[times.argmax()])
         near = (sizes != usual) & (np.abs(sizes - usual) <= max(1, usual // 10))
         if times.max() >= 3 and near.any():
             odd = int(times[near].sum())
             yield Finding("uneven_graphs", "lost" if odd <= times.max() else "doubt", odd, int(times.sum()),
-                          f"{odd} graph launches have a few kernels more or fewer than the usual {usual}", AGAIN)
+                          f"{plural(odd, 'graph launch')} with a few kernels more or fewer than the usual {usual:,}",
+                          AGAIN)

@@ -12,6 +12,7 @@ from aaco.analytics.streaming.stream_ids import NameIds
 from aaco.analytics.truth.finding import Finding, Records, Slice, Weight, weigh
 from aaco.core import distinct
 from aaco.core.arrays import Ints
+from aaco.core.words import plural
 
 # A longer hole in a framework's numbers is another window of recording: real traces have up to 5 of those.
 HOLE = 20
@@ -47,12 +48,12 @@ class DispatchCheck:
             of, twice = missing + there, self.count[process] - there
             if missing:
                 yield Finding("missing_dispatch_numbers", _weight(missing, of), missing, of,
-                              f"process {process}: {missing} of {of} dispatch numbers are missing: kernels were lost, "
-                              "or filtered when the trace was recorded",
+                              f"process {process}: {missing:,} of {of:,} dispatch numbers are missing: kernels were "
+                              "lost, or filtered when the trace was recorded",
                               "check the profiler's kernel filter; if it had none, record it again")
             if twice:
                 yield Finding("dispatch_numbers_twice", "wrong", twice, of,
-                              f"process {process}: {twice} dispatch numbers occur more than once",
+                              f"process {process}: {plural(twice, 'dispatch number')} used more than once",
                               "runs or replay passes were merged: import them as separate files")
 
 
@@ -134,7 +135,7 @@ class OperationCheck:
         of = missing + there
         if missing:
             yield Finding("missing_operations", _weight(missing, of), missing, of,
-                          f"{missing} of {of} operation numbers are missing: host operations were lost")
+                          f"{missing:,} of {of:,} operation numbers are missing: host operations were lost")
         marks = np.concatenate([found for _, found in self.numbers.pieces()])
         named = marks[marks & ASKED > 0]
         one_space = 2 * (named & AROUND > 0).sum() >= (named & THERE > 0).sum()
@@ -144,5 +145,5 @@ class OperationCheck:
                           f"{gone} operations launched work but are not in the trace themselves")
         elif 0 < gone < len(named):
             yield Finding("calls_of_missing_operations", "doubt", gone, len(named),
-                          f"{gone} of {len(named)} calls that name an operation are inside none; operations and calls "
-                          "are numbered by different counters, so no number says which is missing")
+                          f"{gone:,} of {len(named):,} calls that name an operation are inside none; operations and "
+                          "calls are numbered by different counters, so no number says which is missing")

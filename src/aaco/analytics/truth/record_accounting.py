@@ -125,8 +125,8 @@ class AccountCheck:
             lacking = ("no start: they are in no timeline" if self.untimed_ns else
                        "no times: they are in no timeline and no total of time")
             yield Finding("kernels_without_times", "note", untimed, self.count + self.untimed,
-                          f"{untimed} kernels have {lacking}",
-                          "rocprof --timestamp on, or a kernel trace with the counters")
+                          f"{plural(untimed, 'kernel')} with {lacking}",
+                          "for a timeline trace the program, too, without counters: aaco trace -- PROGRAM")
 
     def _impossible(self, word: str) -> tuple[int, int, str]:
         """Return how many kernels or copies have impossible durations, their time, and the longest of them."""

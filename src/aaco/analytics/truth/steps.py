@@ -34,6 +34,6 @@ class StepCheck:
         steps = self._marked.steps_before(self._first_kernel_ns)
         if steps and self._kernels and self._late_launches < self._launches:
             yield Finding("work_after_all_steps", "wrong", self._kernels, self._kernels,
-                          f"all {self._kernels} kernels start after the last of {steps} step markers has ended: they "
+                          f"all {self._kernels:,} kernels start after the last of {steps} step markers has ended: they "
                           "are not recorded when they ran, so the times of steps are unknown",
                           "record it again, and wait for the device before the profiler stops")

@@ -18,7 +18,7 @@ from aaco.tracelake.document_schemas.trace_check import Trusted
 
 NOT_TRUSTED = "NOT TO BE TRUSTED AS IT IS"
 NOTHING = "nothing speaks against it"
-ENDS = {"failed": "failed", "incomplete": "ended before it was done", "running": "goes on still"}
+ENDS = {"failed": "failed", "incomplete": "ended before it was done", "running": "is still going on"}
 
 Harm = Literal["times", "records", "calls"]  # the gravest first
 # Findings about calls alone: the kernels and their times are as they were.

@@ -203,7 +203,8 @@ class WhatIfModel:
     def _refuse_few(self) -> None:
         if len(self.measured) < interval.FEWEST:
             raise Absent(f"an interval needs {interval.FEWEST} measured batches, to leave one out; there "
-                         f"{'is' if len(self.measured) == 1 else 'are'} {len(self.measured)}")
+                         f"{'is' if len(self.measured) == 1 else 'are'} {len(self.measured)} (aaco what-if --tag sweep "
+                         "takes those of a sweep)")
 
     def _interval(self, batch: int, value: float) -> tuple[float | None, float | None, str]:
         try:

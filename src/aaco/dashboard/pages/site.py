@@ -97,7 +97,7 @@ def _answers(folder: Path, *stamps: object) -> dict[str, Any]:
     readings = documents.read(session, layout.DERIVED_METRICS)
     latencies = {name: readings.get(metric, {}).get("value") for name, metric in LATENCIES.items()}
     return latencies | {"label": documents.read(session, layout.BOTTLENECK).get("bottleneck_class", "")
-                        .replace("_", " ")}
+                        .replace("_", "-")}
 
 
 @lru_cache(MOST_ROWS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import shlex
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -18,6 +20,11 @@ HEAD_BYTES = 1 << 20
 PACKAGE = "aaco.profiler.formats"
 # Modules to try first, before the others are imported.
 FREQUENT = ("pytorch.kineto", "rocprofv3.rocpd", "rocprofv3.rocprofv3_csv")
+# Files of others and of ours that are no captures, by the end of their name: how to come to one.
+ELSEWHERE = {".nsys-rep": "nsys export --type sqlite --output OTHER.sqlite {}, then aaco import OTHER.sqlite",
+             ".ncu-rep": "ncu --import {} --csv --page raw --print-units base > OTHER.csv, then aaco import OTHER.csv",
+             ".tar.zst": "aaco bundle import {}",
+             ".onnx": "aaco run {}  # runs the model and explains it"}
 
 
 @cache
@@ -69,5 +76,12 @@ def read(path: Path, form: str | None = None) -> Parser:
                          f"iconv -f {encoding} -t UTF-8 FILE > OTHER, and import that; in PowerShell: | Out-File "
                          "-Encoding utf8 FILE")
     if parser is None:
-        raise BadCapture(f"{path}: not of a format this version reads", f"known: {', '.join(sorted(parsers()))}")
+        raise BadCapture(f"{path}: not of a format this version reads", instead_of((path,)))
     return parser
+
+
+def instead_of(paths: Iterable[Path]) -> str:
+    """Return what to do with the first of files without a parser that has a way to one, else the formats."""
+    ways = (way.format(shlex.quote(str(path))) for path in paths
+            for ending, way in ELSEWHERE.items() if path.name.endswith(ending))
+    return next(ways, f"known: {', '.join(sorted(parsers()))}")

@@ -35,7 +35,7 @@ MANY = 16  # processes; the medians of more are given as a range
 ALIKE = (0.9, 1.25)
 DRIFT = "drifting_latency"
 # Conditions under which a recording shows something else than the workload alone; they are told before its class.
-DISTURBANCES = {"interference": "other load ran on the machine", "shared_device": "another process used the device",
+DISTURBANCES = {"interference": "other load ran", "shared_device": "another process used the device",
                 "throttled_clock": "the clock was held down"}
 ENDPOINT = (("TTFT, median", "ttft_p50_ms"), ("TTFT, p99", "ttft_p99_ms"), ("TPOT, median", "tpot_p50_ms"),
             ("Latency, median", "request_latency_p50_ms"), ("Output tokens", "output_tokens_per_s"),
@@ -93,7 +93,7 @@ def banners(explanation: Explanation) -> list[str]:
     if any(alarm.text != unfinished for alarm in explanation.trust.alarms):
         found.append(explanation.trust.line)
     if record.get("synthetic_weights"):
-        found.append("synthetic weights: the model was built from a seed; its timings are real, its outputs are not.")
+        found.append("synthetic weights: timings are real, outputs are not (built from a seed).")
     found += _laboratory(explanation.capsule)
     return found + list(_profiled_otherwise(explanation)) + list(explanation.notes)
 
@@ -368,6 +368,8 @@ def commands(explanation: Explanation) -> list[tuple[str, str]]:
                   ("every kernel on a time line, for ui.perfetto.dev", ("perfetto", "{}"))]
     if "operators" in explanation.tables:
         found.append(("the operators, with their work", ("ops", "{}")))
+    if explanation.examined.get("instructions"):
+        found.append(("where the instructions of kernels wait", ("instructions", "{}")))
     if explanation.runtime.get("provider") and explanation.diagnosis.recommendations:
         found.append(("its advice put to the test", ("try", "{}")))
     if explanation.captures:

@@ -14,6 +14,8 @@ from aaco.report.format import cut, duration, kernel, pad, percent, plural
 SCHEMA_VERSION = 1
 NAME = 46
 FAMILY = 13
+LEGEND = ("alike: the names. apart: how far the durations lie from each other, as a factor.",
+          "by chance: how far two samples of one kernel would. drifted: further than that (docs/concepts/families.md)")
 SHOWN = ("fingerprint", "normalised", "family", "calls", "total_ns", "p50_ns")
 
 
@@ -30,6 +32,7 @@ def lines(drift: KernelDrift, top: int) -> Iterator[str]:
         yield (f"{pad(kernel(pair.normalised, NAME - 1), NAME)}{_alike(pair):>7}{pair.calls_before:>8,}{pair.calls:>8,}"
                f"{_times(pair.factor):>9}{_apart(pair.octaves):>9}{_apart(pair.null_octaves):>11}"
                f"{'  drifted' if pair.drifted else ''}")
+    yield from LEGEND if drift.pairs else ()
     for what, table in (("new", drift.new), ("gone", drift.gone)):
         for row in table.slice(0, top).to_pylist():
             yield (f"{what:<6}{pad(kernel(row['normalised'], NAME - 1), NAME)}"

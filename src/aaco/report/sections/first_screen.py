@@ -223,9 +223,15 @@ def _sentence(verdict: Verdict) -> str:
     sentences = SENTENCES.get(verdict.label, {})
     for metric in sentences:
         if metric in shares:
-            return sentences[metric].format(format.percent(shares[metric] / 100))
+            return sentences[metric].format(format.percent(shares[metric] / 100)) + _beside(metric, shares)
     meaning = registry.RULES[verdict.label].meaning.rstrip(".")
     return meaning[0].lower() + meaning[1:]
+
+
+def _beside(metric: str, shares: Mapping[str, float]) -> str:
+    """Return how much of the time other load takes, if that is more than what limits the run."""
+    other = shares.get("contended_pct", 0.0)
+    return f", other load {format.percent(other / 100)}" if other > shares[metric] else ""
 
 
 def _basis(explanation: Explanation) -> str:
@@ -268,7 +274,8 @@ def _commands(explanation: Explanation, options: str) -> Iterator[tuple[str, str
     """Yield the command for the most striking part, and that of the whole report. options: as of first_screen."""
     closer = content.commands(explanation)
     distrust = [] if explanation.trust.trusted else ["what the trace says against itself"]
-    purposes = ["why it is slower", *distrust, "the kernels that took the most time"]
+    purposes = ["why it is slower", *distrust, "the kernels that took the most time",
+                "where the instructions of kernels wait"]
     yield from [(what, f"{command}{options}") for what in purposes for named, command in closer if named == what][:1]
     if content.kind(explanation) == "Command" and not explanation.captures:
         argv = (explanation.record.get("plan") or {})["command"]["argv"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # it imports most of analytics, which `aaco kernels` does wit
 
 def note(skew_ns: int | None) -> str:
     """Return what of a row's time is such waiting; empty where nothing is."""
-    return f"{format.exact_ns(skew_ns)} of it {START_SKEW}" if skew_ns else ""
+    return f"{format.duration(skew_ns)} of it {START_SKEW}" if skew_ns else ""
 
 
 def note_of_all(explanation: Explanation) -> str:

@@ -91,7 +91,7 @@ def idle(trace: DeviceTrace, readings: Mapping[str, Reading]) -> Iterator[Row]:
             title, meaning = CAUSES[name]
             why = f"; {meaning}" if meaning else f"; {_why_unknown(lanes)}"
             yield Row(title, f"{format.duration(ns)}, {format.percent(ns / span)} of the span, "
-                             f"{format.plural(gaps, 'gap')}{why}")
+                             f"{format.plural(gaps, 'gap') if gaps else 'parts of other gaps'}{why}")
     if not any(ns for ns, _ in parts.values()):
         yield Row("Idle", "never, from the first start to the last end")
     yield from _readings(readings, (("Launch tax", "launch_tax_pct"),))

@@ -68,6 +68,6 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         for label, count, ns in account(capture):
             yield f"  {format.pad(format.cut(label, 32), 32)}{count:>12,}{ns:>22,}"
         for weight, text in remarks(capture):
-            yield from format.hung(f"  {weight:6s}", text)
+            yield from format.hung(f"  {weight:8s}", text)
         if not capture["findings"]:
             yield f"  {NOTHING}"

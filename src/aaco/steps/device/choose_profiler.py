@@ -67,7 +67,9 @@ def first_installed(command: Sequence[str], show: Show = SILENT, host: Host | No
     launcher = next((one for one in fitting if _is_here(one, command)), None)
     if launcher is None:
         names = _or([one.NAME for one in fitting])
-        raise Missing(f"no profiler is installed, or none is on the PATH; looked for {names}", fitting[0].INSTALL)
+        raise Missing(f"no profiler is installed, or none is on the PATH; looked for {names}",
+                      fitting[0].INSTALL if gpus else "no GPU was found here: aaco profile -- COMMAND times a "
+                      f"command without a profiler; else {fitting[0].INSTALL}")
     device = next((f"{gpu.vendor} {gpu.name or 'GPU'}" for gpu in gpus if gpu.vendor == launcher.VENDOR), None)
     show.step(f"profiler: {launcher.NAME}, the first installed for {device}" if device else
               f"profiler: {launcher.NAME}, the first installed; no GPU was found on this machine")

@@ -10,6 +10,7 @@ from aaco.analytics.roofline.devices.architectures import ARCHITECTURES, Archite
 from aaco.analytics.roofline.devices.boards import BOARDS, Board
 
 DRAM, SIDE, L2, L1, LDS = "dram", "memory_side_cache", "l2", "l1", "lds"
+NOT_NAMED = "the capture does not name the architecture (aaco import --device NAME tells it)"
 ALIKE = 0.02  # a figure of the capture within this of the board's is the same, rounded
 
 
@@ -60,7 +61,7 @@ def theoretical(device: Identity) -> Ceilings:
     """
     found = ARCHITECTURES.get(device.arch or "")
     if found is None:
-        why = f"nothing is known here of {device.arch}" if device.arch else "the capture does not name the architecture"
+        why = f"nothing is known here of {device.arch}" if device.arch else NOT_NAMED
         return Ceilings(absent=dict.fromkeys(("rates", DRAM, L2, L1, LDS), why))
     boards = candidates(device)
     return _Maker(device, found, boards).ceilings()

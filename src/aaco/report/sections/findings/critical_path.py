@@ -36,12 +36,13 @@ def _course(course: PathSummary, several: bool) -> Iterator[Row]:
     window = course.window_ns or 1
     shares = ", ".join(f"{WORDS[name]} {format.percent(ns / window)}" for name, ns in parts.items())
     captures = ", ".join(str(capture) for capture in course.captures if capture is not None)
-    yield Row(f"Captures {captures}" if several else "On the path", f"{format.duration(course.window_ns)}: {shares}")
+    label = f"{'Capture' if captures.isdigit() else 'Captures'} {captures}" if several else "On the path"
+    yield Row(label, f"{format.duration(course.window_ns)}: {shares}")
     if parts:
         yield Row("", f"{' + '.join(f'{ns:,}' for ns in parts.values())} = {format.exact_ns(course.window_ns)}")
     yield Row("Kernels alone", f"{format.duration(course.critical_path_ns)}: the longest chain of kernels; "
-                               f"{course.without_slack:,} of {format.plural(course.dispatches, 'dispatch')} have"
-                               " no slack")
+                               f"{course.without_slack:,} of {format.plural(course.dispatches, 'dispatch')} without"
+                               " slack")
     if not any(course.edges["launch"]):
         yield Row("Launches", format.unavailable(f"{NO_HOST}; what passed between kernels is not known"))
     on_path = [kernel for kernel in course.contributions[:MOST_KERNELS] if kernel.path_ns]

@@ -19,7 +19,7 @@ HOW = {"counters": "hardware counters (roofline)", "shapes": "operators' shapes"
 
 @finding_view(
     "device_work", "the devices' time by what limits it, copies by kind, and the host's calls by what they do", place=2,
-    title="What limits the device's work", form=DeviceWork)
+    title="What limits the device's work in the whole trace", form=DeviceWork)
 def _rows(found: DeviceWork) -> Iterator[Row]:
     """Yield the busy time by limiter, where kernels overlap given to the first, and transfers by kind."""
     busy = found.busy_ns or 1

@@ -140,7 +140,7 @@ def lines(document: Shown, top: int) -> Iterator[str]:
         for row in _device(device):
             yield from _hung(row.label, row.text)
         if device["absent"]:
-            yield from _hung("Not measured", f"{', '.join(name.replace('_', ' ') for name in device['absent'])} "
+            yield from _hung("Not counted", f"{', '.join(name.replace('_', ' ') for name in device['absent'])} "
                                              "(metrics/roofline.json says why)")
     if document["kernels"]:
         yield from _kernels(document, top)

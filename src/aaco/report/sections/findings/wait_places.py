@@ -23,4 +23,4 @@ def _rows(found: WaitPlaces) -> Iterator[Row]:
         yield Row(names[place.operator or place.call],
                   f"{format.plural(place.count, 'wait')}, {format.duration(place.ns)}{where}")
     if not found.frames:
-        yield Row("Lines", "not recorded: torch.profiler.profile(with_stack=True) names them")
+        yield Row("Lines", "not recorded; in a PyTorch program torch.profiler.profile(with_stack=True) names them")
