@@ -90,7 +90,8 @@ def _run_timing(job: Job) -> dict[str, Any]:
         turn = markers.iteration if markers.heard() else _unmarked
         if job.warmup:
             with markers.phase("warmup"):
-                ended, turns = loop(run, descriptor, 0, _warmup_rule(job), witness, cooldown, turn)
+                rule = Stop(job.warmup, LONGEST_WARMUP_NS if job.settle else None, settle=job.settle)
+                ended, turns = loop(run, descriptor, 0, rule, witness, cooldown, turn)
                 warmed = {"iterations": len(turns), "stopped_by": ended}
         before = cpu_times.look()
         with markers.phase("measurement"), region.profiled() if job.region else NOTHING:
@@ -103,10 +104,6 @@ def _run_timing(job: Job) -> dict[str, Any]:
                                          "null_loop": null_loop(),
                                          "witness": witness.cost(), "probes": probed, "cpu": spent,
                                          "produced": _keep_outputs(bound, job)}
-
-
-def _warmup_rule(job: Job) -> Stop:
-    return Stop(job.warmup, LONGEST_WARMUP_NS if job.settle else None, settle=job.settle)
 
 
 def _keep_outputs(bound: provider.BoundModel, job: Job) -> list[dict[str, Any]] | None:

@@ -121,7 +121,7 @@ def work(counted: Counted) -> Work:
             continue
         missing = [name for name in formula.weights if counted.column(name) is None]
         if missing:
-            absent.setdefault(formula.quantity, _not_recorded(missing) + _bounds(formula, missing, counted))
+            absent.setdefault(formula.quantity, f"{_named(missing)} not recorded{_bounds(formula, missing, counted)}")
         elif lost := sorted(dead & formula.weights.keys()):
             absent[formula.quantity] = f"{_named(lost)} zero on every kernel, and so is all of its block: not counted"
         else:
@@ -182,10 +182,6 @@ def _contradictions(counted: Counted) -> Iterator[Contradicted]:
     for name, kernels in sorted(counted.differing.items()):
         yield Contradicted(what=f"passes disagree on {name}; the first is used", kernels=len(kernels),
                            of=counted.count, example="")
-
-
-def _not_recorded(missing: list[str]) -> str:
-    return f"{_named(missing)} not recorded"
 
 
 def _named(names: list[str]) -> str:

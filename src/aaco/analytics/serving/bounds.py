@@ -86,7 +86,7 @@ def _ends(step: LayerKernels, anchors: LayerAnchors, gaps: _LayerGaps, starts: I
     """Return the kernel after the last of each layer: the next layer's first, or that after a known ending of a layer
     in the last one, before another step, and in an odd gap that holds all of an ending and more."""
     breaks = _breaks(step, starts)
-    endings = _endings(step, gaps, starts, breaks)
+    endings = _endings(gaps, starts, breaks)
     odd = [COMPLETE * SAME if gaps.counts[key] == 1 else np.inf for key in gaps.keys]
     least = np.append(np.where(breaks, SIMILAR, odd), -np.inf)  # score per kernel of the ending
     ends = np.append(starts[1:], len(step.roles))
@@ -100,7 +100,7 @@ def _ends(step: LayerKernels, anchors: LayerAnchors, gaps: _LayerGaps, starts: I
     return ends
 
 
-def _endings(step: LayerKernels, gaps: _LayerGaps, starts: Ints, breaks: Flags) -> list[Ints]:
+def _endings(gaps: _LayerGaps, starts: Ints, breaks: Flags) -> list[Ints]:
     """Return the commonest kernels that end a layer, not before another step."""
     ending_by_key = {key: np.arange(gap[0], start) for key, gap, start, broken
                      in zip(gaps.keys, gaps.kernels, starts[1:].tolist(), breaks, strict=True)

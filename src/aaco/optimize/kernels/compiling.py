@@ -51,7 +51,6 @@ class Toolchain:
     arch: str
     options: tuple[str, ...]
     folder: Path
-    from_database: bool = False
 
 
 def choose(source: Path, arch: str, database: Path | None = None, compiler: str | None = None) -> Toolchain:
@@ -71,7 +70,7 @@ def choose(source: Path, arch: str, database: Path | None = None, compiler: str 
         except Missing as reason:
             refusals.append(f"{name}: {reason.what}")
             continue
-        return Toolchain(name, path, arch, options, folder, entry is not None)
+        return Toolchain(name, path, arch, options, folder)
     raise Missing(f"no compiler for {arch}: {'; '.join(refusals)}", _how_to_get(arch))
 
 

@@ -209,7 +209,8 @@ class _KinetoReader(ChromeReader):
             vgpr=integers([launch.registers for launch in launches]),
             lds_bytes=integers([launch.shared for launch in launches]),
             occupancy_pct=pa.array([launch.occupancy for launch in launches], pa.float64()),
-            external_id=_external_ids(launches), source=constant(FORMAT, len(events)))
+            external_id=integers([launch.external_id_1 if launch.external_id is None else launch.external_id
+                                  for launch in launches]), source=constant(FORMAT, len(events)))
         self._note_undescribed(keys, names, launches)
         if described := [index for index, launch in enumerate(launches) if launch.collective is not None]:
             yield _collectives(keys[described], [launches[index] for index in described])
@@ -363,10 +364,6 @@ def _axes(name: str, *factors: tuple[np.ndarray, np.ndarray]) -> dict[str, pa.Ar
     absent = np.logical_or.reduce([missing for _, missing in factors])
     product = np.prod([triple for triple, _ in factors], axis=0)
     return {f"{name}_{axis}": pa.array(product[:, place], pa.int64(), mask=absent) for place, axis in enumerate("xyz")}
-
-
-def _external_ids(works: list[Any]) -> pa.Array:
-    return integers([work.external_id_1 if work.external_id is None else work.external_id for work in works])
 
 
 def _read_devices(device_maps: Any) -> tuple[CapturedDevice, ...]:
