@@ -103,12 +103,8 @@ def _run_timing(job: Job) -> dict[str, Any]:
     return provider.describe(session) | {"load_ms": load_ms, "warmup": warmed, "stopped_by": reason,
                                          "null_loop": null_loop(),
                                          "witness": witness.cost(), "probes": probed, "cpu": spent,
-                                         "produced": _keep_outputs(bound, job)}
-
-
-def _keep_outputs(bound: provider.BoundModel, job: Job) -> list[dict[str, Any]] | None:
-    """Return the outputs of the last measured inference, as kept; None if they are not requested."""
-    return outputs.keep(Path(job.outputs), bound.produced()) if job.outputs else None
+                                         "produced": outputs.keep(Path(job.outputs), bound.produced()) if job.outputs
+                                         else None}
 
 
 def _unmarked(number: int) -> AbstractContextManager[None]:
@@ -196,7 +192,8 @@ def _run_profile(job: Job) -> dict[str, Any]:
     with files.storage(Path(job.profile)):
         Path(session.end_profiling()).replace(job.profile)
     return provider.describe(session) | graphs | {
-        "profiling_start_realtime_ns": start_ns, "cpu": spent, "events": _count_categories(Path(job.profile))}
+        "profiling_start_realtime_ns": start_ns, "cpu": spent,
+        "events": dict(Counter(event.get("cat") for event in files.read_json(Path(job.profile))))}
 
 
 def _run_once(job: Job) -> dict[str, Any]:
@@ -224,11 +221,6 @@ def _dump_offered(job: Job) -> dict[str, Any]:
     except ModelError as error:
         return {"offered": False, "offered_absent": error.what}
     return {"offered": True, "offered_absent": None}
-
-
-def _count_categories(profile: Path) -> dict[str, int]:
-    """Return how many events of each category the profile holds."""
-    return dict(Counter(event.get("cat") for event in files.read_json(profile)))
 
 
 KINDS: dict[str, Callable[[Job], dict[str, Any]]] = {"time": _run_timing, "profile": _run_profile, "once": _run_once}

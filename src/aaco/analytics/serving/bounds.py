@@ -93,7 +93,8 @@ def _ends(step: LayerKernels, anchors: LayerAnchors, gaps: _LayerGaps, starts: I
     for layer in np.flatnonzero(least < np.inf).tolist():
         first = int(anchors.last[layer]) + 1
         length = int(ends[layer]) - first
-        ending = _ending(step, endings, np.arange(first, first + min(length, gaps.reach)))
+        kernels = np.arange(first, first + min(length, gaps.reach))
+        ending = max((_matched(step, ending, kernels) for ending in endings), key=lambda fit: fit.score)
         surplus = length - ending.length >= SURPLUS or layer == len(starts) - 1
         if surplus and ending.score >= least[layer] * max(1, ending.expected):
             ends[layer] = first + ending.length
@@ -151,11 +152,6 @@ def _head(step: LayerKernels, block: Ints, kernels: Ints) -> int:
         scores[1:][~begins_alike] = -np.inf
         return int(np.argmax(scores[1:])) + 1
     return int(np.argmax(scores))
-
-
-def _ending(step: LayerKernels, endings: list[Ints], kernels: Ints) -> _Ending:
-    """Return which ending of a layer the first kernels match best."""
-    return max((_matched(step, ending, kernels) for ending in endings), key=lambda fit: fit.score)
 
 
 def _matched(step: LayerKernels, ending: Ints, kernels: Ints) -> _Ending:

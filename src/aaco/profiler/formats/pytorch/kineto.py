@@ -201,7 +201,8 @@ class _KinetoReader(ChromeReader):
         self.kernel_rows += len(events)
         names = encoded([event.name for event in events])
         blocks = _triples([launch.block for launch in launches])
-        sizes = _replace_by_ones(blocks, self._take_in_items(launches))
+        in_items = self._take_in_items(launches)
+        sizes = np.where(in_items[:, None], 1, blocks[0]), blocks[1] & ~in_items
         yield KERNELS.build(
             kernel_id=keys, kernel_name=names, **self._where(events, launches),
             t_start_ns=start, t_end_ns=start + kernel_durations, dur_ns=kernel_durations,
@@ -352,11 +353,6 @@ def _triples(values: list[tuple[int, int, int] | None]) -> tuple[np.ndarray, np.
     places: dict[tuple[int, int, int] | None, int] = {None: 0}  # there are few distinct ones
     rows = np.array([places.setdefault(value, len(places)) for value in values], np.int64)
     return np.array([value or (0, 0, 0) for value in places], np.int64)[rows], rows == 0
-
-
-def _replace_by_ones(triples: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the triples with (1, 1, 1) in these rows."""
-    return np.where(rows[:, None], 1, triples[0]), triples[1] & ~rows
 
 
 def _axes(name: str, *factors: tuple[np.ndarray, np.ndarray]) -> dict[str, pa.Array]:
