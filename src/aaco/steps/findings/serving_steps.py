@@ -75,8 +75,8 @@ def serving_steps(session: Session, settings: Analysis) -> Results:
 
 def _classes(session: Session, settings: Analysis, budgets: Sequence[tuple[str | None, int, Mapping[str, float]]],
              why_none: str) -> tuple[PhaseClass, ...]:
-    facts = documents.read(session, layout.finding(WORKLOAD_FACTS))
-    return phase_classes(budgets, measure({}, None, settings), WorkloadFacts.of(facts).values if facts else None,
+    facts = documents.decoded(session, WorkloadFacts)
+    return phase_classes(budgets, measure({}, None, settings), facts.values if facts else None,
                          trust.of(documents.read(session, layout.TRACE_CHECK)), why_none)
 
 

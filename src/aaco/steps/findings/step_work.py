@@ -26,14 +26,13 @@ from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.analytics.timeline.windows import MARKERS, REPETITION, CaptureWindow
 from aaco.core.arrays import Reals
-from aaco.core.documents import decode
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, COPIES, GPU_EVENTS, KERNELS, OPERATORS, TableSpec
 from aaco.steps.findings import host_calls, single_rows
 from aaco.steps.findings.kernel_classes import device_of
 from aaco.steps.findings.kernel_operators import operators as operator_of_kernel
-from aaco.tracelake import documents, layout, queries, store
+from aaco.tracelake import documents, queries, store
 from aaco.tracelake.memory import give_back
 
 LINK = "correlation_id"  # of a kernel, to the call that launched it
@@ -45,10 +44,9 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
 
     unprofiled: the step without a profiler, if it was timed. Raise Absent if no steps are judged; BadBundle.
     """
-    document = documents.read(session, layout.finding("windows"))
-    if not document:
+    windows = documents.decoded(session, Windows)
+    if windows is None:
         raise Absent("no work of a device was recorded")
-    windows = decode(document, Windows)
     rank = windows.ranks[windows.slowest]
     window = windows.window_of(rank)
     links = list[int]()
