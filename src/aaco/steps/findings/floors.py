@@ -27,8 +27,8 @@ def floors(session: Session, settings: Analysis) -> Results:
     try:
         work, step = step_work.find(session, unprofiled(session))
         give_back(0)  # what reading it took, before as much is computed of it
-        found = documents.decoded(session, WorkloadFacts)
-        facts = found.values if found else {}
+        workload = documents.decoded(session, WorkloadFacts)
+        facts = workload.values if workload else {}
         record = None if AMD in facts.get("vendor", ()) else track_records.shipped()
         session_floors = of_session.floors_of(work, step, record, NONE_ON_AMD, facts)
     except Absent as reason:
