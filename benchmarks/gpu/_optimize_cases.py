@@ -109,7 +109,7 @@ class Case:
     def situation(self, text: bytes) -> KernelSituation:
         """Return what the rules may rely on with this text."""
         with captures.open(self.path) as opened:
-            return read_situation(find_kernel(text, self.shape.kernel), opened.document, opened.roles, "NVRTC",
+            return read_situation(find_kernel(text, self.shape.kernel), opened.document, opened.roles,
                                   compiling.DEFAULT)
 
     def search(self, name: str, baseline: bytes, offers: Sequence[Proposal], seed: int) -> KernelDecision:

@@ -193,7 +193,7 @@ MUTATIONS = [
      f"{WRONG_KERNEL}[an input to the next number]"),
     ("optimize/kernels/trial.py", "    if difference.late:", "    if False:",
      f"{WRONG_KERNEL}[second stream]"),
-    ("optimize/kernels/trial.py", "if stray := bench.strays(\"candidate\", how.seed):", "if stray := 0:",
+    ("optimize/kernels/trial.py", "if stray := bench.strays(how.seed):", "if stray := 0:",
      f"{WRONG_KERNEL}[write after the end]"),
     ("optimize/kernels/trial.py", "if candidate_us <= floor_us:", "if False:",
      f"{WRONG_KERNEL}[no time]"),

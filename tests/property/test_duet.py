@@ -143,7 +143,7 @@ def test_looks_share_out_alpha(first, more, alpha):
 @given(st.floats(-0.2, 0.2), st.floats(1e-4, 0.1), st.floats(2, 50), st.sampled_from([0.01, 0.02, 0.05]))
 def test_the_p_value_and_the_interval_agree_at_every_look(effect, error, degrees, look_alpha):
     """Mutation: p_value not scaled to the whole alpha."""
-    fit = Fit(effect, error, degrees, error, None, None, "", 9, 9)
+    fit = Fit(effect, error, degrees, error, None, None, "", 9)
     found = duet.judge(fit, Look(9, look_alpha), 0.05, 5.0, "process", "")
     assume(abs(found.p_value - 0.05) > 1e-9)
     assert (found.p_value < 0.05) == (found.low_pct > 0 or found.high_pct < 0)
@@ -152,7 +152,7 @@ def test_the_p_value_and_the_interval_agree_at_every_look(effect, error, degrees
 
 
 def test_the_smallest_change_is_seen_four_times_in_five():
-    fit = Fit(0.0, 0.01, 7.0, 0.02, None, None, "", 5, 5)
+    fit = Fit(0.0, 0.01, 7.0, 0.02, None, None, "", 5)
     mde = math.log1p(duet.judge(fit, LOOK, 0.05, 5.0, "process", "").mde80_pct / 100)
     assert stats.nct.sf(stats.t.ppf(0.975, 7), 7, mde / 0.01) == pytest.approx(0.8, abs=0.002)
 

@@ -33,7 +33,7 @@ def _situation(name: str) -> KernelSituation:
                b"out": PointerTarget(1 << 40, 1 << 40, 4 * shape.n, True)}
     return KernelSituation(find_kernel(kernel_text(shape).encode(), shape.kernel), "NVIDIA", "sm_90",
                            (shape.n // shape.block, 1, 1), ((shape.block, 1, 1),), 0,
-                           {b"n": shape.n, b"k": shape.k, b"stride": shape.stride}, targets, "", "NVRTC")
+                           {b"n": shape.n, b"k": shape.k, b"stride": shape.stride}, targets)
 
 
 def test_the_table_has_what_the_rules_offer_alone_and_in_pairs_each_once() -> None:
@@ -105,7 +105,7 @@ def test_the_proposer_is_refused_once_and_then_brings_the_loop_into_the_kernel()
     pytest.importorskip("tree_sitter_cpp", reason="the extra kernels is not installed")
     text = Path(optimize_in_program.HERE, optimize_in_program.FILES[optimize_in_program.SOURCE]).read_bytes()
     kernel = find_kernel(text, optimize_in_program.KERNEL)
-    situation = KernelSituation(kernel, "NVIDIA", "sm_90", (2048, 1, 1), ((64, 1, 1),), 0, {}, {}, "", "nvcc")
+    situation = KernelSituation(kernel, "NVIDIA", "sm_90", (2048, 1, 1), ((64, 1, 1),), 0, {}, {})
     command = (sys.executable, str(optimize_in_program.HERE / "_sums_proposer.py"))
     refused, offer = (offer for offer in optimize_kernel.proposers(command)(situation, "sums.cu")
                       if offer.proposer == COMMAND)

@@ -22,13 +22,13 @@ def memory(text, **bind):
 
 def test_a_chain_holds_two_tensors_at_once():
     found = memory("g (float[256] x) => (float[256] y) { a = Relu(x) b = Relu(a) c = Relu(b) y = Relu(c) }")
-    assert found.peak_bytes == 2 * 1024 and len(found.alive) == 2
+    assert found.peak_bytes == 2 * 1024
 
 
 def test_a_residual_is_alive_until_it_is_added():
     """Mutation: ending a tensor's life at its first reader."""
     found = memory("g (float[256] x) => (float[256] y) { a = Relu(x) b = Relu(a) c = Relu(b) y = Add(a, c) }")
-    assert found.peak_bytes == 3 * 1024 and [name for name, _ in found.alive] == ["a", "b", "c"]
+    assert found.peak_bytes == 3 * 1024
 
 
 def test_views_are_no_tensors_of_their_own():
@@ -50,7 +50,7 @@ def test_what_a_loop_reads_lives_until_the_loop_ends():
         y = Relu(r)
     }"""
     found = memory(text)
-    assert "a" in [name for name, _ in found.alive] and found.peak_bytes == 3 * 1024
+    assert found.peak_bytes == 3 * 1024
 
 
 def test_an_unknown_size_is_said():

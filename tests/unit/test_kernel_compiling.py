@@ -103,7 +103,7 @@ def test_the_flags_of_the_compile_database_win(tmp_path, tool, form):
               {"directory": str(tmp_path), "file": "k.cu", form: shlex.join(words) if form == "command"
                else words})
     chain = choose(tmp_path / "k.cu", "sm_90")
-    assert (chain.compiler, chain.program, chain.from_database) == ("nvcc", program, True)
+    assert (chain.compiler, chain.program) == ("nvcc", program)
     assert chain.options == ("-O1", '-DA="b c"', "-Iinclude", "-isystem", "sys", "--use_fast_math", f"-I{tmp_path}")
     assert compiling._absolute(chain.options, chain.folder)[2:5] == [f"-I{tmp_path}/include", "-isystem",
                                                                     f"{tmp_path}/sys"]

@@ -64,10 +64,10 @@ def test_a_kernel_has_its_template_head_attributes_and_parameters():
     assert [parameter.is_pointer for parameter in find_kernel(TEXT, "k").parameters] == [True, True, False]
 
 
-def test_loops_have_their_depth_and_their_unroll_directive():
+def test_loops_have_their_unroll_directive():
     body = b"__global__ void k(int n) {\n#pragma unroll 4\nfor (;n;) { while (n) n--; }\ndo n++; while (n < 3);\n}"
-    assert [(loop.kind, loop.depth, loop.pragma and body[slice(*loop.pragma)]) for loop in find_kernel(body, "k").loops
-            ] == [("for", 0, b"#pragma unroll 4"), ("while", 1, None), ("do", 0, None)]
+    assert [(loop.kind, loop.pragma and body[slice(*loop.pragma)]) for loop in find_kernel(body, "k").loops
+            ] == [("for", b"#pragma unroll 4"), ("while", None), ("do", None)]
 
 
 @pytest.mark.parametrize(("text", "reason", "line"), [

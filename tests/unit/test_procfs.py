@@ -265,7 +265,7 @@ def values(rows: list[process_sampler.ProcessRow]) -> dict[str, float]:
 
 
 IDLE = Process(1, 0, 0, 0, 0, {})
-THREAD = Thread(0, 100, 10, 20, 5, 0)
+THREAD = Thread(100, 10, 20, 5, 0)
 
 
 def test_threads_that_end_and_begin() -> None:
@@ -282,7 +282,7 @@ def test_threads_that_end_and_begin() -> None:
 
 
 def test_what_the_kernel_does_not_count_is_absent_not_zero() -> None:
-    silent = replace(IDLE, cpu_ns=None, threads={(1, 5): Thread(None, None, None, None, None, 0)})
+    silent = replace(IDLE, cpu_ns=None, threads={(1, 5): Thread(None, None, None, None, 0)})
     found = values(process_sampler.between(ProcessSnapshot(0, silent, {"steal": 1}),
                                            ProcessSnapshot(1, silent, {"psi_io": 1}), 42))
     assert found.keys() == {"sample", "fault_minor", "fault_major", "rss"}
@@ -396,7 +396,7 @@ def test_formats_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert seen
     tick_ns, page = 10**9 // os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     assert replace(seen.process, cpu_ns=None) == Process(5000, None, 10, 12, 24 * page, {
-        (77, 5000): Thread(11, 22, 5, 6, 9, 39)}, 32 << 10, 15 * tick_ns, 4096, 8192)
+        (77, 5000): Thread(22, 5, 6, 9, 39)}, 32 << 10, 15 * tick_ns, 4096, 8192)
     assert seen.counts == {
         "psi_cpu": 123, "steal": 8 * tick_ns, "host_switches": 400, "host_interrupts": 5, "host_softirqs": 77,
         "host_fault_minor": 70, "host_fault_major": 20, "swap_in": 3, "swap_out": 4, "cgroup_psi_cpu": 55,

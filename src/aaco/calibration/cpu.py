@@ -351,7 +351,8 @@ def read_caches(cpus: set[int], root: Path = SYSTEM) -> dict[int, int]:
     for folder in (index for cpu in sorted(cpus) for index in root.glob(f"cpu{cpu}/cache/index*")):
         facts = {name: _read_text(folder / name) for name in ("level", "type", "size", "shared_cpu_list")}
         if all(facts.values()) and facts["type"] in ("Data", "Unified"):
-            sizes[int(facts["level"]), facts["shared_cpu_list"]] = _parse_bytes(facts["size"])
+            sizes[int(facts["level"]), facts["shared_cpu_list"]] = 1024 * int(
+                facts["size"].removesuffix("K"))  # always in K: drivers/base/cacheinfo.c
     levels = sorted({level for level, _ in sizes})
     return {level: sum(size for (of, _), size in sizes.items() if of == level) for level in levels}
 
@@ -367,11 +368,6 @@ def available_memory() -> int | None:
     if limit.isdigit() and used.isdigit():
         bounds.append(int(limit) - int(used))
     return min(bounds, default=None)
-
-
-def _parse_bytes(size: str) -> int:
-    """Return the bytes of "2048K" as the kernel writes it (drivers/base/cacheinfo.c: always in K)."""
-    return int(size.removesuffix("K")) * 1024
 
 
 def _read_text(path: Path) -> str:

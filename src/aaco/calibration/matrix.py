@@ -116,7 +116,8 @@ class Products:
                       matrices: tuple[c_uint64, c_uint64, c_uint64]) -> list[Callable[[], None]]:
         """Return the library's ways for one layout of the left matrix. Raise AacoError if it has none."""
         lt, (left, right, target) = self._lt, matrices
-        operands = self._f8() if product.operands is None else product.operands
+        f8 = LIBRARIES["NVIDIA"].f8 if self._arch.startswith(F8_OCP_FROM) else lt.f8
+        operands = f8 if product.operands is None else product.operands
         description = self._create("MatmulDescCreate", c_int(lt.compute[product.compute]), c_int(product.scale))
         if transposed:
             self._set_attribute("MatmulDesc", description, lt.transpose_a, c_int32(lt.transpose))
@@ -146,9 +147,6 @@ class Products:
             return queue
 
         return [way(number) for number in range(count.value)]
-
-    def _f8(self) -> int:
-        return LIBRARIES["NVIDIA"].f8 if self._arch.startswith(F8_OCP_FROM) else self._lt.f8
 
     def _allocate_filled(self, dtype: str, product: MatrixProduct, edge: int) -> c_uint64:
         at, size = self._allocate(edge * edge * product.bytes_each), edge * edge * product.bytes_each

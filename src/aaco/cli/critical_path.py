@@ -13,7 +13,6 @@ from aaco.cli import distrust, manual, options, say
 from aaco.core.errors import UsageError
 from aaco.core.readings import Absent
 from aaco.report.format import duration, kernel, pad
-from aaco.tracelake import layout
 
 if TYPE_CHECKING:
     from aaco.analytics.critical_path.answer import CriticalPath as Way
@@ -82,13 +81,11 @@ def _paths(session: Session, recompute: bool) -> tuple[list[Way], CriticalPaths]
     """Return the paths; recompute them on request or if the session does not keep them."""
     from aaco.analytics.critical_path.describe import summarise
     from aaco.analytics.critical_path.summary import CriticalPaths
-    from aaco.core.documents import decode
     from aaco.steps import measured_part
     from aaco.steps.findings.critical_path import find
     from aaco.tracelake import documents
 
-    kept = documents.read(session, layout.finding("critical_path"))
-    stored = decode(kept, CriticalPaths) if kept else None
+    stored = documents.decoded(session, CriticalPaths)
     if stored and stored.paths and not recompute:
         return [], stored
     try:

@@ -97,8 +97,9 @@ def ingest(paths: tuple[Path, ...], workers: int | None, lake: Path | None, conf
     with talk() as show:
         done = ingest_all(_lake(lake, config_file), paths, workers or os.cpu_count() or 1, show)
     _warn_of(done.refused)
-    _answer({"schema_version": 1, "added": done.added, "present": done.present, "refused": done.refused}, as_json,
-            lambda _: say.line(f"{len(done.added)} added, {done.present} already there, {len(done.refused)} refused"))
+    say.answer(as_json,
+               {"schema_version": 1, "added": done.added, "present": done.present, "refused": done.refused},
+               lambda _: [f"{len(done.added)} added, {done.present} already there, {len(done.refused)} refused"])
     sys.exit(Exit.USAGE if done.refused else Exit.FINE)
 
 
@@ -111,9 +112,9 @@ def compact(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
     from aaco.fleet import compaction
 
     done = compaction.compact(_lake(lake, config_file))
-    _answer({"schema_version": 1, **vars(done)}, as_json, lambda _: say.line(
+    say.answer(as_json, {"schema_version": 1, **vars(done)}, lambda _: [
         f"{plural(done.sessions, 'session')} compacted, {done.dropped} dropped; {done.files} files, {done.written} of "
-        f"them new, {done.removed} old ones removed"))
+        f"them new, {done.removed} old ones removed"])
 
 
 @fleet.command()
@@ -135,7 +136,7 @@ def retire(sessions: tuple[str, ...], before: datetime | None, author: str, reas
         limit_ns = int(before.replace(tzinfo=UTC).timestamp() * 1e9) if before else None
         old = [row["session_id"] for row in catalog.sessions() if limit_ns is not None and row["time_ns"] < limit_ns]
         count = catalog.retire([*sessions, *old], author, reason)
-    _answer({"schema_version": 1, "retired": count}, as_json, lambda _: say.line(f"{count} retired"))
+    say.answer(as_json, {"schema_version": 1, "retired": count}, lambda _: [f"{count} retired"])
 
 
 @fleet.command()
@@ -146,14 +147,14 @@ def status(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
     """What the lake holds: sessions, files, models, devices, nodes, and nodes with a clock ahead."""
     from aaco.fleet import answers
 
-    _answer(answers.status(_lake(lake, config_file)), as_json, _print_status)
+    say.answer(as_json, answers.status(_lake(lake, config_file)), _status_lines)
 
 
-def _print_status(document: dict[str, Any]) -> None:
-    say.line(f"{_sessions(document)} of {plural(len(document['models']), 'model')} on "
-             f"{plural(len(document['devices']), 'device')} and {plural(document['nodes'], 'node')}; "
-             f"{document['retired']} retired")
-    say.line(f"{document['files']} compacted files, {plural(document['landing'], 'session')} not compacted")
+def _status_lines(document: dict[str, Any]) -> Iterator[str]:
+    yield (f"{_sessions(document)} of {plural(len(document['models']), 'model')} on "
+           f"{plural(len(document['devices']), 'device')} and {plural(document['nodes'], 'node')}; "
+           f"{document['retired']} retired")
+    yield f"{document['files']} compacted files, {plural(document['landing'], 'session')} not compacted"
     for row in document["clocks_ahead"]:
         say.aside(f"warning: the clock of node {row['node'] or '(not recorded)'} is ahead: {_sessions(row)} "
                   "newer than the ingest; the place in trends is wrong", "warning")
@@ -176,7 +177,7 @@ def regressions(asked: Asked, metric: str, variable: str | None) -> None:
 
     address = _address(variable)
     document = answers.regressions(asked.lake, metric, asked.choice, asked.fdr, asked.engine)
-    _answer(document, asked.as_json, _print_regressions)
+    say.answer(asked.as_json, document, _regressions_lines)
     if address and (document["worse"] or document["better"]):
         _alert(address, document)
     sys.exit(Exit.REGRESSION if document["worse"] else Exit.FINE)
@@ -213,12 +214,12 @@ def _counted(document: dict[str, Any]) -> str:
             f"sessions (false discovery rate {document['fdr']:g})")
 
 
-def _print_regressions(document: dict[str, Any]) -> None:
+def _regressions_lines(document: dict[str, Any]) -> Iterator[str]:
     for kind in ("worse", "better"):
         for row in document[kind]:
-            say.line(_shifted(kind, row))
-    say.line(_counted(document))
-    _absent(document["not_judged"])
+            yield _shifted(kind, row)
+    yield _counted(document)
+    yield from _absent_lines(document["not_judged"])
 
 
 @fleet.command()
@@ -228,7 +229,7 @@ def top(asked: Asked, most: int) -> None:
     """What to look at first: slow nodes, processes and devices that lag in their session, the longest kernels."""
     from aaco.fleet import answers
 
-    _answer(answers.top(asked.lake, asked.choice, asked.fdr, most, asked.engine), asked.as_json, _print_top)
+    say.answer(asked.as_json, answers.top(asked.lake, asked.choice, asked.fdr, most, asked.engine), _top_lines)
 
 
 @fleet.command()
@@ -239,20 +240,20 @@ def trend(asked: Asked, metric: str) -> None:
     from aaco.fleet import answers
 
     document = answers.trend(asked.lake, metric, asked.choice, asked.fdr, asked.engine)
-    _answer(document, asked.as_json, _print_trend)
+    say.answer(asked.as_json, document, _trend_lines)
 
 
-def _print_trend(document: dict[str, Any]) -> None:
+def _trend_lines(document: dict[str, Any]) -> Iterator[str]:
     order = {"degrading": 0, "improving": 1, "none": 2, None: 3}
     for row in sorted(document["groups"], key=lambda row: order[row["trend"]]):
         moved = row["why_absent"] if row["trend"] is None else (
             f"{row['trend'].replace('none', 'no trend')}, {row['moved_pct']:+.1f} % over {_sessions(row)} "
             f"(q = {row['q_value']:.1g})")
-        say.line(f"{_group(row)}: {moved}")
+        yield f"{_group(row)}: {moved}"
         for change in row["changes"]:
-            say.line(f"  changed at {change['session_id']}: {change['change_pct']:+.1f} %, {change['before']:.4g} to "
-                     f"{change['after']:.4g} {row['unit']}, {change['verdict']} (q = {change['q_value']:.1g})"
-                     + _commits(change))
+            yield (f"  changed at {change['session_id']}: {change['change_pct']:+.1f} %, {change['before']:.4g} to "
+                   f"{change['after']:.4g} {row['unit']}, {change['verdict']} (q = {change['q_value']:.1g})"
+                   + _commits(change))
 
 
 def _commits(change: dict[str, Any]) -> str:
@@ -273,16 +274,16 @@ def heatmap(asked: Asked, metric: str) -> None:
     from aaco.fleet import answers
 
     document = answers.heatmap(asked.lake, metric, asked.choice, asked.fdr, asked.engine)
-    _answer(document, asked.as_json, _print_heatmap)
+    say.answer(asked.as_json, document, _heatmap_lines)
 
 
-def _print_heatmap(document: dict[str, Any]) -> None:
+def _heatmap_lines(document: dict[str, Any]) -> Iterator[str]:
     for cell in document["cells"]:
         pooled = f", {cell['fingerprints']} fingerprints, each against its own" if cell["fingerprints"] > 1 else ""
-        say.line(say.row([(cell["model"] or "n/a", 24), (cell["device"] or "n/a", 24), (cell["band"], 11)])
-                 + f"{cell['worse']} of {cell['judged']} worse ({100 * cell['share']:.1f} %){pooled}"
-                 + _per_ceiling(cell))
-    _absent(document["absent"])
+        yield (say.row([(cell["model"] or "n/a", 24), (cell["device"] or "n/a", 24), (cell["band"], 11)])
+               + f"{cell['worse']} of {cell['judged']} worse ({100 * cell['share']:.1f} %){pooled}"
+               + _per_ceiling(cell))
+    yield from _absent_lines(document["absent"])
 
 
 def _per_ceiling(cell: dict[str, Any]) -> str:
@@ -300,16 +301,16 @@ def scaling(asked: Asked) -> None:
     """
     from aaco.fleet import answers
 
-    _answer(answers.scaling(asked.lake, asked.choice, asked.engine), asked.as_json, _print_scaling)
+    say.answer(asked.as_json, answers.scaling(asked.lake, asked.choice, asked.engine), _scaling_lines)
 
 
-def _print_scaling(document: dict[str, Any]) -> None:
+def _scaling_lines(document: dict[str, Any]) -> Iterator[str]:
     for row in document["groups"]:
         rate = f"{row['throughput']:.4g} {row['unit']} on {plural(row['devices_used'], 'device')} ({_sessions(row)})"
-        say.line(f"{_group(row)}: {rate}" + ("" if row["efficiency"] is None else (
+        yield (f"{_group(row)}: {rate}" + ("" if row["efficiency"] is None else (
             f", efficiency {100 * row['efficiency']:.1f} % of {plural(row['base_devices'], 'device')}")))
     for row in document["absent"]:
-        say.line(f"{_group(row)}: no efficiency of {_sessions(row)}: {row['why_absent']}")
+        yield f"{_group(row)}: no efficiency of {_sessions(row)}: {row['why_absent']}"
 
 
 @fleet.command()
@@ -321,22 +322,22 @@ def health(asked: Asked) -> None:
     """
     from aaco.fleet import answers
 
-    _answer(answers.health(asked.lake, asked.choice, asked.engine), asked.as_json, _print_health)
+    say.answer(asked.as_json, answers.health(asked.lake, asked.choice, asked.engine), _health_lines)
 
 
-def _print_health(document: dict[str, Any]) -> None:
+def _health_lines(document: dict[str, Any]) -> Iterator[str]:
     for row in document["unhealthy"]:
-        say.line(f"{row['state']}: device {row['device_id']} ({row['device'] or 'n/a'}) of node "
-                 f"{row['node'] or 'not recorded'} in {row['session_id']}, not healthy in {row['unhealthy']} of "
-                 f"{_sessions(row)}: {row['evidence']}")
-    say.line(f"{plural(document['devices'], 'device')} watched, {len(document['unhealthy'])} of them not always "
-             "healthy")
-    _print_unknown(document["absent"])
+        yield (f"{row['state']}: device {row['device_id']} ({row['device'] or 'n/a'}) of node "
+               f"{row['node'] or 'not recorded'} in {row['session_id']}, not healthy in {row['unhealthy']} of "
+               f"{_sessions(row)}: {row['evidence']}")
+    yield (f"{plural(document['devices'], 'device')} watched, {len(document['unhealthy'])} of them not always "
+           "healthy")
+    yield from _unknown_lines(document["absent"])
 
 
-def _print_unknown(rows: list[dict[str, Any]]) -> None:
+def _unknown_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
-        say.line(f"not known of {_sessions(row)}: {row['why_absent']}")
+        yield f"not known of {_sessions(row)}: {row['why_absent']}"
 
 
 @fleet.command()
@@ -346,15 +347,15 @@ def labels(asked: Asked, most: int) -> None:
     """In how many sessions each label of a scheduler is: what --label can choose."""
     from aaco.fleet import answers
 
-    _answer(answers.labels(asked.lake, asked.choice, most, asked.engine), asked.as_json, _print_labels)
+    say.answer(asked.as_json, answers.labels(asked.lake, asked.choice, most, asked.engine), _labels_lines)
 
 
-def _print_labels(document: dict[str, Any]) -> None:
+def _labels_lines(document: dict[str, Any]) -> Iterator[str]:
     for row in document["labels"]:
-        say.line(f"{row['name']}={row['value']}: {_sessions(row)}")
+        yield f"{row['name']}={row['value']}: {_sessions(row)}"
     if document["found"] > len(document["labels"]):
-        say.line(f"and {document['found'] - len(document['labels'])} more; --most {document['found']} lists them")
-    _print_unknown(document["absent"])
+        yield f"and {document['found'] - len(document['labels'])} more; --most {document['found']} lists them"
+    yield from _unknown_lines(document["absent"])
 
 
 @fleet.command()
@@ -381,22 +382,22 @@ def sla(asked: Asked, policy_file: Path | None, newest: int | None, variable: st
     policy = documents.load_yaml(policy_file, governance.Policy, "policy") if policy_file else governance.DEFAULT
     address = _address(variable) if variable else address_of(policy, None)
     document = objectives.check(asked.lake, policy, asked.choice, newest, asked.engine)
-    _answer(document, asked.as_json, _print_sla)
+    say.answer(asked.as_json, document, _sla_lines)
     worth = policy.webhook.on if policy.webhook and not variable else ("fail", "warn")
     alerting = [group for group in document["groups"] if group["status"] in worth]
     if address and alerting:
-        rows = [line for group in alerting[:MOST_IN_ALERT] for line in _sla_lines(group, document["not_held"])]
+        rows = [line for group in alerting[:MOST_IN_ALERT] for line in _sla_group_lines(group, document["not_held"])]
         _send(address, [f"aaco fleet sla: {_sla_counts(document)}", *rows], "sla", document)
     sys.exit(governance.exit_of([outcome["status"] for group in document["groups"] for outcome in group["objectives"]],
                                 strict))
 
 
-def _print_sla(document: dict[str, Any]) -> None:
-    say.line(_sla_counts(document))
+def _sla_lines(document: dict[str, Any]) -> Iterator[str]:
+    yield _sla_counts(document)
     for group in document["groups"]:
-        say.lines(_sla_lines(group, document["not_held"]))
+        yield from _sla_group_lines(group, document["not_held"])
     if document["not_held"]:
-        say.line(f"skipped, as a lake does not hold them: {', '.join(document['not_held'])}")
+        yield f"skipped, as a lake does not hold them: {', '.join(document['not_held'])}"
 
 
 def _sla_counts(document: dict[str, Any]) -> str:
@@ -404,7 +405,7 @@ def _sla_counts(document: dict[str, Any]) -> str:
     return f"{document['status'].upper()}: groups against policy {document['policy']}: {counts or 'there is none'}"
 
 
-def _sla_lines(group: dict[str, Any], not_held: list[str]) -> Iterator[str]:
+def _sla_group_lines(group: dict[str, Any], not_held: list[str]) -> Iterator[str]:
     """Yield a line for a group, and for each of its objectives that did not pass or that some session misses."""
     from aaco.governance.sla import Outcome
     from aaco.report.ci.sla import line
@@ -431,8 +432,7 @@ def report(asked: Asked, output: Path | None) -> None:
 
     if output is None and sys.stdout.isatty():
         output = Path("fleet.html")
-    _answer(overview(asked.lake, asked.choice, asked.fdr, asked.engine), asked.as_json,
-            lambda document: _write_page(document, "Fleet", output))
+    say.answer(asked.as_json, overview(asked.lake, asked.choice, asked.fdr, asked.engine), _page, "Fleet", output)
 
 
 @fleet.command()
@@ -452,8 +452,8 @@ def card(paths: tuple[Path, ...], fdr: float, most: int, output: Path | None, as
     with talk() as show:
         document = overview.card(paths, fdr, most, show)
     _warn_of(document["refused"])
-    _answer(document, as_json, lambda _: _print_card(document, most) if output is None
-            else _write_page(document, "Report card", output))
+    say.answer(as_json, document, lambda _: _card_lines(document, most) if output is None
+               else _page(document, "Report card", output))
     sys.exit(Exit.USAGE if document["refused"] else Exit.FINE)
 
 
@@ -462,23 +462,17 @@ def _warn_of(refused: Mapping[str, str]) -> None:
         say.aside(f"refused: {path}: {why.removeprefix(f'{path}: ')}", "warning")
 
 
-def _answer(document: dict[str, Any], as_json: bool, print_it: Callable[[dict[str, Any]], None]) -> None:
-    if as_json:
-        say.document(document)
-    else:
-        print_it(document)
-
-
-def _write_page(document: dict[str, Any], title: str, output: Path | None) -> None:
+def _page(document: dict[str, Any], title: str, output: Path | None) -> str | tuple[()]:
+    """Return the page to print; nothing where it was written to a file."""
     from aaco.core.files import write_atomically
     from aaco.report.renderers import fleet_page
 
     page = fleet_page.render(document, title)
     if output in (None, Path("-")):
-        say.text(page)
-        return
+        return page
     write_atomically(output, lambda file: file.write(page.encode()))
     say.aside(f"wrote {output}")
+    return ()
 
 
 def _lake(lake: Path | None, config_file: Path | None) -> Path:
@@ -527,38 +521,38 @@ def _shifted(kind: str, row: dict[str, Any]) -> str:
             f"{row['base']:.4g}, {_group(row)}, node {row['node'] or 'not recorded'} (q = {row['q_value']:.1g})")
 
 
-def _absent(rows: list[dict[str, Any]]) -> None:
+def _absent_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
     if rows:
         count = sum(row["sessions"] for row in rows)
-        say.line(f"not judged: {plural(count, 'session')} in {plural(len(rows), 'group')}; {rows[0]['why_absent']}")
+        yield f"not judged: {plural(count, 'session')} in {plural(len(rows), 'group')}; {rows[0]['why_absent']}"
 
 
-def _print_top(document: dict[str, Any]) -> None:
+def _top_lines(document: dict[str, Any]) -> Iterator[str]:
     for row in document["slow_nodes"]:
-        say.line(f"slow node {row['node']}: {row['shift_pct']:+.1f} % over {_sessions(row)} "
-                 f"(q = {row['q_value']:.1g})")
+        yield (f"slow node {row['node']}: {row['shift_pct']:+.1f} % over {_sessions(row)} "
+               f"(q = {row['q_value']:.1g})")
     for row in document["stragglers"]:
-        say.line(f"straggler {row['session_id']} process {row['process']}: {row['behind_pct']:+.1f} % behind the "
-                 f"others of its session, node {row['node'] or 'not recorded'} (q = {row['q_value']:.1g})")
+        yield (f"straggler {row['session_id']} process {row['process']}: {row['behind_pct']:+.1f} % behind the "
+               f"others of its session, node {row['node'] or 'not recorded'} (q = {row['q_value']:.1g})")
     for row in document["device_skews"]:
-        say.line(_skewed(row))
+        yield _skewed(row)
     for row in document["kernels"]:
-        say.line(f"kernel {row['kernel_name']}: {100 * row['share']:.1f} % of kernel time on {row['device'] or 'n/a'}, "
-                 f"{row['total_ns'] / 1e6:.6g} ms, {row['calls']} calls, {_sessions(row)}")
+        yield (f"kernel {row['kernel_name']}: {100 * row['share']:.1f} % of kernel time on {row['device'] or 'n/a'}, "
+               f"{row['total_ns'] / 1e6:.6g} ms, {row['calls']} calls, {_sessions(row)}")
     if document["nodes_not_judged"]:
-        say.line(f"not judged: {plural(len(document['nodes_not_judged']), 'node')}; "
-                 f"{document['nodes_not_judged'][0]['why_absent']}")
+        yield (f"not judged: {plural(len(document['nodes_not_judged']), 'node')}; "
+               f"{document['nodes_not_judged'][0]['why_absent']}")
 
 
-def _print_card(document: dict[str, Any], most: int) -> None:
+def _card_lines(document: dict[str, Any], most: int) -> Iterator[str]:
     counts = document["regressions"]
-    say.line(f"{plural(len(document['listed']), 'session')}: {len(counts['worse'])} worse, {len(counts['better'])} "
-             f"better of {counts['judged']} judged by {document['metric']} (false discovery rate {document['fdr']:g})")
+    yield (f"{plural(len(document['listed']), 'session')}: {len(counts['worse'])} worse, {len(counts['better'])} "
+           f"better of {counts['judged']} judged by {document['metric']} (false discovery rate {document['fdr']:g})")
     for row in document["listed"][:most]:
-        say.line(_card_row(row))
+        yield _card_row(row)
     if len(document["listed"]) > most:
-        say.line(f"and {len(document['listed']) - most} more; --most {len(document['listed'])} lists them")
-    _print_top(document["top"])
+        yield f"and {len(document['listed']) - most} more; --most {len(document['listed'])} lists them"
+    yield from _top_lines(document["top"])
 
 
 def _card_row(row: dict[str, Any]) -> str:

@@ -85,12 +85,10 @@ def _why_none(session: Session) -> str:
 def _source(session: Session) -> str:
     """Return the line that says that steps are by repetition; empty where they are annotated."""
     from aaco.analytics.serving.summary import REPETITION, Serving
-    from aaco.core.documents import decode
     from aaco.report.sections.findings.serving import BY_REPETITION
-    from aaco.tracelake import documents, layout
+    from aaco.tracelake import documents
 
-    document = documents.read(session, layout.finding("serving"))
-    serving = decode(document, Serving) if document else None
+    serving = documents.decoded(session, Serving)
     return f"steps {BY_REPETITION}" if serving and serving.source == REPETITION else ""
 
 

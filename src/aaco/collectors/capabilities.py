@@ -187,10 +187,6 @@ def _amd_sensors(host: Host) -> str:
     return f"{len(devices)} devices, {sum(device.hwmon is not None for device in devices)} of them with sensors{unread}"
 
 
-def _rocm(host: Host) -> str:
-    return text(environment.rocm_folder(host) / ".info/version")
-
-
 def _libcuda(_: Host) -> str:
     try:
         ctypes.CDLL("libcuda.so.1")
@@ -250,10 +246,6 @@ def _hardware_counters(host: Host) -> str:
     if not names:
         raise Absent(f"{sources}: no processor event source")
     return ", ".join(names)
-
-
-def _tracefs(host: Host) -> str:
-    return str(tracepoints.tracefs(host))
 
 
 def _gpu_events(host: Host) -> str:
@@ -373,7 +365,8 @@ QUESTIONS = (
     HostCheck("amd", "amdgpu sensors", _amd_sensors, "load the amdgpu driver; in a container mount /sys read-only"),
     HostCheck("amd", "/dev/kfd", _device("dev/kfd"), "load the amdgpu driver; in a container pass --device /dev/kfd"),
     HostCheck("amd", "/dev/dri/renderD*", gpu_access.amd_nodes, ""),
-    HostCheck("amd", "ROCm", _rocm, "install ROCm, or set ROCM_PATH to where it is"),
+    HostCheck("amd", "ROCm", lambda host: text(environment.rocm_folder(host) / ".info/version"),
+              "install ROCm, or set ROCM_PATH to where it is"),
     HostCheck("amd", "ROCm and its driver", gpu_access.rocm_fits,
               "install the ROCm release that goes with the driver, or the driver (amdgpu-dkms) that goes with ROCm: "
               "https://rocm.docs.amd.com, user and kernel-space support matrix"),
@@ -405,7 +398,8 @@ QUESTIONS = (
     HostCheck("kernel", "BPF fault latency", bpf.loads("faults"),
               "needs a kernel that allows fentry; without it faults are counted, not timed", in_kernel=True),
     HostCheck("kernel", "BPF GPU events", _gpu_events, tracepoints.GPU_FIX),
-    HostCheck("kernel", "tracefs", _tracefs, "sudo mount -t tracefs tracefs /sys/kernel/tracing"),
+    HostCheck("kernel", "tracefs", lambda host: str(tracepoints.tracefs(host)),
+              "sudo mount -t tracefs tracefs /sys/kernel/tracing"),
     HostCheck("kernel", "pressure (PSI)", _pressure, "boot with psi=1"),
     HostCheck("kernel", "schedstat", _schedstat, "needs a kernel with CONFIG_SCHED_INFO"),
     HostCheck("kernel", "/dev/aaco", kernel_device.probe, kernel_device.FIX),

@@ -1,7 +1,5 @@
 """What ONNX Runtime calls its execution providers, and the memory of their devices."""
 
-from __future__ import annotations
-
 CPU = "CPUExecutionProvider"
 # These providers load CUDA's libraries, which a wheel may have put where the dynamic linker does not look.
 ON_CUDA = {"CUDAExecutionProvider", "TensorrtExecutionProvider"}

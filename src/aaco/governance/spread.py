@@ -45,7 +45,6 @@ class Spread:
     effect: float
     design: str
     history: int = 0
-    paired: bool = False
 
     @property
     def standard_error(self) -> float:
@@ -112,7 +111,7 @@ def in_pairs(baseline: Sessions, current: Sessions, order: Sequence[bool]) -> Sp
     off = np.array([one.mean() for one in current]) - np.array([one.mean() for one in baseline])
     sigma = max(float(off.std(ddof=1)) / math.sqrt(2), ROUNDING)
     return Spread("session", sigma, pairs - 1, (pairs, pairs), float(off.mean()),
-                  f"sessions in turns, {pairs} consecutive pairs in either order: slow drift cancels", paired=True)
+                  f"sessions in turns, {pairs} consecutive pairs in either order: slow drift cancels")
 
 
 def epochs(samples: pa.Table, accepted: Iterable[str], without: Iterable[str], worse: int) -> list[list[Reals]]:

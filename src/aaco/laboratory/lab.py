@@ -105,7 +105,8 @@ class Lab:
     @property
     def process_outcomes(self) -> list[KnobResult]:
         """Return the first launcher's report; before one ran, only the knobs that could not be requested."""
-        reported: dict[str, Any] = json.loads((self._read_report() or "{}").partition("\n")[0])
+        content = b"" if self.of_commands else os.pread(self.report, 1 << 20, 0)
+        reported: dict[str, Any] = json.loads((content.decode() or "{}").partition("\n")[0])
         outcomes = []
         for setting in self._process_knobs():
             asked, why_not = self._wishes(setting)
@@ -160,9 +161,6 @@ class Lab:
             return setting.wishes(self.want), None
         except Absent as reason:
             return {}, refused(setting.name, reason)
-
-    def _read_report(self) -> str:
-        return "" if self.of_commands else os.pread(self.report, 1 << 20, 0).decode()
 
 
 def refused(name: str, reason: Absent) -> KnobResult:

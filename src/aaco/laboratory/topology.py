@@ -79,8 +79,8 @@ def choose(cpus: Sequence[Cpu], policy: str = "compact", count: int | None = Non
 
 def _compact(cpus: Sequence[Cpu], near: set[int]) -> list[Cpu]:
     """Return core after core, both threads of each, away from the first core as long as there are others."""
-    first = min(cpu.number for cpu in cpus)
-    return sorted(cpus, key=lambda cpu: (cpu.core == _core_of(cpus, first), cpu))
+    first = min(cpus, key=lambda cpu: cpu.number)
+    return sorted(cpus, key=lambda cpu: (cpu.core == first.core, cpu))
 
 
 def _spread(cpus: Sequence[Cpu], near: set[int]) -> list[Cpu]:
@@ -116,10 +116,6 @@ def _pairs(cpus: Sequence[Cpu], near: set[int]) -> list[Cpu]:
     """Return whole cores of two threads only."""
     whole = {cpu.core for cpu in cpus if sum(sibling.core == cpu.core for sibling in cpus) == 2}
     return [cpu for cpu in _compact(cpus, near) if cpu.core in whole]
-
-
-def _core_of(cpus: Sequence[Cpu], cpu_number: int) -> int:
-    return next(cpu.core for cpu in cpus if cpu.number == cpu_number)
 
 
 POLICIES: dict[str, Callable[[Sequence[Cpu], set[int]], list[Cpu]]] = {

@@ -18,7 +18,7 @@ from aaco.core.errors import Missing
 from aaco.llm.stamps import NS, RX_SOFTWARE, SOFTWARE
 
 SOL_PACKET, PACKET_RX_RING, PACKET_STATISTICS, PACKET_VERSION, PACKET_TIMESTAMP = 263, 5, 6, 10, 17  # if_packet.h
-TPACKET_V2, TO_KERNEL, TO_USER = 1, 0, 1
+TPACKET_V2, TO_USER = 1, 1
 SO_ATTACH_FILTER = 26
 FRAME, BLOCK, BLOCKS = 256, 1 << 20, 64  # bytes of a frame, which holds the headers; of a block; blocks
 FRAMES = BLOCK // FRAME * BLOCKS
@@ -122,7 +122,7 @@ class PacketTap:
             if not status & TO_USER:
                 return
             self._take(ring[start + network:start + network + KEPT], length, seconds * NS + nanoseconds)
-            ring[start:start + 4] = b"\0\0\0\0"  # TO_KERNEL
+            ring[start:start + 4] = b"\0\0\0\0"  # TP_STATUS_KERNEL
             self._next = (self._next + 1) % FRAMES
 
     def _take(self, packet: bytes, length: int, at_ns: int) -> None:

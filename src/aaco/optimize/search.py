@@ -81,7 +81,8 @@ class Search:
     @property
     def passed(self) -> list[Candidate]:
         """Return the candidates that compute the same."""
-        return [change for change in self.in_order() if self._computes_the_same(change)]
+        return [change for change in self.in_order()
+                if change.name in self.checked and self.checked[change.name].passed]
 
     def in_order(self) -> list[Candidate]:
         """Return the candidates in the order in which they are looked at, drawn by the seed."""
@@ -151,9 +152,6 @@ class Search:
     @property
     def _compared(self) -> list[TurnsMeasured]:
         return [*self.confirmed.values(), *([self.again] if self.again else [])]
-
-    def _computes_the_same(self, change: Candidate) -> bool:
-        return change.name in self.checked and self.checked[change.name].passed
 
 
 def next_step(search: Search) -> Step:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_double, c_float, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
@@ -242,11 +242,7 @@ class CudaReplay:
 
     def differing(self) -> list[int]:
         """Return, for each region, how many bytes differ from those after the captured launch."""
-        self._clear_counts()
-        for number, region in enumerate(self.regions):
-            self._tool("differing", region.size, self._live[number], self._after[number], region.size,
-                       self._counts + 8 * number)
-        return self._read_counts()
+        return self._count_differing(self._live, self._after)
 
     def mark_written(self, number: int, changed_too: bool) -> int:
         """Make the mask of a region that was poisoned whole: ones where the launch wrote. Return how many bytes.
@@ -275,10 +271,12 @@ class CudaReplay:
 
     def changed(self) -> list[int]:
         """Return, for each region, how many bytes the captured launch changed."""
+        return self._count_differing(self._before, self._after)
+
+    def _count_differing(self, left: Sequence[int], right: Sequence[int]) -> list[int]:
         self._clear_counts()
         for number, region in enumerate(self.regions):
-            self._tool("differing", region.size, self._before[number], self._after[number], region.size,
-                       self._counts + 8 * number)
+            self._tool("differing", region.size, left[number], right[number], region.size, self._counts + 8 * number)
         return self._read_counts()
 
     def flush_cache(self) -> None:
@@ -290,11 +288,13 @@ class CudaReplay:
 
     def content(self, number: int) -> bytes:
         """Return what a region holds now."""
-        size = self.regions[number].size
-        buffer = ctypes.create_string_buffer(size)
+        return self._read(self._live[number], self.regions[number].size)
+
+    def _read(self, at: int, size: int) -> bytes:
+        buffer = ctypes.create_string_buffer(max(1, size))
         self.wait()
-        self.gpu.call("to_host", buffer, self._live[number], size)
-        return buffer.raw
+        self.gpu.call("to_host", buffer, at, size)
+        return buffer.raw[:size]
 
     def _clear_counts(self) -> None:
         self.gpu.call("fill_async", self._counts, 0, 2 * max(1, len(self.regions)), self.gpu.stream)

@@ -3,8 +3,6 @@
 SPANS: JSON, a list of pairs: a first address, and the first one after. The module is the process's main program.
 """
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

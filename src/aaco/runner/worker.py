@@ -90,7 +90,8 @@ def _run_timing(job: Job) -> dict[str, Any]:
         turn = markers.iteration if markers.heard() else _unmarked
         if job.warmup:
             with markers.phase("warmup"):
-                ended, turns = loop(run, descriptor, 0, _warmup_rule(job), witness, cooldown, turn)
+                rule = Stop(job.warmup, LONGEST_WARMUP_NS if job.settle else None, settle=job.settle)
+                ended, turns = loop(run, descriptor, 0, rule, witness, cooldown, turn)
                 warmed = {"iterations": len(turns), "stopped_by": ended}
         before = cpu_times.look()
         with markers.phase("measurement"), region.profiled() if job.region else NOTHING:
@@ -102,16 +103,8 @@ def _run_timing(job: Job) -> dict[str, Any]:
     return provider.describe(session) | {"load_ms": load_ms, "warmup": warmed, "stopped_by": reason,
                                          "null_loop": null_loop(),
                                          "witness": witness.cost(), "probes": probed, "cpu": spent,
-                                         "produced": _keep_outputs(bound, job)}
-
-
-def _warmup_rule(job: Job) -> Stop:
-    return Stop(job.warmup, LONGEST_WARMUP_NS if job.settle else None, settle=job.settle)
-
-
-def _keep_outputs(bound: provider.BoundModel, job: Job) -> list[dict[str, Any]] | None:
-    """Return the outputs of the last measured inference, as kept; None if they are not requested."""
-    return outputs.keep(Path(job.outputs), bound.produced()) if job.outputs else None
+                                         "produced": outputs.keep(Path(job.outputs), bound.produced()) if job.outputs
+                                         else None}
 
 
 def _unmarked(number: int) -> AbstractContextManager[None]:
@@ -199,7 +192,8 @@ def _run_profile(job: Job) -> dict[str, Any]:
     with files.storage(Path(job.profile)):
         Path(session.end_profiling()).replace(job.profile)
     return provider.describe(session) | graphs | {
-        "profiling_start_realtime_ns": start_ns, "cpu": spent, "events": _count_categories(Path(job.profile))}
+        "profiling_start_realtime_ns": start_ns, "cpu": spent,
+        "events": dict(Counter(event.get("cat") for event in files.read_json(Path(job.profile))))}
 
 
 def _run_once(job: Job) -> dict[str, Any]:
@@ -227,11 +221,6 @@ def _dump_offered(job: Job) -> dict[str, Any]:
     except ModelError as error:
         return {"offered": False, "offered_absent": error.what}
     return {"offered": True, "offered_absent": None}
-
-
-def _count_categories(profile: Path) -> dict[str, int]:
-    """Return how many events of each category the profile holds."""
-    return dict(Counter(event.get("cat") for event in files.read_json(profile)))
 
 
 KINDS: dict[str, Callable[[Job], dict[str, Any]]] = {"time": _run_timing, "profile": _run_profile, "once": _run_once}

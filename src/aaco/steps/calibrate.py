@@ -78,7 +78,7 @@ def calibrate(settings: Settings, devices: str = "all", rounds: int = 1, show: S
     def of_device(place: DeviceAddress) -> MachineCard:
         device = _chosen(host, place)
         cooldown.before(COOL_S, show)
-        return keep([_device(host, device, place, settings, show, number, rounds) for number in range(rounds)])
+        return keep([_device(device, place, settings, show, number, rounds) for number in range(rounds)])
 
     if devices.startswith("gpu"):
         return of_device(DeviceAddress(_first(host).vendor, int(devices.partition(":")[2] or 0))), moved
@@ -107,7 +107,7 @@ def of_run(host: Machine, threads: int | None, place: DeviceAddress | None, sett
     except AacoError as reason:
         show.step(f"no ceilings of a GPU: {reason.what}")
         return None
-    measured_card = _kept(device.identity, settings, show, lambda: _device(host, device, place, settings, show))
+    measured_card = _kept(device.identity, settings, show, lambda: _device(device, place, settings, show))
     return card.for_device(measured_card, cpus) if measured_card else None
 
 
@@ -146,7 +146,7 @@ def _cpus(host: Machine, threads: int | None, show: Show, number: int = 0, round
     return MachineCard(machine_id=host.id, ceilings=ceilings.ceilings, absent=ceilings.absent)
 
 
-def _device(host: Machine, device: _ChosenDevice, place: DeviceAddress, settings: Settings, show: Show, number: int = 0,
+def _device(device: _ChosenDevice, place: DeviceAddress, settings: Settings, show: Show, number: int = 0,
             rounds: int = 1) -> MachineCard:
     show.step(ONE.format(device.kind.name, number + 1, rounds))
     cache = settings.config.storage.cache_dir.expanduser() / "kernels"

@@ -30,7 +30,6 @@ from aaco.calibration import card
 from aaco.collectors.gpu import device_accounts
 from aaco.core import inputs, registry
 from aaco.core.config import Analysis
-from aaco.core.documents import decode
 from aaco.core.inputs import MeasuredSpans
 from aaco.core.readings import Absent, Reading
 from aaco.core.session import Session
@@ -118,9 +117,11 @@ def _of_import(session: Session, analyzed: Analyzed, facts: SessionFacts, settin
     if REQUESTS.name in analyzed.tables:
         why[NAME] = SEVERAL_CLIENTS
     views: dict[str, Any] = {
-        "trace": facts.trace, "critical_paths": facts.paths, "device_work": _device_work(session),
-        "kernel_evidence": _kernel_evidence(session), "windows": _windows(session), "unprofiled": unprofiled(session),
-        **envelopes, **_endpoint(session)}
+        "trace": facts.trace, "critical_paths": facts.paths, "unprofiled": unprofiled(session),
+        "device_work": documents.decoded(session, DeviceWork), "windows": documents.decoded(session, Windows),
+        "kernel_evidence": documents.decoded(session, KernelEvidence), **envelopes}
+    endpoint = documents.decoded(session, Endpoint)
+    views |= {NAME: endpoint} if endpoint else {}
     if watched:
         numbers = {device.device_id for device in facts.trace.devices} if facts.trace else ()
         views |= {"measured_spans": _at_work(facts.captures), "cuda_numbers": numbers,
@@ -136,8 +137,9 @@ def _of_endpoint(session: Session, analyzed: Analyzed, settings: Analysis) -> di
     folder = session.folder / layout.DEVICE_RAW
     if why_no_packages := device_accounts.why_no_packages(folder):
         why["package_energy"] = why_no_packages
-    seen = _endpoint(session)
-    views = {**seen, "measured_spans": _steady(seen.get(NAME)), "visible_devices": _devices_of_endpoint(session)}
+    endpoint = documents.decoded(session, Endpoint)
+    views: dict[str, Any] = {"measured_spans": _steady(endpoint), "visible_devices": _devices_of_endpoint(session)}
+    views |= {NAME: endpoint} if endpoint else {}
     return measure(watched, None, settings, why, {} if _is_own(session) else {GPU_EVENTS.name: OF_SERVER}, views)
 
 
@@ -161,11 +163,6 @@ def _devices_of_endpoint(session: Session) -> dict[str, Any]:
     if session.record.backend_ran == "cpu":
         return {"unused": "the decoder used no device: it ran on the CPU"}
     return device_accounts.visible(session.folder / layout.DEVICE_RAW)
-
-
-def _endpoint(session: Session) -> dict[str, Any]:
-    document = documents.read(session, layout.finding(NAME))
-    return {NAME: decode(document, Endpoint)} if document else {}
 
 
 def why_missing(analyzed: Analyzed, paths: CriticalPaths | None) -> dict[str, str]:
@@ -254,21 +251,6 @@ def _why_no_work(analyzed: Analyzed) -> str:
     except Absent as reason:
         return str(reason)
     return NO_GPU
-
-
-def _device_work(session: Session) -> DeviceWork | None:
-    document = documents.read(session, layout.finding("device_work"))
-    return decode(document, DeviceWork) if document else None
-
-
-def _kernel_evidence(session: Session) -> KernelEvidence | None:
-    document = documents.read(session, layout.finding("kernel_evidence"))
-    return decode(document, KernelEvidence) if document else None
-
-
-def _windows(session: Session) -> Windows | None:
-    document = documents.read(session, layout.finding("windows"))
-    return decode(document, Windows) if document else None
 
 
 def _at_work(captures: Mapping[str, Any]) -> MeasuredSpans | None:

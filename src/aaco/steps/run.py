@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,11 +33,8 @@ from aaco.runner import dimensions, inputs, iterations, model_file, ort, registr
 from aaco.runner.ort import Workload
 from aaco.steps import calibrate, choose_backend, lab_session
 from aaco.steps.device import cooldown, counter_passes, telemetry, trace_passes
+from aaco.steps.device.choose_profiler import ProfilerShare
 from aaco.tracelake import layout, outputs
-
-if TYPE_CHECKING:
-    from aaco.steps.device.choose_profiler import ProfilerShare
-
 
 SCHEMA_VERSION = 1
 MOST_TIMES = 3  # as many processes as were asked for, at most, to have enough clean iterations

@@ -12,9 +12,7 @@ from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.mechanisms.larger_batch import LARGER_BATCH, larger_batch
 from aaco.analytics.advice.recommend import why_not_advised
-from aaco.analytics.workload.facts import NAME as FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
-from aaco.core.advice import FactValues
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.steps.findings import step_work
@@ -53,19 +51,14 @@ class AskedFloor:
 def floor_of(session: Session, mechanisms: Sequence[str], factors: Mapping[str, float]) -> AskedFloor:
     """Return the floor of these kinds of changes, and of kernels at these factors. Raise BadBundle."""
     changes = [*(_as_advised(session, name) for name in mechanisms), *([scaled(factors)] if factors else [])]
-    against = why_not_advised(mechanisms, _facts(session))
+    facts = documents.decoded(session, WorkloadFacts)
+    against = why_not_advised(mechanisms, facts.values if facts else None)
     try:
         work, step = step_work.find(session, unprofiled(session))
     except Absent as reason:
         name = " + ".join(change.name for change in changes)
         return AskedFloor(None, MechanismFloor(name, None, (), str(reason)), against)
     return AskedFloor(step, floor(work, changes), against)
-
-
-def _facts(session: Session) -> FactValues | None:
-    """Return the facts of a session's workload; None where it holds none. Raise BadBundle."""
-    document = documents.read(session, layout.finding(FACTS))
-    return WorkloadFacts.of(document).values if document else None
 
 
 def _as_advised(session: Session, name: str) -> Mechanism:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from aaco.core import documents, files
+from aaco.core.documents import Content
 from aaco.core.errors import BadBundle, first_line, first_problem
 from aaco.core.redaction import redact_json
 from aaco.core.session import Session
@@ -25,6 +26,12 @@ def holds(session: Session, name: str) -> bool:
 def read(session: Session, name: str) -> dict[str, Any]:
     """A document of the bundle that has its form; empty where the run did not get that far. Raises BadBundle."""
     return require(session, name) if holds(session, name) else {}
+
+
+def decoded(session: Session, form: type[Content]) -> Content | None:
+    """Return the document of this declared form; None where the run did not get that far. Raise BadBundle."""
+    document = read(session, documents.declaration_of(form).file)
+    return documents.decode(document, form) if document else None
 
 
 def read_held(session: Session, files: Mapping[str, str]) -> dict[str, dict[str, Any]]:

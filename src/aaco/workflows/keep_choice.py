@@ -49,7 +49,7 @@ def write(session: Session, name: str, settings: Settings) -> Written:
     """
     state, change = _kept(session)
     path = settings.config.storage.backends_file
-    entry = _entry(session, name, change, settings)
+    entry = _entry(session, change, settings)
     if name in registry.backends([path]):
         raise UsageError(f"a backend {name!r} is there already", f"choose another name, or remove it from {path}")
     text = _with_entry(path.read_text(encoding="utf-8") if path.exists() else "", name, entry, path)
@@ -87,7 +87,7 @@ def _of_plan(change: Candidate) -> dict[str, str]:
     return {name: setting for name, setting in change.settings.items() if name in sides.OF_A_PLAN}
 
 
-def _entry(session: Session, name: str, change: Candidate, settings: Settings) -> dict[str, Any]:
+def _entry(session: Session, change: Candidate, settings: Settings) -> dict[str, Any]:
     """Return the fields of the backend: those of the session's, with what the change sets."""
     fields = dict(recorded_run.plan_fields(session))
     side = sides.prepare(DuetSide(model=fields.pop("model"), options=change.settings), settings, fields)

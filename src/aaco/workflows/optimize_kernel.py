@@ -98,7 +98,7 @@ def optimize(request: OptimizeRequest, propose: Propose, try_in_program: TryInPr
                     reference=reference, emulated=_is_emulated(documents))
     search = KernelSearch(kept, _origin(request, text, chain, origin, seed), trials, build, request.captures,
                           request.budget_s)
-    decision = search.run(propose(read_situation(kernel, documents[0], roles, chain.compiler, chain.options,
+    decision = search.run(propose(read_situation(kernel, documents[0], roles, chain.options,
                                                  tuple(document.launch.block for document in documents[1:])),
                                   request.source.name))
     applied = in_program = None

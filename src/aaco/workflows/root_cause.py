@@ -190,7 +190,8 @@ def why(session: Session, reference: str, explain: Explain, store: Path, root: P
     explained, before = explain(session), [explain(baseline) for baseline in others]
     current, sides = side(explained), [side(explanation_before) for explanation_before in before]
     measured, why_none = _measured(before, explained)
-    evidence = symptoms.compare(_middle(sides), current, {name: law.width for name, law in table.sound.items()})
+    middle = replace(sides[0], signals=signals.of_session([side.signals for side in sides]))
+    evidence = symptoms.compare(middle, current, {name: law.width for name, law in table.sound.items()})
     return RootCauseAnswer(session.id, reference, tuple(baseline.id for baseline in others),
                            posterior.judge(evidence, table, likelihoods), table, likelihoods,
                            tuple(_differences(before[0], explained)),
@@ -263,11 +264,6 @@ def _of(table: pa.Table, process: int) -> pa.Table:
 
 def _mixture(table: pa.Table | None, column: str) -> dict[str, int]:
     return dict(Counter(map(str, table[column].to_pylist()))) if table is not None else {}
-
-
-def _middle(sides: Sequence[Side]) -> Side:
-    """The median of several sides; their graphs are the first one's."""
-    return replace(sides[0], signals=signals.of_session([side.signals for side in sides]))
 
 
 def _reference(reference: str, store: Path, root: Path) -> tuple[list[Session], list[str]]:

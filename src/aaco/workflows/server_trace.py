@@ -61,8 +61,8 @@ def _captures(paths: Sequence[Path]) -> Sequence[Path]:
 
 def _classes(run: Run) -> Iterator[TracedClass]:
     """Yield what limits the steps of each phase of a trace, and all of it."""
-    if serving := documents.read(run.session, layout.finding("serving")):
-        for phase in decode(serving, Serving).phases:
+    if serving := documents.decoded(run.session, Serving):
+        for phase in serving.phases:
             yield TracedClass(phase.phase, phase.label, phase.confidence, phase.why)
     diagnosis = run.explanation.diagnosis
     label = None if diagnosis.label == UNKNOWN else diagnosis.label

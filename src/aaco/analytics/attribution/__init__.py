@@ -3,8 +3,6 @@
 Time is conserved to the ns: the shares of a kernel sum to its duration, attributed or not.
 """
 
-from __future__ import annotations
-
 from aaco.analytics.attribution.graph_operators import of_graph
 from aaco.analytics.attribution.nodes import group, label_families, map_nodes
 

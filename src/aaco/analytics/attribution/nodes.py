@@ -19,7 +19,8 @@ def label_families(kernels: pa.Table, executed_nodes: pa.Table | None) -> pa.Tab
     """Return the kernels with their family filled in. If the kernel is a graph operator, it is the operator's
     family.
     """
-    domains = _column_by_name(executed_nodes, "domain") if executed_nodes else {}
+    domains = {} if executed_nodes is None else dict(
+        zip(executed_nodes["name"].to_pylist(), executed_nodes["domain"].to_pylist(), strict=True))
     executed = kernels["executed_node"].to_pylist()
     names = kernels["kernel_name"].to_pylist()
     families = {pair: family(pair[0], domains.get(pair[1], "")) for pair in set(zip(names, executed, strict=True))}
@@ -110,7 +111,3 @@ def _shares(durations: np.ndarray, bounds: list[list[float]]) -> list[int]:
         cuts = [0, *(min(duration, round(duration * end)) for end in ends[:-1]), duration]
         shares += [after - before for before, after in pairwise(cuts)]
     return shares
-
-
-def _column_by_name(table: pa.Table, column: str) -> dict[str, str]:
-    return dict(zip(table["name"].to_pylist(), table[column].to_pylist(), strict=True))

@@ -34,7 +34,7 @@ def multi_head(call: OperatorCall) -> int:
     width = shape[-1] if len(shape) == 5 else shape[2] // heads
     fresh = queries if not call.has(1) else call.shape(1)[2 if len(call.shape(1)) == 4 else 1]
     keys = fresh + (call.shape(6)[2] if call.has(6) else 0)
-    _refuse_shared_buffer(call, past=6, present=1)
+    _refuse_shared_buffer(call, past=6)
     hidden = heads * width
     bias = batch * (queries * hidden + fresh * (call.count(3) - hidden)) if call.has(3) else 0
     masks = call.has(4) + call.has(5) + call.number("unidirectional", 0)
@@ -50,7 +50,7 @@ def grouped_query(call: OperatorCall) -> int:
     batch, queries, _ = call.shape(0)
     width = call.result()[2] // heads
     fresh = call.shape(1)[1] if call.has(1) else queries
-    _refuse_shared_buffer(call, past=3, present=1)
+    _refuse_shared_buffer(call, past=3)
     keys = fresh + (call.shape(3)[2] if call.has(3) else 0)
     turned = call.number("do_rotary", 0) * ROTARY * batch * width * (heads * queries + groups * fresh)
     return _core(call, (batch * heads, queries, keys), (width, width), 1 + call.has(10)) + turned
@@ -132,9 +132,9 @@ def _self_attention(call: OperatorCall, tokens: tuple[int, int], past: int, mask
     return turned + _core(call, square, (query // heads, value // heads), masks + call.number("unidirectional", 0))
 
 
-def _refuse_shared_buffer(call: OperatorCall, past: int, present: int) -> None:
+def _refuse_shared_buffer(call: OperatorCall, past: int) -> None:
     """Raise UnknownShape if a present is as long as the past: one buffer, and only a value says how much of it is
     filled."""
-    has_present = present < len(call.outputs) and call.outputs[present] is not None
-    if call.has(past) and has_present and call.result(present) == call.shape(past):
+    has_present = len(call.outputs) > 1 and call.outputs[1] is not None
+    if call.has(past) and has_present and call.result(1) == call.shape(past):
         raise UnknownShape("how much of the shared past is filled")

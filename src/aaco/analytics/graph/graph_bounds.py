@@ -11,6 +11,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -39,14 +40,9 @@ class LongestChain:
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """The most bytes of tensors that are alive at once, while which node runs, and those tensors, largest first.
-
-    unknown: tensors of unknown size, which count nothing.
-    """
+    """The most bytes of tensors that are alive at once. unknown: tensors of unknown size, which count nothing."""
 
     peak_bytes: int
-    node: int | None
-    alive: tuple[tuple[str, int], ...]
     unknown: int
 
 
@@ -140,24 +136,12 @@ def graph_memory(graph_nodes: pa.Table, graph_edges: pa.Table) -> PeakMemory:
         last[root] = max(last.get(root, 0), end)
         if root == (source, tensor):
             size[root] = count
-    return _peak({root: (place[root[0]], end) for root, end in last.items()}, size, place)
-
-
-def _peak(spans: Mapping[tuple[int, str], tuple[int, int]], size: Mapping[tuple[int, str], int | None],
-          place: Mapping[int, int]) -> PeakMemory:
     change: dict[int, int] = defaultdict(int)
-    for root, (first, final) in spans.items():
-        change[first] += size.get(root) or 0
-        change[final + 1] -= size.get(root) or 0
-    level, best, at = 0, 0, None
-    for step in sorted(change):
-        level += change[step]
-        if level > best:
-            best, at = level, step
-    alive = sorted(((tensor, size.get((node, tensor)) or 0) for (node, tensor), (first, final) in spans.items()
-                    if at is not None and first <= at <= final), key=lambda sized: (-sized[1], sized[0]))
-    running = next((node for node, step in place.items() if step == at), None)
-    return PeakMemory(best, running, tuple(alive), sum(size.get(root) is None for root in spans))
+    for root, end in last.items():
+        change[place[root[0]]] += size.get(root) or 0
+        change[end + 1] -= size.get(root) or 0
+    levels = accumulate(change[step] for step in sorted(change))
+    return PeakMemory(max(levels, default=0), sum(size.get(root) is None for root in last))
 
 
 def _shown(rows: Mapping[int, Mapping[str, Any]], uses: Sequence[tuple[Any, ...]]) -> dict[int, tuple[int, str] | None]:

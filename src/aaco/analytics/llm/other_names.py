@@ -85,10 +85,3 @@ def _quantiles(figure: NamedFigure, quantiles: Mapping[float, float | None]) -> 
         yield from ((f"{'median' if degree == 'p50' else degree}_{figure.name}", ms) for degree, ms in known.items())
     elif known:
         yield figure.name, {"unit": "ms", **known}
-
-
-def table() -> str:
-    """Return the table of names for the documentation."""
-    rows = (f"| {figure.tool} | `{figure.name}` | `{figure.ours}` | {figure.differs or 'equal'} |"
-            for figure in FIGURES)
-    return "\n".join(["| tool | its name | here | meaning |", "|---|---|---|---|", *rows])

@@ -42,7 +42,6 @@ class Points:
     intended: Ints
     send: Ints
     cpu_wait: Ints  # of the client's thread, of the time between those two, ns
-    first_byte: Ints
     first: Ints
     first_earliest: Ints
     last: Ints
@@ -90,10 +89,9 @@ def points_of(requests: pa.Table) -> Points:
         return np.asarray(pc.fill_null(requests[name], UNKNOWN).to_numpy(), np.int64)
 
     names = {"intended": "t_intended_ns", "send": "t_send_ns", "cpu_wait": "cpu_wait_ns",
-             "first_byte": "t_first_byte_ns", "first": "t_first_ns", "first_earliest": "t_first_earliest_ns",
-             "last": "t_last_ns", "last_earliest": "t_last_earliest_ns", "end": "t_end_ns",
-             "tokens": "output_tokens", "prompt": "prompt_tokens", "cached": "cached_tokens", "chunks": "chunks",
-             "turn": "turn"}
+             "first": "t_first_ns", "first_earliest": "t_first_earliest_ns", "last": "t_last_ns",
+             "last_earliest": "t_last_earliest_ns", "end": "t_end_ns", "tokens": "output_tokens",
+             "prompt": "prompt_tokens", "cached": "cached_tokens", "chunks": "chunks", "turn": "turn"}
     ok = pc.equal(requests["status"].cast(pa.string()), "ok")
     has_clock = requests["t_send_ns"].null_count < len(requests) and not pc.any(requests["from_send"]).as_py()
     return Points(**{field: numbers(name) for field, name in names.items()}, is_ok=np.asarray(ok.to_numpy(), bool),

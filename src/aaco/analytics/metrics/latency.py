@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aaco.analytics.quality import steadiness
 from aaco.core import statistics
-from aaco.core.arrays import Reals
+from aaco.core.arrays import Array, Reals
 from aaco.core.readings import Absent, Estimate
 from aaco.core.registry import metric
 from aaco.core.settling import settled_at
@@ -114,15 +114,22 @@ def warmup_effect_pct(warmup_ms: Reals, latency_p50_ms: float) -> float:
         "by medians, worst process", source="docs/concepts/measuring.md")
 def warmup_iterations_needed(inference_iters: pa.Table) -> float:
     """Iterations, warm-up included, until latency is steady; absent when it never settles."""
-    return float(max(settled_at(run) for run in steadiness.per_process(inference_iters)))
+    return float(max(settled_at(run) for run in _by_process(inference_iters, inference_iters["latency_ms"])))
 
 
 @metric(unit="1", better="lower", formula="iterations needed - warm-up iterations made, at least 0",
         source="docs/concepts/measuring.md", bands=("<=0 settled", ">0 measured while warming up"))
 def warmup_shortfall(warmup_iterations_needed: float, inference_iters: pa.Table) -> float:
     """Measured iterations that still belong to the warm-up of the slowest process to settle."""
-    made = steadiness.warmup_made(inference_iters)
+    warm = pc.equal(inference_iters["phase"].cast(pa.string()), "warmup")
+    made = min(int(of_process.sum()) for of_process in _by_process(inference_iters, warm))
     return max(0.0, warmup_iterations_needed - made)
+
+
+def _by_process(inference_iters: pa.Table, column: pa.ChunkedArray) -> list[Array]:
+    """Return what a column holds of each process, in order, warm-up included."""
+    process, values = inference_iters["process"].to_numpy(), column.to_numpy()
+    return [values[process == index] for index in np.unique(process)]
 
 
 @metric(unit="pct", better="lower", formula="share outside [p25 - 1.5 IQR, p75 + 1.5 IQR]", source="Tukey 1977")

@@ -86,7 +86,7 @@ def judge(features: pa.Table) -> NoiseJudgement:
     process = features["process"].to_numpy()
     most = latency - _per_process(latency, process, USUAL)
     lost = dict(_lost_time(features, latency, most))
-    taken = _sum_lost(lost, count)
+    taken = sum((np.nan_to_num(values) for values in lost.values()), np.zeros(count))  # as a share of what was not lost
     undisturbed = latency / (1 + taken)
     undisturbed /= _per_process(undisturbed, process, 0.5)  # processes may differ
     waits = lost.get("run_queue_wait_ns", np.full(count, np.nan))
@@ -131,11 +131,6 @@ def _lost_time(features: pa.Table, latency_ms: Reals, most_ms: Reals) -> Iterato
             lost_ms = lost_ms - np.nan_to_num(_reals(features, "switches_voluntary")) * WAKE_NS / 1e6
         lost_ms = np.clip(lost_ms, 0, np.maximum(most_ms, 0))
         yield name, lost_ms / (latency_ms - lost_ms)
-
-
-def _sum_lost(lost: dict[str, Reals], count: int) -> Reals:
-    """Return all that was lost, as a share of what was not."""
-    return np.asarray(sum((np.nan_to_num(values) for values in lost.values()), np.zeros(count)))
 
 
 def _per_process(latency: Reals, process: NDArray[np.int64], q: float) -> Reals:

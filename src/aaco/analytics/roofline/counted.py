@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aaco.analytics.roofline.formulas import Formula, Formulas, plain
+from aaco.analytics.roofline.formulas import Formulas, plain
 from aaco.core.arrays import Reals, find_sorted
 from aaco.tracelake.document_schemas.devices import Contradicted
 
@@ -121,7 +121,7 @@ def work(counted: Counted) -> Work:
             continue
         missing = [name for name in formula.weights if counted.column(name) is None]
         if missing:
-            absent.setdefault(formula.quantity, _not_recorded(missing) + _bounds(formula, missing, counted))
+            absent.setdefault(formula.quantity, f"{_named(missing)} not recorded{_bounds(missing, counted)}")
         elif lost := sorted(dead & formula.weights.keys()):
             absent[formula.quantity] = f"{_named(lost)} zero on every kernel, and so is all of its block: not counted"
         else:
@@ -184,16 +184,12 @@ def _contradictions(counted: Counted) -> Iterator[Contradicted]:
                            of=counted.count, example="")
 
 
-def _not_recorded(missing: list[str]) -> str:
-    return f"{_named(missing)} not recorded"
-
-
 def _named(names: list[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def _bounds(formula: Formula, missing: list[str], counted: Counted) -> str:
+def _bounds(missing: list[str], counted: Counted) -> str:
     """Lower and upper bound of reads of which the number was counted and not the sizes."""
     if "TCC_EA0_RDREQ_128B" not in missing:
         return ""

@@ -82,10 +82,6 @@ def _vector(kind: str) -> Formula:
     return Formula(f"vector_{kind.lower()}", {add: LANES, mul: LANES, trans: LANES, fma: 2 * LANES})
 
 
-def _matrix(rate: str, kind: str) -> Formula:
-    return Formula(f"matrix_{rate}", {f"SQ_INSTS_VALU_MFMA_MOPS_{kind}": MFMA})
-
-
 def _amd(kinds: Mapping[str, str], read: Mapping[str, float], laws: tuple[Law, ...], l1: int, l2: int) -> Formulas:
     floats = tuple(map(_vector, ("F16", "F32", "F64"))) if kinds else ()
     ints = (Formula("vector_int", {"SQ_INSTS_VALU_INT32": LANES, "SQ_INSTS_VALU_INT64": LANES}),) if kinds else ()
@@ -97,7 +93,8 @@ def _amd(kinds: Mapping[str, str], read: Mapping[str, float], laws: tuple[Law, .
         Formula(LDS, {"SQ_LDS_IDX_ACTIVE": 128, "SQ_LDS_BANK_CONFLICT": -128}))  # 32 banks of 4 bytes each cycle
     uncounted = {} if kinds else {"flops": NO_ARITHMETIC}
     return Formulas(
-        (*floats, *ints, *(_matrix(rate, kind) for rate, kind in kinds.items()), *memory),
+        (*floats, *ints, *(Formula(f"matrix_{rate}", {f"SQ_INSTS_VALU_MFMA_MOPS_{kind}": MFMA})
+                           for rate, kind in kinds.items()), *memory),
         (*laws, Law(("TCC_EA0_WRREQ_64B",), "TCC_EA0_WRREQ"), Law(("SQ_LDS_BANK_CONFLICT",), "SQ_LDS_IDX_ACTIVE")),
         dict.fromkeys(("SQ_INSTS_MFMA", "SQ_VALU_MFMA_BUSY_CYCLES"), 0.0) if kinds else {},
         ("SQ_INSTS_VALU_", "TCC_EA0_RDREQ", "TCC_EA0_WRREQ", "SQ_LDS_", "SQ_WAVES"), uncounted)

@@ -39,11 +39,8 @@ def placed(operators: pa.Table, ceilings: Mapping[int | None, Ceilings], kernel_
             for name in ("calls", "device_ns", "flops", "bytes"):
                 known[name] += row[name] or 0
     longest = sorted(sums.values(), key=lambda row: -row["device_ns"])[:MOST]
-    return [_without_ids(_place(row, ceilings[row["capture"]])) for row in longest]
-
-
-def _without_ids(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in ("operator_id", "kernel")}
+    placed = (_place(row, ceilings[row["capture"]]) for row in longest)
+    return [{name: value for name, value in row.items() if name not in ("operator_id", "kernel")} for row in placed]
 
 
 def rate_of(family: str | None, dtype: str | None, rates: Mapping[str, float]) -> str | None:

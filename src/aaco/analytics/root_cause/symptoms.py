@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from aaco.analytics.root_cause.signals import Signals
 from aaco.core.readings import Absent
@@ -106,14 +107,6 @@ def _others(side: Side) -> float:
     return max(0.0, side["allowed_busy_ratio"] - side["cpu_ratio"]) / side["cpus_allowed"]
 
 
-def _others_gained(baseline: Side, current: Side) -> float:
-    return _others(current) - _others(baseline)
-
-
-def _added(time: str) -> Callable[[Side], float]:
-    return lambda side: side[time]
-
-
 def _times(share: str) -> Callable[[Side], float]:
     return lambda side: side[share] * side["period_ns"]
 
@@ -155,7 +148,7 @@ _SOURCE, _EXECUTED = "model/graph_nodes.parquet", "model/executed_nodes.parquet"
 SYMPTOMS: tuple[Symptom, ...] = (
     Symptom("slowdown", "time from one inference to the next", "time", "period_ns", _ITERS, _ratio("period_ns")),
     Symptom("between_inferences", "part of the slowdown that lies between inferences", "place", "gap_ns", _ITERS,
-            _part(_added("gap_ns")), 0.1, shared=True),
+            _part(itemgetter("gap_ns")), 0.1, shared=True),
     Symptom("unsteadiness", "p90 of latency over its median", "unsteady", "latency_p90_ns", _ITERS, _spread, 0.2,
             shared=True),
     Symptom("parallelism", "CPU time over wall time", "processor", "cpu_ratio", _EVENTS + "cpu_time",
@@ -169,7 +162,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom("preemptions", "preemptions in an iteration", "contention", "switches_involuntary",
             _ACCOUNT + " switches_involuntary", _ratio("switches_involuntary", 0.1), 0.3),
     Symptom("others_at_work", "share of its CPUs' time that others took", "contention", "allowed_busy_ratio",
-            _EVENTS + "allowed_busy", _others_gained, 0.05, shared=True),
+            _EVENTS + "allowed_busy", lambda baseline, current: _others(current) - _others(baseline), 0.05,
+            shared=True),
     Symptom("long_holes", "known work interrupted for long: other tasks", "probe_processor", "probe_long_holes_ratio",
             _PROBES + "long_holes_ratio", _ratio("probe_long_holes_ratio", 0.01), 0.3),
     Symptom("known_work", "mean time of a counting loop", "probe_processor", "probe_core_mean_ns",

@@ -218,10 +218,6 @@ def _new_and_cached(match: re.Match[str], counts: Mapping[str, int]) -> StepAnno
                           0 if only_new else None, batch=counts["c"] + counts["g"])
 
 
-def _forward_of_vllm(match: re.Match[str], counts: Mapping[str, int]) -> StepAnnotation:
-    return StepAnnotation("vllm")
-
-
 def _sglang(match: re.Match[str], counts: Mapping[str, int]) -> StepAnnotation | None:
     pairs = _pairs(match["body"])
     if pairs is None or "bs" not in pairs:
@@ -357,7 +353,7 @@ STEP_FORMS: list[tuple[str, ReadStep]] = [
      r"_generation_(?P<g>[0-9]+)\((?P<g_sq>[0-9]+)(?:_[0-9]+)?\)", _stock_vllm),
     (r"execute_context_(?P<c>[0-9]+)_generation_(?P<g>[0-9]+)", _old_vllm),
     (r"execute_new_(?P<c>[0-9]+)_cached_(?P<g>[0-9]+)", _new_and_cached),
-    (r"(?:v2_)?gpu_model_runner: forward", _forward_of_vllm),
+    (r"(?:v2_)?gpu_model_runner: forward", lambda match, counts: StepAnnotation("vllm")),
     (rf"step\[(?P<mode>{'|'.join(SGLANG_PHASES)}) (?P<body>.*)\]", _sglang),
     (r"(?P<mode>prefill|(?:eager_)?decode)\[(?P<body>.*)\]", _atom),
     (r"(?:\[Executor\] )?_forward_step(?: [0-9]+)?: (?P<c>[0-9]+) ctx reqs, "

@@ -86,21 +86,22 @@ def _ends(step: LayerKernels, anchors: LayerAnchors, gaps: _LayerGaps, starts: I
     """Return the kernel after the last of each layer: the next layer's first, or that after a known ending of a layer
     in the last one, before another step, and in an odd gap that holds all of an ending and more."""
     breaks = _breaks(step, starts)
-    endings = _endings(step, gaps, starts, breaks)
+    endings = _endings(gaps, starts, breaks)
     odd = [COMPLETE * SAME if gaps.counts[key] == 1 else np.inf for key in gaps.keys]
     least = np.append(np.where(breaks, SIMILAR, odd), -np.inf)  # score per kernel of the ending
     ends = np.append(starts[1:], len(step.roles))
     for layer in np.flatnonzero(least < np.inf).tolist():
         first = int(anchors.last[layer]) + 1
         length = int(ends[layer]) - first
-        ending = _ending(step, endings, np.arange(first, first + min(length, gaps.reach)))
+        kernels = np.arange(first, first + min(length, gaps.reach))
+        ending = max((_matched(step, ending, kernels) for ending in endings), key=lambda fit: fit.score)
         surplus = length - ending.length >= SURPLUS or layer == len(starts) - 1
         if surplus and ending.score >= least[layer] * max(1, ending.expected):
             ends[layer] = first + ending.length
     return ends
 
 
-def _endings(step: LayerKernels, gaps: _LayerGaps, starts: Ints, breaks: Flags) -> list[Ints]:
+def _endings(gaps: _LayerGaps, starts: Ints, breaks: Flags) -> list[Ints]:
     """Return the commonest kernels that end a layer, not before another step."""
     ending_by_key = {key: np.arange(gap[0], start) for key, gap, start, broken
                      in zip(gaps.keys, gaps.kernels, starts[1:].tolist(), breaks, strict=True)
@@ -151,11 +152,6 @@ def _head(step: LayerKernels, block: Ints, kernels: Ints) -> int:
         scores[1:][~begins_alike] = -np.inf
         return int(np.argmax(scores[1:])) + 1
     return int(np.argmax(scores))
-
-
-def _ending(step: LayerKernels, endings: list[Ints], kernels: Ints) -> _Ending:
-    """Return which ending of a layer the first kernels match best."""
-    return max((_matched(step, ending, kernels) for ending in endings), key=lambda fit: fit.score)
 
 
 def _matched(step: LayerKernels, ending: Ints, kernels: Ints) -> _Ending:

@@ -132,15 +132,11 @@ def attention(signs: WorkloadSigns) -> WorkloadFact:
     if fused:
         return WorkloadFact("attention", "fused", (), parts, share_ratio=share, source="kernels",
                             evidence=f"{plural(parts['attention kernels'], 'kernel')} of fused attention")
-    batched = _batched_products(signs)
+    batched = sum(signs.calls.get(name, 0) for name in ("aten::bmm", "aten::baddbmm"))
     if softmax and batched and _over_keys(signs, parts["softmax kernels"], batched):
         return WorkloadFact("attention", "written_out", (), parts | {"batched products": batched},
                             source="operators", evidence=f"{plural(batched, 'batched product')} next to a softmax")
     return WorkloadFact("attention", "none", (), parts, source="kernels", evidence="no kernel of attention")
-
-
-def _batched_products(signs: WorkloadSigns) -> int:
-    return sum(signs.calls.get(name, 0) for name in ("aten::bmm", "aten::baddbmm"))
 
 
 def _over_keys(signs: WorkloadSigns, softmax_kernels: int, batched: int) -> bool:

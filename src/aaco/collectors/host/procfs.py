@@ -22,7 +22,6 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class Thread:
     """Counters of one thread since it began; None if this kernel does not keep them."""
 
-    ran_ns: int | None
     waited_ns: int | None
     voluntary: int | None
     involuntary: int | None
@@ -182,8 +181,8 @@ def _read_thread(folder: str) -> Iterator[tuple[int, Thread]]:
         return
     switches = status[status.rfind(b"\nvoluntary_ctxt_switches:"):].split()  # the last two lines
     voluntary, involuntary = (int(switches[1]), int(switches[3])) if len(switches) == 4 else (None, None)
-    ran, waited = _read_schedstat(folder) or (None, None)
-    yield int(facts[19]), Thread(ran, waited, voluntary, involuntary, _read_migrations(folder), int(facts[36]))
+    yield int(facts[19]), Thread(_read_waited_ns(folder), voluntary, involuntary, _read_migrations(folder),
+                                 int(facts[36]))
 
 
 def process_stat(folder: str) -> list[bytes] | None:
@@ -192,13 +191,10 @@ def process_stat(folder: str) -> list[bytes] | None:
     return content.rpartition(b")")[2].split() if content else None
 
 
-def _read_schedstat(folder: str) -> tuple[int, int] | None:
-    """Return the time run and the time waited, ns (Documentation/scheduler/sched-stats.rst)."""
+def _read_waited_ns(folder: str) -> int | None:
+    """Return how long a thread waited for a CPU, ns (Documentation/scheduler/sched-stats.rst)."""
     content = _read(f"{folder}/schedstat")
-    if not content:
-        return None
-    ran, waited, _ = content.split()
-    return int(ran), int(waited)
+    return int(content.split()[1]) if content else None
 
 
 def _read_migrations(folder: str) -> int | None:

@@ -1,5 +1,3 @@
 """The ways to record the operating system, the best one first; ladder.py says which of them a host allows."""
 
-from __future__ import annotations
-
 TIERS = {"T3": "BPF", "GPU": "GPU driver events", "T2": "perf events", "T1": "/proc samples"}

@@ -270,13 +270,11 @@ def _file(tree: str, path: str) -> Callable[[Host], str]:
     return lambda host: text(host.root / tree / path)
 
 
-def _meminfo(name: str) -> Callable[[Host], int]:
-    def read(host: Host) -> int:
-        sizes = machine.memory(host)
-        if name not in sizes:
-            raise Absent(f"{host.proc / 'meminfo'}: has no {name}")
-        return sizes[name]
-    return read
+def _swap(host: Host) -> int:
+    sizes = machine.memory(host)
+    if "SwapTotal" not in sizes:
+        raise Absent(f"{host.proc / 'meminfo'}: has no SwapTotal")
+    return sizes["SwapTotal"]
 
 
 def _huge_pages(host: Host) -> dict[str, int]:
@@ -336,10 +334,6 @@ def _memory_limit(host: Host) -> int:
     return min(limits)
 
 
-def _affinity(host: Host) -> str:
-    return matched(host.proc / "self/status", r"Cpus_allowed_list:\s*(\S+)", "has no Cpus_allowed_list")[1]
-
-
 def _load(host: Host) -> list[float]:
     return [float(value) for value in text(host.proc / "loadavg").split()[:3]]
 
@@ -356,10 +350,6 @@ def _amd(host: Host) -> list[dict[str, Any]]:
     """Return each device with its settings."""
     return [asdict(gpu) | gpu_settings.amd(gpu_settings.amd_folder(host, facts))
             for gpu, facts in machine.amd_nodes(host)]
-
-
-def _nvidia_driver(host: Host) -> str:
-    return matched(host.proc / "driver/nvidia/version", r"\d{3,}\.\d+(\.\d+)?", "names no version")[0]
 
 
 def _amdgpu_driver(host: Host) -> str:
@@ -456,7 +446,7 @@ FACTS: Mapping[str, Callable[[Host], Any]] = {
     "cpu.frequency.max_khz": _policies("scaling_max_freq"),
     "clock.source": _file("sys", "devices/system/clocksource/clocksource0/current_clocksource"),
     "memory.total_bytes": machine.memory_bytes,
-    "memory.swap_bytes": _meminfo("SwapTotal"),
+    "memory.swap_bytes": _swap,
     "memory.transparent_huge_pages": _bracketed_value("kernel/mm/transparent_hugepage/enabled"),
     "memory.transparent_huge_page_defrag": _bracketed_value("kernel/mm/transparent_hugepage/defrag"),
     "memory.huge_pages": _huge_pages,
@@ -468,10 +458,12 @@ FACTS: Mapping[str, Callable[[Host], Any]] = {
     "cgroup.version": lambda host: cgroup(host, "cpu").version,
     "cgroup.cpus": _cpu_limit,
     "cgroup.memory_bytes": _memory_limit,
-    "process.affinity": _affinity,
+    "process.affinity": lambda host: matched(host.proc / "self/status", r"Cpus_allowed_list:\s*(\S+)",
+                                             "has no Cpus_allowed_list")[1],
     "load.average": _load,
     "gpu.nvidia": _nvidia,
-    "gpu.nvidia_driver": _nvidia_driver,
+    "gpu.nvidia_driver": lambda host: matched(host.proc / "driver/nvidia/version", r"\d{3,}\.\d+(\.\d+)?",
+                                              "names no version")[0],
     "gpu.amd": _amd,
     "gpu.amdgpu_driver": _amdgpu_driver,
     "gpu.rocm": lambda host: text(rocm_folder(host) / ".info/version"),

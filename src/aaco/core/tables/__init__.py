@@ -4,8 +4,6 @@ Units live in column names (`_ns`, `_bytes`, `_ms`, `_pct`). Times are int64 nan
 A column that a source cannot fill is null, never 0. Columns may be added, never renamed.
 """
 
-from __future__ import annotations
-
 from aaco.core.tables.attribution import (
     EAGER_STEP,
     FINGERPRINTS,

@@ -1,7 +1,5 @@
 """Kernel time shared out: over graph nodes and operators, and summed by name; and what each kernel did in it."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from aaco.core.tables.spec import CAPTURE, INT, NAME, REAL, TEXT, TEXTS, TableSpec

@@ -1,7 +1,5 @@
 """What bounded the wall time of a trace: the path, kernels' shares of it, slack."""
 
-from __future__ import annotations
-
 from aaco.core.tables.spec import INT, NAME, REAL, WHEN, TableSpec
 
 CRITICAL_PATH = TableSpec("critical_path", "attribution/critical_path.parquet",

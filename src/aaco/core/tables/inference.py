@@ -1,7 +1,5 @@
 """What is known of each inference."""
 
-from __future__ import annotations
-
 from aaco.core.tables.spec import FLAG, INT, NAME, REAL, TEXTS, TableSpec
 
 INFERENCE_ITERS = TableSpec("inference_iters", "metrics/inference_iters.parquet", "One row per inference.", {

@@ -1,7 +1,5 @@
 """What a client saw of an endpoint of a language model."""
 
-from __future__ import annotations
-
 from aaco.core.tables.spec import FLAG, INT, NAME, TEXT, TableSpec
 
 REQUESTS = TableSpec(

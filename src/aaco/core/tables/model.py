@@ -1,7 +1,5 @@
 """The graph of a model, as given and as executed."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from aaco.core.tables.spec import INT, NAME, TEXT, TEXTS, TableSpec

@@ -1,7 +1,5 @@
 """Steps of an engine that serves language models."""
 
-from __future__ import annotations
-
 from aaco.core.tables.spec import CAPTURE, INT, NAME, TEXT, WHEN, TableSpec
 
 _SUMS = {"sq": "query tokens", "sk": "keys, those of the query tokens included", "sqsq": "squared query tokens",

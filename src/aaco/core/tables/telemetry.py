@@ -1,7 +1,5 @@
 """What was sampled or noted over time, and what a capture says of its devices."""
 
-from __future__ import annotations
-
 from aaco.core.tables.spec import CAPTURE, FLAG, INT, NAME, REAL, TEXT, TEXTS, TableSpec
 
 SAMPLES = TableSpec("samples", "telemetry/samples.parquet",

@@ -1,7 +1,5 @@
 """What devices and hosts did, one row each: kernels, copies, calls, counters."""
 
-from __future__ import annotations
-
 from aaco.core.tables.spec import CAPTURE, FLAG, INT, NAME, REAL, TEXT, TEXTS, WHEN, WHERE, TableSpec
 
 LAUNCH = {"launch_id": (INT, "call_id of the call that launched it; null if it is not known, and in older sessions")}

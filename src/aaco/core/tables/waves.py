@@ -1,7 +1,5 @@
 """What waves and instructions did: thread traces and samples of the program counter."""
 
-from __future__ import annotations
-
 from aaco.core.tables.spec import CAPTURE, FLAG, INT, NAME, TEXT, TableSpec
 
 WAVE_INSTRUCTIONS = TableSpec("wave_instructions", "profiler/wave_instructions.parquet",

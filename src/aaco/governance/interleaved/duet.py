@@ -72,7 +72,6 @@ class Fit:
     prior: Prior | None
     why_no_prior: str
     processes: int
-    controls: int
 
 
 @dataclass(frozen=True)
@@ -178,7 +177,7 @@ def fit(units: Sequence[Unit], believed: Prior | None = None, why_no_prior: str 
         variance = (own_degrees * own + believed.degrees * believed.variance) / degrees
     spread = float(np.linalg.inv(design.T @ design)[0, 0])
     return Fit(float(solution[0]), math.sqrt(variance * spread), degrees, math.sqrt(variance),
-               float(solution[1]) if has_order else None, believed, why, len(changes), len(units) - len(changes))
+               float(solution[1]) if has_order else None, believed, why, len(changes))
 
 
 def widened(fit: Fit, correlation: float) -> Fit:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 
 from aaco.core.host import cpu_list, text
 from aaco.core.readings import Absent, known
@@ -24,7 +23,8 @@ class Interrupts(FileKnob):
         others = set(cpu_list(text(self.host.cpus / "online"))) - set(want.cpus)
         if not others:
             raise Absent("every CPU is the laboratory's: no other is left to serve interrupts")
-        return {str(path): listed(others) for path in lists if _served_cpus(path) & set(want.cpus)}
+        return {str(path): listed(others) for path in lists
+                if {*cpu_list(known(text, path) or "")} & {*want.cpus}}
 
     def read(self, target: str) -> str:
         return listed(set(cpu_list(super().read(target))))
@@ -35,7 +35,3 @@ class Interrupts(FileKnob):
     def note(self) -> str:
         names = (known(text, path) for path in self.host.proc.glob("[0-9]*/comm"))
         return "irqbalance runs and may move them back" if "irqbalance" in names else ""
-
-
-def _served_cpus(path: Path) -> set[int]:
-    return set(cpu_list(known(text, path) or ""))

@@ -5,7 +5,6 @@ Every run begins with the inputs restored and the outputs filled with bytes that
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import struct
 from collections.abc import Sequence
@@ -154,21 +153,17 @@ class Bench(CudaReplay):
 
     def _widen(self, place: NumberRange) -> int:
         """Return the address of a copy of a range's inputs in double precision."""
-        size = self.regions[place.number].size
-        buffer = ctypes.create_string_buffer(size)
-        self.gpu.call("to_host", buffer, self._before[place.number], size)
-        numbers = inputs.decode(buffer.raw[place.begin:place.begin + place.size], place.number_type)
-        content = numbers.tobytes()
+        before = self._read(self._before[place.number], self.regions[place.number].size)
+        content = inputs.decode(before[place.begin:place.begin + place.size], place.number_type).tobytes()
         home = self.gpu.allocate(_padded(max(1, len(content))))
         self.gpu.call("to_device", home, content, len(content))
         return home
 
     def _read_wide(self, place: NumberRange, home: int) -> NDArray[np.float64]:
         size = place.size // NUMBER_TYPES[place.number_type][0] * 8
-        buffer = ctypes.create_string_buffer(max(1, size))
-        self.gpu.call("to_host", buffer, home, size)
+        content = self._read(home, size)
         self.gpu.call("free", home)
-        return np.frombuffer(buffer.raw[:size], np.float64)
+        return np.frombuffer(content, np.float64)
 
     def _launch_of(self, program: Program) -> KernelLaunch:
         captured = self.capture.launch
@@ -257,12 +252,6 @@ class Bench(CudaReplay):
         self.gpu.call("elapsed", byref(elapsed), begin, end)
         return 1e3 * elapsed.value - self.empty_pair_us, sum(self._count_differing(self._live, kept))
 
-    def _count_differing(self, left: Sequence[int], right: Sequence[int]) -> list[int]:
-        self._clear_counts()
-        for number, region in enumerate(self.regions):
-            self._tool("differing", region.size, left[number], right[number], region.size, self._counts + 8 * number)
-        return self._read_counts()
-
     # One turn: the same inputs for both.
 
     def turn(self, seed: int, candidate_first: bool = False) -> tuple[float, float, Difference]:
@@ -326,11 +315,7 @@ class Bench(CudaReplay):
 
     def content_of(self, result: str, number: int) -> bytes:
         """Return what a run left in a region."""
-        size = self.regions[number].size
-        buffer = ctypes.create_string_buffer(size)
-        self.wait()
-        self.gpu.call("to_host", buffer, self._results[result][number], size)
-        return buffer.raw[:size]
+        return self._read(self._results[result][number], self.regions[number].size)
 
     # Memory with nothing mapped next to it.
 
@@ -386,11 +371,11 @@ class Bench(CudaReplay):
                                       self.gpu.stream.value or 0)
         return self._patched
 
-    def strays(self, name: str, seed: int) -> int:
-        """Run a program on moved memory; return how many bytes round the regions it changed."""
+    def strays(self, seed: int) -> int:
+        """Run the candidate on moved memory; return how many bytes round the regions it changed."""
         for begin, size in self._mappings.values():
             self._tool("scramble", size, begin, 0, size, c_uint64(CANARY_SEED), c_uint(0))
-        self.run(name, seed, into=name)
+        self.run("candidate", seed, into="candidate")
         return sum(self._stray_bytes(number) for number in self._mappings)
 
     def _stray_bytes(self, number: int) -> int:

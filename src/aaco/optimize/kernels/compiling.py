@@ -51,7 +51,6 @@ class Toolchain:
     arch: str
     options: tuple[str, ...]
     folder: Path
-    from_database: bool = False
 
 
 def choose(source: Path, arch: str, database: Path | None = None, compiler: str | None = None) -> Toolchain:
@@ -71,7 +70,7 @@ def choose(source: Path, arch: str, database: Path | None = None, compiler: str 
         except Missing as reason:
             refusals.append(f"{name}: {reason.what}")
             continue
-        return Toolchain(name, path, arch, options, folder, entry is not None)
+        return Toolchain(name, path, arch, options, folder)
     raise Missing(f"no compiler for {arch}: {'; '.join(refusals)}", _how_to_get(arch))
 
 
@@ -109,7 +108,9 @@ def _compile(chain: Toolchain, text: bytes, name: str, timeout_s: float) -> Devi
         source.write_bytes(text)
         options = _absolute(chain.options, chain.folder)
         if chain.compiler == "nvcc":
-            options = ["-cubin", f"-arch={chain.arch}", *options, *_shim(), "-Xptxas", "-v", "-x", "cu"]
+            # Behind the folders of the build that with the hip_runtime.h under which CUDA compiles HIP sources.
+            options = ["-cubin", f"-arch={chain.arch}", *options, f"-I{calibration_sources.sources()}", "-Xptxas", "-v",
+                       "-x", "cu"]
         elif chain.compiler == "hipcc":
             options = ["--genco", f"--offload-arch={chain.arch}", *options, "-x", "hip"]
         elif chain.compiler == "clang":
@@ -117,11 +118,6 @@ def _compile(chain: Toolchain, text: bytes, name: str, timeout_s: float) -> Devi
         else:
             options = ["-c", "-fPIC", *options, "-x", "c++"]
         return by_command([chain.program], options, source, timeout_s)
-
-
-def _shim() -> list[str]:
-    """Return the folder with the hip_runtime.h under which CUDA compiles HIP sources; those of the build come first."""
-    return [f"-I{calibration_sources.sources()}"]
 
 
 def _clang_steps(chain: Toolchain, options: Sequence[str]) -> list[list[str]]:

@@ -22,12 +22,6 @@ from aaco.replay.emulator_errors import NO_ANSWER, NOT_EMULATED
 LIMIT_S, EMULATED_LIMIT_S = 120.0, 600.0
 MOST_PROCESSES = 8  # that a trial may lose to addresses that are taken
 CHECKS = tuple(stage for stage in STAGES if stage != "timed")
-# Everything that refuses a candidate, but for what its text and its compiler do: docs/guides/optimize-kernels.md.
-REASONS = frozenset((
-    "no_change", "same_code", "nothing_to_compare", "inputs_cannot_change", "bounds_not_checked",
-    "baseline_not_repeatable", "wrong_on_capture", "wrong_on_other_shape", "wrong_on_inputs", "not_repeatable",
-    "out_of_bounds", "late_work", "less_exact", "wrong_when_timed", "faster_than_roof", "fails", "hangs",
-    "not_launchable", "shared_memory_race", "not_judged"))
 # What a candidate did whose process ended without an answer, by the stage that it was in.
 DIED = {"bounds": "out_of_bounds"}
 Pair = tuple[float, float]  # us: the baseline, the candidate
@@ -85,7 +79,8 @@ class Trials:
             try:
                 self.try_once(candidate, path, seed + number + 1, 0, CHECKS)
             except Refused as refused:
-                raise Refused(_of_shape(refused.reason), f"{refused.detail}; capture {path.name}") from refused
+                reason = "wrong_on_other_shape" if refused.reason == "wrong_on_capture" else refused.reason
+                raise Refused(reason, f"{refused.detail}; capture {path.name}") from refused
         return self.try_once(candidate, first, seed, pairs, CHECKS if self.emulated else STAGES)
 
     def try_once(self, candidate: Variant, path: Path, seed: int, pairs: int,
@@ -188,9 +183,5 @@ def _reason(stage: str, error: AacoError) -> str:
     if "illegal memory access" in error.what:
         return "out_of_bounds"
     return "not_launchable" if stage == "load" else DIED.get(stage, "fails")
-
-
-def _of_shape(reason: str) -> str:
-    return "wrong_on_other_shape" if reason == "wrong_on_capture" else reason
 
 

@@ -37,7 +37,6 @@ class KernelSituation:
     integers: Mapping[bytes, int]
     targets: Mapping[bytes, PointerTarget]
     no_arguments: str = ""
-    compiler: str = "nvcc"
     options: tuple[str, ...] = ()
 
     @property
@@ -58,8 +57,7 @@ class KernelSituation:
 
 
 def read_situation(kernel: KernelSource, document: CaptureDocument, roles: MeasuredRoles | None = None,
-                   compiler: str = "nvcc", options: tuple[str, ...] = (), other_blocks: tuple[Dimensions, ...] = ()
-                   ) -> KernelSituation:
+                   options: tuple[str, ...] = (), other_blocks: tuple[Dimensions, ...] = ()) -> KernelSituation:
     """Return the situation of a kernel by one captured launch. other_blocks: of its other launches in the session."""
     launch = document.launch
     grid = launch.grid if launch.grid_unit == "blocks" else _blocks(launch.grid, launch.block)
@@ -80,7 +78,7 @@ def read_situation(kernel: KernelSource, document: CaptureDocument, roles: Measu
         why = str(reason)
     return KernelSituation(kernel, document.captured_from.vendor, document.captured_from.isa, grid,
                            tuple(dict.fromkeys((launch.block, *other_blocks))), launch.dynamic_lds_bytes, integers,
-                           targets, why, compiler, options)
+                           targets, why, options)
 
 
 def _arguments(kernel: KernelSource, document: CaptureDocument) -> list[tuple[int, int]]:

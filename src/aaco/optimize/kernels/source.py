@@ -45,7 +45,7 @@ _LOOPS = {"for_statement": "for", "while_statement": "while", "do_statement": "d
 @dataclass(frozen=True)
 class KernelLoop:
     """A loop of a kernel. body: the byte range of its statement. pragma: the byte range of its unroll directive, or
-    None. depth: loops around it.
+    None.
     """
 
     kind: str  # for, while, do, for range
@@ -53,7 +53,6 @@ class KernelLoop:
     end: int
     body: tuple[int, int]
     line: int
-    depth: int
     pragma: tuple[int, int] | None
 
 
@@ -340,16 +339,11 @@ def _misleading(token: CodeToken, body: int) -> tuple[str, str] | None:
 
 
 def _loops(kernel: KernelSource) -> Iterator[KernelLoop]:
-    ends: list[int] = []
     for node in kernel.nodes(*_LOOPS):
         body = node.child_by_field_name("body")
-        if body is None:
-            continue
-        while ends and ends[-1] <= node.start_byte:
-            ends.pop()
-        yield KernelLoop(_LOOPS[node.type], node.start_byte, node.end_byte, (body.start_byte, body.end_byte),
-                   node.start_point[0] + 1, len(ends), _pragma_before(kernel, node.start_byte))
-        ends.append(node.end_byte)
+        if body is not None:
+            yield KernelLoop(_LOOPS[node.type], node.start_byte, node.end_byte, (body.start_byte, body.end_byte),
+                             node.start_point[0] + 1, _pragma_before(kernel, node.start_byte))
 
 
 def _pragma_before(kernel: KernelSource, begin: int) -> tuple[int, int] | None:

@@ -139,7 +139,7 @@ def _bounds(bench: Bench, how: TrialRequest) -> Iterator[dict[str, Any]]:
     for to_end in (False, True):
         moved = bench.move(to_end)
         where = "after" if to_end else "before"
-        if stray := bench.strays("candidate", how.seed):
+        if stray := bench.strays(how.seed):
             raise _Refusal("out_of_bounds", f"it changes {stray:,} bytes outside of its regions")
         difference = bench.turn(how.seed + 2000 + to_end)[2]
         yield _checked(bench, difference, "out_of_bounds", f"with nothing mapped {where} its {moved} regions")

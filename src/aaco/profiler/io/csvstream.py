@@ -290,7 +290,7 @@ class _CsvReader:
 
     def _repair_rows(self, broken: Iterable[tuple[int, str]], line: int) -> Iterator[list[str]]:
         for number, text in broken:
-            fields = self._split_row(text)
+            fields = self._split_standard(text) or self._split_from_ends(text)
             if fields is None or not self._has_required(fields):
                 self.tally.reject(line + number - 1)
             else:
@@ -324,10 +324,6 @@ class _CsvReader:
             if (fields := self._split_standard(text)) is not None:
                 return fields, count
         return self._split_from_ends(line), 1
-
-    def _split_row(self, text: str) -> list[str] | None:
-        """Return the row's fields, as many as the header has, or None if that is impossible."""
-        return self._split_standard(text) or self._split_from_ends(text)
 
     def _split_standard(self, text: str) -> list[str] | None:
         """Return the fields by the CSV standard. An additional empty field at the end is how old tools end a line."""

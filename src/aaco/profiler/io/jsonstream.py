@@ -198,7 +198,7 @@ class JsonDocument(Generic[T]):
                     raise self.bad(f"the document ends before its {self._key.decode()!r}", len(text)) from None
                 size = self._double_size(size)
         if before:
-            self.fields = self._object(before.rstrip(_SPACE).removesuffix(b",") + b"}", 0)
+            self.fields = self._object(before.rstrip(_SPACE).removesuffix(b",") + b"}")
         self._offset = start - 1
         return text[start:]
 
@@ -316,18 +316,18 @@ class JsonDocument(Generic[T]):
             if remainder:
                 raise self.bad(f"{_quote_text(remainder)} behind the end of the array", 1)
         elif remainder:
-            after = self._object(b"{" + remainder.removeprefix(b","), 0)
+            after = self._object(b"{" + remainder.removeprefix(b","))
             if self._key.decode() in after:
                 raise self.bad(f"{self._key.decode()!r} stands in the document twice", 1)
             self.fields |= after
         elif not self.cut:
             self.cut.append("truncated: the document is not closed behind its events; the rest is missing")
 
-    def _object(self, text: bytes, at: int) -> dict[str, Any]:
+    def _object(self, text: bytes) -> dict[str, Any]:
         try:
             return self._read(bytearray(text), msgspec.json.Decoder(dict[str, Any]).decode)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self.bad(f"outside the events: {error}", at + _position(error)) from error
+            raise self.bad(f"outside the events: {error}", _position(error)) from error
 
     def _decode(self, text: bytearray, end: int) -> list[T]:
         """Return the objects of a framed text up to a place, where the closing bracket is put."""

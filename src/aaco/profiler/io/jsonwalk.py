@@ -38,24 +38,21 @@ class Walk:
             self._at += len(b"\xef\xbb\xbf")
 
     def entries(self) -> Iterator[str]:
-        """Yield the keys of the object here: read the value of each before going on to the next."""
-        self._take(b"{")
-        sign = self._peek()
-        while sign != b"}" and not self.ended:
-            yield self._key()
-            sign = self._pass_comma(b"}")
-        if not self.ended:
-            self._take(b"}")
+        """Return the keys of the object here: read the value of each before going on to the next."""
+        return (self._key() for _ in self._parts(b"{", b"}"))
 
     def elements(self) -> Iterator[None]:
         """Yield once for each element of the array here; read it before going on."""
-        self._take(b"[")
+        return self._parts(b"[", b"]")
+
+    def _parts(self, opens: bytes, closes: bytes) -> Iterator[None]:
+        self._take(opens)
         sign = self._peek()
-        while sign != b"]" and not self.ended:
+        while sign != closes and not self.ended:
             yield
-            sign = self._pass_comma(b"]")
+            sign = self._pass_comma(closes)
         if not self.ended:
-            self._take(b"]")
+            self._take(closes)
 
     def is_array(self) -> bool:
         """Return whether the value here is an array."""

@@ -73,7 +73,7 @@ def passes(tool: Tool, request: Wanted, command: Sequence[str], raw: Path) -> li
     trace_options = [require_option(tool, NAME, option)
                      for option in (*TRACED, *(["--hsa-trace"] if request.hsa else []))]
     trace_options += [option for option in WHERE_KNOWN if option in tool.options]
-    kernel_filter = _kernel_filter(tool, request)
+    kernel_filter = [require_option(tool, NAME, "--kernel-include-regex"), request.kernels] if request.kernels else []
     passes = [_build_pass(tool, "trace", "trace", trace_options, command, raw)]
     for number, group in enumerate(plan(request.counters, tool.counters, request.together), 1):
         arguments = [*kernel_filter, require_option(tool, NAME, "--pmc"), *group]
@@ -135,10 +135,6 @@ def _sampling_options(tool: Tool, requested: Mapping[str, str]) -> list[str]:
             require_option(tool, NAME, "--pc-sampling-method"), sampling.method,
             require_option(tool, NAME, "--pc-sampling-unit"), sampling.unit,
             require_option(tool, NAME, "--pc-sampling-interval"), interval]
-
-
-def _kernel_filter(tool: Tool, request: Wanted) -> list[str]:
-    return [require_option(tool, NAME, "--kernel-include-regex"), request.kernels] if request.kernels else []
 
 
 def _build_pass(tool: Tool, kind: Kind, folder: str, arguments: Sequence[str], command: Sequence[str], raw: Path,

@@ -1,7 +1,5 @@
 """The causes of idle time of a device, as they are called on screen: a title, and what it means."""
 
-from __future__ import annotations
-
 CAUSES = {
     "host_wait": ("Host came late", "the host was busy with something else"),
     "sync_wait": ("Host synchronised", "the host had been waiting for the device"),

@@ -97,15 +97,12 @@ def flat(document: Mapping[str, Any], prefix: str = "") -> list[Row]:
         label = f"{prefix}{name}"
         if isinstance(value, Mapping):
             rows += flat(value, f"{label}.")
-        elif isinstance(value, list | tuple) and 0 < len(value) <= LONGEST and _all_mappings(value):
+        elif isinstance(value, list | tuple) and 0 < len(value) <= LONGEST and all(
+                isinstance(entry, Mapping) for entry in value):
             rows += flat({str(item.get("name", index)): item for index, item in enumerate(value)}, f"{label}.")
         elif value is not None:
             rows.append(Row(label, _plain(value)))
     return rows
-
-
-def _all_mappings(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, Mapping) for value in values)
 
 
 def _runtime(explanation: Explanation) -> dict[str, tuple[str, Mapping[str, Any]]]:

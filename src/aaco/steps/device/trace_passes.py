@@ -142,7 +142,7 @@ def read(folder: Path, found: Mapping[str, pa.Table], clocks: ClockOffsets, runt
         raise pass_with_times
     named, problems = captures.of(names)
     runs = _runs(found["api_calls"], runtime["profile"]["warmup"])
-    profiled = _in_runs(named["kernels"], named["api_calls"], *runs)
+    profiled = replaced(named["kernels"], "iteration", passes.of_launches(named["kernels"], named["api_calls"], *runs))
     on_host = pc.equal(found["kernels"]["provider"].cast(pa.string()), CPU)
     nodes, host = found["kernels"].filter(pc.invert(on_host)), found["kernels"].filter(on_host)
     joined = passes.join(profiled, pa.concat_tables([named["api_calls"], _ranges(nodes)]),
@@ -231,10 +231,6 @@ def _runs(api_calls: pa.Table, warmup: int) -> tuple[Ints, Ints]:
     """Begins and ends of the measured runs in the runtime's profile."""
     runs = api_calls.filter(pc.equal(api_calls["name"].cast(pa.string()), RUN)).sort_by("t_start_ns").slice(warmup)
     return integers(runs["t_start_ns"]), integers(runs["t_end_ns"])
-
-
-def _in_runs(kernels: pa.Table, api_calls: pa.Table, begins: Ints, ends: Ints) -> pa.Table:
-    return replaced(kernels, "iteration", passes.of_launches(kernels, api_calls, begins, ends))
 
 
 def _ranges(nodes: pa.Table) -> pa.Table:

@@ -8,7 +8,7 @@ from aaco.analytics.llm.gaps import COLUMNS
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.analytics.llm.summary import summarise
 from aaco.core.config import Analysis
-from aaco.core.documents import decode, encode
+from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import ENGINE_STEPS, LLM_EVENTS, REQUESTS
@@ -18,12 +18,11 @@ from aaco.tracelake import documents, layout, queries, store
 @finding(reads=(REQUESTS,), report="endpoint", on_host=True)
 def endpoint(session: Session, settings: Analysis) -> Results:
     """How fast an endpoint of a language model answered, what failed, and how exact its client was."""
-    load = documents.read(session, layout.LOAD)
+    load = documents.decoded(session, EndpointLoad)
     if not load and len(_sources(session)) > 1:
         return
     events = queries.batches(session, LLM_EVENTS, COLUMNS) if store.holds(session, LLM_EVENTS) else ()
-    yield "endpoint", encode(summarise(store.read(session, REQUESTS), events,
-                                      decode(load, EndpointLoad) if load else None, _steps(session)))
+    yield "endpoint", encode(summarise(store.read(session, REQUESTS), events, load, _steps(session)))
 
 
 def _steps(session: Session) -> pa.Table | None:

@@ -6,7 +6,6 @@ from aaco.analytics.advice import floors as of_session
 from aaco.analytics.workload.facts import NAME as FACTS
 from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.analytics.workload.platform import AMD
-from aaco.core.advice import FactValues
 from aaco.core.config import Analysis
 from aaco.core.finding import Results, finding
 from aaco.core.readings import Absent
@@ -28,14 +27,10 @@ def floors(session: Session, settings: Analysis) -> Results:
     try:
         work, step = step_work.find(session, unprofiled(session))
         give_back(0)  # what reading it took, before as much is computed of it
-        facts = _facts(session)
+        workload = documents.decoded(session, WorkloadFacts)
+        facts = workload.values if workload else {}
         record = None if AMD in facts.get("vendor", ()) else track_records.shipped()
         session_floors = of_session.floors_of(work, step, record, NONE_ON_AMD, facts)
     except Absent as reason:
         session_floors = of_session.without_floors(reason)
     yield of_session.NAME, session_floors.document()
-
-
-def _facts(session: Session) -> FactValues:
-    document = documents.read(session, layout.finding(FACTS))
-    return WorkloadFacts.of(document).values if document else {}

@@ -128,10 +128,16 @@ def _shaped(session: Session, family_of: Mapping[str, str | None], time: TimeByO
 
 def ceilings_of(session: Session) -> Ceilings | None:
     """What the devices of the captures can do at most, where they are all of one kind."""
+    device = device_of(session)
+    return theoretical(identified(device)) if device else None
+
+
+def device_of(session: Session) -> Identity | None:
+    """What the devices of the captures are, where they are all of one kind."""
     captures = documents.read(session, layout.CAPTURES).get("captures", [])
     kinds = {(device["arch"], device["compute_units"], device["name"], device["vram_bytes"])
              for capture in captures for device in capture["devices"]}
-    return theoretical(identified(Identity(*next(iter(kinds))))) if len(kinds) == 1 else None
+    return Identity(*kinds.pop()) if len(kinds) == 1 else None
 
 
 def _of(kernel_id: Ints, name_of: Ints32) -> Ints:

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from aaco.analytics.bottleneck.limited_time import kernel_evidence as evidence_of
 from aaco.analytics.instructions.inside import InstructionTraces
 from aaco.core.config import Analysis
-from aaco.core.documents import decode, encode
+from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import COUNTERS, KERNELS
@@ -19,13 +19,12 @@ from aaco.tracelake.document_schemas.answers import KernelClasses
 def kernel_evidence(session: Session, settings: Analysis) -> Results:
     """What limits the kernels of a capture of counters or instruction traces, weighted by their time."""
     has_counters = queries.rows(session, COUNTERS) > 0
-    traced = documents.read(session, layout.finding("instructions"))
+    traced = documents.decoded(session, InstructionTraces)
     if not has_counters and not traced:
         return
     classes = documents.read(session, layout.finding("kernel_classes"))
     classified = KernelClasses.model_validate(classes) if classes else KernelClasses(kernels=[])
-    traces = decode(traced, InstructionTraces).kernels if traced else ()
-    evidence = evidence_of(classified.kernels, classified.kernel_ns or 0, traces,
+    evidence = evidence_of(classified.kernels, classified.kernel_ns or 0, traced.kernels if traced else (),
                            _without_time(session) if has_counters else 0)
     if evidence:
         yield "kernel_evidence", encode(evidence)

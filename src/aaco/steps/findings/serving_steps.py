@@ -30,7 +30,6 @@ from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core.arrays import Ints
 from aaco.core.config import Analysis
 from aaco.core.distinct import coded
-from aaco.core.documents import decode as from_document
 from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.readings import Absent
@@ -75,16 +74,16 @@ def serving_steps(session: Session, settings: Analysis) -> Results:
 
 def _classes(session: Session, settings: Analysis, budgets: Sequence[tuple[str | None, int, Mapping[str, float]]],
              why_none: str) -> tuple[PhaseClass, ...]:
-    facts = documents.read(session, layout.finding(WORKLOAD_FACTS))
-    return phase_classes(budgets, measure({}, None, settings), WorkloadFacts.of(facts).values if facts else None,
+    facts = documents.decoded(session, WorkloadFacts)
+    return phase_classes(budgets, measure({}, None, settings), facts.values if facts else None,
                          trust.of(documents.read(session, layout.TRACE_CHECK)), why_none)
 
 
 def _without_waiting(session: Session, table: pa.Table) -> pa.Table:
     """Return the steps; those that began before all ranks had started are left out of what is judged."""
-    document = documents.read(session, layout.finding("windows"))
-    since = {number_of(window.capture): window.t_start_ns for window in from_document(document, Windows).captures
-             if any(span.name == START_SKEW for span in window.outside)} if document else {}
+    windows = documents.decoded(session, Windows)
+    since = {number_of(window.capture): window.t_start_ns for window in windows.captures
+             if any(span.name == START_SKEW for span in window.outside)} if windows else {}
     begins = [since.get(number_of(capture)) for capture in table["capture"].to_pylist()]
     waited = [begin is not None and start is not None and start < begin
               for begin, start in zip(begins, table["device_start_ns"].to_pylist(), strict=True)]
@@ -93,9 +92,8 @@ def _without_waiting(session: Session, table: pa.Table) -> pa.Table:
 
 
 def _workload(session: Session, engines: int) -> ServedWorkload:
-    document = documents.read(session, layout.SERVED_MODEL)
     sizes = [capture["world_size"] or 1 for capture in documents.read(session, layout.CAPTURES)["captures"]]
-    return ServedWorkload(from_document(document, ServedModel) if document else None, max(sizes, default=1), engines)
+    return ServedWorkload(documents.decoded(session, ServedModel), max(sizes, default=1), engines)
 
 
 def _launched(steps: ServingSteps) -> tuple[StepKernels, list[str]]:

@@ -23,17 +23,16 @@ from aaco.analytics.advice.work import (
 from aaco.analytics.bottleneck.budget import STRETCH
 from aaco.analytics.bottleneck.ranks import RankTime, Windows
 from aaco.analytics.bottleneck.unprofiled import Unprofiled
-from aaco.analytics.roofline.devices.ceilings import Identity
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.analytics.timeline.windows import MARKERS, REPETITION, CaptureWindow
 from aaco.core.arrays import Reals
-from aaco.core.documents import decode
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, COPIES, GPU_EVENTS, KERNELS, OPERATORS, TableSpec
 from aaco.steps.findings import host_calls, single_rows
+from aaco.steps.findings.kernel_classes import device_of
 from aaco.steps.findings.kernel_operators import operators as operator_of_kernel
-from aaco.tracelake import documents, layout, queries, store
+from aaco.tracelake import documents, queries, store
 from aaco.tracelake.memory import give_back
 
 LINK = "correlation_id"  # of a kernel, to the call that launched it
@@ -45,10 +44,9 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
 
     unprofiled: the step without a profiler, if it was timed. Raise Absent if no steps are judged; BadBundle.
     """
-    document = documents.read(session, layout.finding("windows"))
-    if not document:
+    windows = documents.decoded(session, Windows)
+    if windows is None:
         raise Absent("no work of a device was recorded")
-    windows = decode(document, Windows)
     rank = windows.ranks[windows.slowest]
     window = windows.window_of(rank)
     links = list[int]()
@@ -80,8 +78,10 @@ def _work(session: Session, rank: RankTime, window: CaptureWindow, steps: int, k
     """Return the work of a rank in its window. kernels: of the rank."""
     listed = (store.read(session, OPERATORS, OPERATOR_COLUMNS) if store.holds(session, OPERATORS)
               else OPERATORS.build().select(OPERATOR_COLUMNS))
+    device = device_of(session)
     return step_work(kernels, _rows(session, COPIES, COPY_COLUMNS, rank), listed, operator_of_kernel(session),
-                     (window.t_start_ns, window.t_end_ns), steps, _limits(session, rank), rank.straggler_ns)
+                     (window.t_start_ns, window.t_end_ns), steps, limits_of(device) if device else DeviceLimits(),
+                     rank.straggler_ns)
 
 
 def _others_ns(session: Session, windows: Windows, names: Sequence[WorkName]) -> Reals | None:
@@ -173,11 +173,3 @@ def _batches(session: Session, spec: TableSpec, columns: Sequence[str], rank: Ra
         if rank.capture is not None:
             mine &= integers(batch["capture"]) == rank.capture
         yield batch if mine.all() else batch.filter(pa.array(mine))
-
-
-def _limits(session: Session, rank: RankTime) -> DeviceLimits:
-    """Return what the rank's device can do; nothing is known where the capture lists no such device."""
-    captures = documents.read(session, layout.CAPTURES).get("captures", [])
-    kinds = {(device["arch"], device["compute_units"], device["name"], device["vram_bytes"])
-             for capture in captures for device in capture["devices"]}
-    return limits_of(Identity(*next(iter(kinds)))) if len(kinds) == 1 else DeviceLimits()

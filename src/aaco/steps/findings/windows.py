@@ -29,7 +29,7 @@ from aaco.analytics.timeline.trace import COLUMNS, DeviceTrace
 from aaco.core import distinct
 from aaco.core.arrays import Ints
 from aaco.core.config import Analysis
-from aaco.core.documents import decode, encode
+from aaco.core.documents import encode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import COLLECTIVES, KERNEL_GROUPS, KERNELS
@@ -192,11 +192,9 @@ def _preempted(session: Session, captures: Sequence[judged.CaptureWindow], first
 def _unchanged(session: Session, trace: DeviceTrace, captures: tuple[judged.CaptureWindow, ...],
                rank_by_capture: Mapping[int, int]) -> list[ranks.RankTime]:
     """Return the time of the one device of a session if all its work is judged, as other findings say it."""
-    (device, *others), (lane, *_), document = trace.devices, trace.idle.devices, documents.read(
-        session, layout.finding("device_work"))
-    if others or not document or (device.t_start_ns, device.t_end_ns) != (captures[0].t_start_ns, captures[0].t_end_ns):
+    (device, *others), (lane, *_), done = trace.devices, trace.idle.devices, documents.decoded(session, work.DeviceWork)
+    if others or not done or (device.t_start_ns, device.t_end_ns) != (captures[0].t_start_ns, captures[0].t_end_ns):
         return []
-    done = decode(document, work.DeviceWork)
     rank = rank_by_capture.get(number_of(device.capture))
     return [ranks.RankTime(device.capture, device.device_id, rank, device, lane, done.parts_ns, 0, done.copies,
                            done.call_ns, done.host_ns, done.told_by_ns, ())]

@@ -16,7 +16,6 @@ from aaco.analytics.workload.program import listed_json
 from aaco.analytics.workload.read import facts_of
 from aaco.analytics.workload.signs import CallTallies, KernelTallies, WorkloadSigns
 from aaco.core.config import Analysis
-from aaco.core.documents import decode
 from aaco.core.finding import Results, finding
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, OPERATORS
@@ -90,10 +89,8 @@ def _architectures(session: Session) -> Iterator[str]:
 
 
 def _copies(session: Session) -> tuple[Copied, ...] | None:
-    document = documents.read(session, layout.finding("device_work"))
-    if not document or not queries.rows(session, COPIES):
-        return None
-    return decode(document, DeviceWork).copies
+    work = documents.decoded(session, DeviceWork)
+    return work.copies if work and queries.rows(session, COPIES) else None
 
 
 def _launched(session: Session) -> tuple[int, int]:

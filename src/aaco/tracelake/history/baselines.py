@@ -54,7 +54,7 @@ def save(store: Path, reference: str, replicates: Sequence[Replicate], replace: 
     the baseline is the file there; its new sessions enter the history, too. Raises UsageError when the sessions are not
     comparable with each other or with the baseline, BadBundle when the history, or the file there, is damaged.
     """
-    name, path = _name(reference), _file(store, reference)
+    name, path = _name(reference), _file(reference)
     with History.open(_home(store)) as history, history.transaction():
         if path:
             return _save_file(path, history, replicates, replace)
@@ -129,19 +129,19 @@ def samples(replicate: Replicate) -> list[Sample]:
 
 def load(store: Path, reference: str) -> Baseline:
     """The baseline of this name or path. Raises NoBaseline where there is none, BadBundle for a bad or newer file."""
-    name, path = _name(reference), _file(store, reference)
+    name, path = _name(reference), _file(reference)
     if path is None and (held := _pinned(store, name)) is not None:
         return held
     path = path or store / (name + SUFFIX)
     if not path.is_file():
-        raise NoBaseline(f"no baseline {reference!r}: {path if _file(store, reference) else store} does not hold it",
+        raise NoBaseline(f"no baseline {reference!r}: {path if _file(reference) else store} does not hold it",
                          f"aaco baseline list, or aaco baseline save {name} SESSION")
     return _read(path)
 
 
 def exists(store: Path, reference: str) -> bool:
     """Whether there is such a baseline. Raises UsageError for what cannot name one, BadBundle, StorageError."""
-    path = _file(store, reference)
+    path = _file(reference)
     return path.is_file() if path else _pinned(store, _name(reference)) is not None or files.is_file(
         store / (_name(reference) + SUFFIX))
 
@@ -184,7 +184,7 @@ def locate(store: Path, reference: str) -> Path:
     """Where the baseline of this reference is kept: the file that a path (with a slash, or an existing .json file)
     names, else the history of the store. Raises UsageError for what cannot name a baseline."""
     _name(reference)
-    return _file(store, reference) or _home(store)
+    return _file(reference) or _home(store)
 
 
 def export(store: Path, name: str, path: Path) -> Baseline:
@@ -198,7 +198,7 @@ def take_in(store: Path, file: Path, name: str | None = None) -> Saved:
     """Take the sessions of a baseline's JSON file into the history, as a baseline of this name or of the file's."""
     document = _read(file)
     target_name = name or document.name
-    if _file(store, target_name):
+    if _file(target_name):
         raise UsageError(f"{target_name!r} is a file, not a name", "aaco baseline import FILE NAME")
     return save(store, target_name, document.replicates)
 
@@ -223,7 +223,7 @@ def _name(reference: str) -> str:
     return name
 
 
-def _file(store: Path, reference: str) -> Path | None:
+def _file(reference: str) -> Path | None:
     """The file that a reference names, if it is not a name of the store."""
     path = Path(reference)
     if "/" in reference or (path.suffix == SUFFIX and files.is_file(path)):

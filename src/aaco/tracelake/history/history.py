@@ -217,7 +217,11 @@ class History:
 
     def pin(self, name: str, sessions: Sequence[str]) -> None:
         """Add sessions to a name. Raise UsageError for one that is not here."""
-        self._say_of(sessions, "pin", name)
+        with self.transaction():
+            for session_id in dict.fromkeys(sessions):
+                if not self.holds(session_id):
+                    raise UsageError(f"session {session_id} is not in {self.path}", f"aaco history add {session_id}")
+                self._say("pin", name, session_id=session_id)
 
     def promote(self, name: str, sessions: Sequence[str]) -> None:
         """Replace the sessions of a name: its next version."""
@@ -283,13 +287,6 @@ class History:
         """Return the last recorded start of each branch."""
         rows = self._rows("SELECT * FROM events WHERE kind = 'branch_start' ORDER BY id")
         return {row[3]: BranchStart(row[3], row[7], row[6]) for row in rows}
-
-    def _say_of(self, sessions: Sequence[str], kind: str, name: str) -> None:
-        with self.transaction():
-            for session_id in dict.fromkeys(sessions):
-                if not self.holds(session_id):
-                    raise UsageError(f"session {session_id} is not in {self.path}", f"aaco history add {session_id}")
-                self._say(kind, name, session_id=session_id)
 
     def _say(self, kind: str, name: str | None = None, session_id: str | None = None, key: int | None = None,
              author: str | None = None, text: str | None = None) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aaco.analytics.costs.terms import Formula
+from aaco.analytics.costs.terms import Formula, everything
 from aaco.analytics.costs.torch.arguments import Form
 
 
 @dataclass(frozen=True)
 class Model:
-    """How operators of one kind are costed. flops and traffic are None where `why` says what is not known."""
+    """How operators of one kind are costed. flops and traffic are None where `why` says what is not known.
+
+    traffic: every operand once, unless a row says otherwise.
+    """
 
     kind: str
     family: str
     form: Form
     flops: Formula | None
-    traffic: Formula | None
+    traffic: Formula | None = everything
     why: str = ""
 
 

@@ -130,23 +130,17 @@ def index(args: OperatorArguments) -> OperatorCall:
     return form((operand, *indices), TensorType(operand.dtype, shape))
 
 
-def scatter(values: int) -> Form:
-    """scatter_, index_copy_, index_put_ (input, ..., values): as much of the input as there are values is written."""
-    def made(args: OperatorArguments) -> OperatorCall:
-        operand, source = args.tensor(0), args.tensor(values)
-        places = [args.tensor(at) for at in range(1, values) if args.has(at)]
-        return form((source, *places), TensorType(operand.dtype, source.shape))
-
-    return made
+def scatter(args: OperatorArguments) -> OperatorCall:
+    """scatter_, index_copy_ (input, dimension, places, values): as much of the input as there are values is written."""
+    operand, source = args.tensor(0), args.tensor(3)
+    places = [args.tensor(at) for at in (1, 2) if args.has(at)]
+    return form((source, *places), TensorType(operand.dtype, source.shape))
 
 
-def scatter_add(values: int) -> Form:
+def scatter_add(args: OperatorArguments) -> OperatorCall:
     """scatter_add_, index_add_: what is written is read before."""
-    def made(args: OperatorArguments) -> OperatorCall:
-        call = scatter(values)(args)
-        return form((*call.inputs, call.outputs[0]), *filter(None, call.outputs))
-
-    return made
+    call = scatter(args)
+    return form((*call.inputs, call.outputs[0]), *filter(None, call.outputs))
 
 
 def message(sent: int, received: int | None = None) -> Form:

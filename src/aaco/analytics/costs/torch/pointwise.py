@@ -171,25 +171,20 @@ def adam_flops(call: OperatorCall) -> int:
     return foreach_flops(call) // 3
 
 
-def loss(operations: int, reduction: int) -> Form:
-    """A loss (input, target, ...): so many operations per element; then their mean or sum, unless it asks for none."""
-    def made(args: OperatorArguments) -> OperatorCall:
-        operand, target = args.tensor(0), args.tensor(1)
-        shape = broadcast(operand, target)
-        how = args.integer(reduction, 1)
-        return form((operand, target), TensorType(operand.dtype, () if how else shape),
-                    total=math.prod(shape) * (operations + bool(how)))
-
-    return made
+def loss(args: OperatorArguments) -> OperatorCall:
+    """A loss (input, target, reduction): two operations per element; then their mean or sum, unless it asks for none.
+    """
+    operand, target = args.tensor(0), args.tensor(1)
+    shape = broadcast(operand, target)
+    how = args.integer(2, 1)
+    return form((operand, target), TensorType(operand.dtype, () if how else shape),
+                total=math.prod(shape) * (2 + bool(how)))
 
 
-def loss_backward(operations: int) -> Form:
-    """Backward of such a loss (gradient, input, target, ...)."""
-    def made(args: OperatorArguments) -> OperatorCall:
-        operand = args.tensor(1)
-        return form((args.tensor(0), operand, args.tensor(2)), operand, operations=operations)
-
-    return made
+def loss_backward(args: OperatorArguments) -> OperatorCall:
+    """Backward of such a loss (gradient, input, target, ...): three operations per element."""
+    operand = args.tensor(1)
+    return form((args.tensor(0), operand, args.tensor(2)), operand, operations=3)
 
 
 def total(call: OperatorCall) -> int:

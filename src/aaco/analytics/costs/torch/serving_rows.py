@@ -20,23 +20,23 @@ ATTENTION_WORDS = re.compile(
 
 
 def _scaled(form: Form, names: str) -> Row:
-    return Model("scaled matrix product", "gemm", form, linear.matmul_integer_to_float, everything), names
+    return Model("scaled matrix product", "gemm", form, linear.matmul_integer_to_float), names
 
 
 def _quantised_norm(form: Form, names: str) -> Row:
-    return Model("RMS norm with quantisation", "norm", form, serving.quantised_norm_flops, everything), names
+    return Model("RMS norm with quantisation", "norm", form, serving.quantised_norm_flops), names
 
 
 def _few_bits(form: Form, names: str) -> Row:
-    return Model("matrix product with packed weights", "gemm", form, linear.matmul_nbits, everything), names
+    return Model("matrix product with packed weights", "gemm", form, linear.matmul_nbits), names
 
 
 def _quantised(form: Form, names: str) -> Row:
-    return Model("quantisation", "quantize", form, quantised.flops, everything), names
+    return Model("quantisation", "quantize", form, quantised.flops), names
 
 
 def _element(form: Form, names: str) -> Row:
-    return Model("gated activation", "elementwise", form, pointwise.per_element, everything), names
+    return Model("gated activation", "elementwise", form, pointwise.per_element), names
 
 
 SWIGLU_OF_OPENAI = 3 + 1 + SILU + 2  # three clamps, the factor of the gate, SiLU, the offset of the other half and x
@@ -60,37 +60,36 @@ ROWS: tuple[Row, ...] = (
             "_C::cutlass_scaled_fp4_mm sgl_kernel::cutlass_scaled_fp4_mm"),
     _scaled(scaled_product(out=4, dtype=5, packed=True), "aiter::gemm_a4w4"),
     _scaled(scaled_product(out=4, packed=True), "aiter::gemm_a4w4_asm aiter::gemm_a4w4_blockscale"),
-    (Model("grouped matrix product", "gemm", serving.scaled_groups, serving.stated_flops, everything),
-     "aten::_scaled_grouped_mm"),
-    (Model("matrix product", "gemm", product_into(columns=True), linear.matmul, everything),
+    (Model("grouped matrix product", "gemm", serving.scaled_groups, serving.stated_flops), "aten::_scaled_grouped_mm"),
+    (Model("matrix product", "gemm", product_into(columns=True), linear.matmul),
      "_C::dsv3_fused_a_gemm sgl_kernel::dsv3_fused_a_gemm"),
-    (Model("matrix product", "gemm", product_into(), linear.matmul, everything), "sgl_kernel::dsv3_router_gemm"),
-    (Model("matrix product", "gemm", product_into(left=1, right=0, out=None), linear.matmul, everything),
+    (Model("matrix product", "gemm", product_into(), linear.matmul), "sgl_kernel::dsv3_router_gemm"),
+    (Model("matrix product", "gemm", product_into(left=1, right=0, out=None), linear.matmul),
      "_rocm_C::wvSplitK _rocm_C::LLMM1"),
     _few_bits(serving.packed_weights(2, (3,), columns_of=2), "_C::awq_gemm vllm::awq_gemm"),
     _few_bits(serving.packed_weights(3, (2, 4), columns_of=1), "_C::gptq_gemm sgl_kernel::gptq_gemm"),
     _few_bits(serving.packed_weights(4, (5, 7), columns_of=4), "_C::machete_mm"),
     _few_bits(serving.marlin, "_C::gptq_marlin_gemm _C::marlin_gemm sgl_kernel::gptq_marlin_gemm"),
-    (Model("mixture of experts", "gemm", serving.marlin_experts, serving.stated_flops, everything),
+    (Model("mixture of experts", "gemm", serving.marlin_experts, serving.stated_flops),
      "_moe_C::moe_wna16_marlin_gemm sgl_kernel::moe_wna16_marlin_gemm"),
     # Attention and what surrounds it
     (CACHED_ATTENTION, "_vllm_fa2_C::varlen_fwd _vllm_fa3_C::fwd aiter::paged_attention_v1 aiter::pa_fwd_asm "
      "aiter::mla_decode_stage1_asm_fwd aiter::mla_reduce_v1 aiter::mha_batch_prefill sgl_kernel::cutlass_mla_decode "
      "vllm::unified_mla_attention vllm::unified_mla_attention_with_output _C::sm100_cutlass_mla_decode"),
-    (Model("rotary embedding", "elementwise", serving.rotary_into, serving.stated_flops, everything),
+    (Model("rotary embedding", "elementwise", serving.rotary_into, serving.stated_flops),
      "sgl_kernel::apply_rope_pos_ids_cos_sin_cache"),
-    (Model("norm and rotary embedding", "norm", serving.norm_and_rotary, serving.stated_flops, everything),
+    (Model("norm and rotary embedding", "norm", serving.norm_and_rotary, serving.stated_flops),
      "_C::fused_qk_norm_rope"),
-    (Model("keys and values into a cache", "embedding", attention.store_cache, nothing, everything),
+    (Model("keys and values into a cache", "embedding", attention.store_cache, nothing),
      "aiter::reshape_and_cache aiter::reshape_and_cache_flash"),
-    (Model("keys and values into a cache", "embedding", serving.latent_cache, nothing, everything),
+    (Model("keys and values into a cache", "embedding", serving.latent_cache, nothing),
      "_C_cache_ops::concat_and_cache_mla"),
-    (Model("concatenation", "copy", moved((0, 1), (2,)), nothing, everything), "_C_cache_ops::concat_mla_q"),
+    (Model("concatenation", "copy", moved((0, 1), (2,)), nothing), "_C_cache_ops::concat_mla_q"),
     # Norms
-    (Model("RMS norm", "norm", norms.rms_norm_into, norm.rms_norm, everything),
+    (Model("RMS norm", "norm", norms.rms_norm_into, norm.rms_norm),
      "sgl_kernel::gemma_rmsnorm flashinfer::rmsnorm flashinfer::gemma_rmsnorm aiter::rms_norm_cu"),
-    (Model("RMS norm", "norm", norms.plain_rms_norm, norm.rms_norm, everything), "vllm::rocm_aiter_rms_norm"),
-    (Model("sum and RMS norm", "norm", norms.add_rms_norm, norm.skip_rms_norm, everything),
+    (Model("RMS norm", "norm", norms.plain_rms_norm, norm.rms_norm), "vllm::rocm_aiter_rms_norm"),
+    (Model("sum and RMS norm", "norm", norms.add_rms_norm, norm.skip_rms_norm),
      "sgl_kernel::gemma_fused_add_rmsnorm flashinfer::fused_add_rmsnorm flashinfer::gemma_fused_add_rmsnorm "
      "aiter::fused_add_rms_norm_cu vllm::rocm_aiter_rmsnorm2d_fwd_with_add"),
     _quantised_norm(quantised_norm(2, (3,), finds=False), "_C::rms_norm_static_fp8_quant"),
@@ -107,10 +106,9 @@ ROWS: tuple[Row, ...] = (
     _element(pointwise.gated(SWIGLU_OF_OPENAI), "_C::swigluoai_and_mul"),
     _element(moved((1, 2), (0,), SILU + 1 + 4), "_C::silu_and_mul_quant aiter::scaled_silu_and_mul"),
     _element(moved((1,), (0, 2), SILU + 1 + 6), "_C::silu_and_mul_per_block_quant"),
-    (Model("activation", "elementwise", moved((1,), (0,), GELU_TANH), pointwise.per_element, everything),
+    (Model("activation", "elementwise", moved((1,), (0,), GELU_TANH), pointwise.per_element),
      "_C::gelu_new _C::gelu_fast"),
-    (Model("activation", "elementwise", moved((1,), (0,), SILU + 1), pointwise.per_element, everything),
-     "_C::gelu_quick"),
+    (Model("activation", "elementwise", moved((1,), (0,), SILU + 1), pointwise.per_element), "_C::gelu_quick"),
     # Quantisation
     _quantised(moved((0,), (1, 2), 6), "_C::per_token_group_fp8_quant _C::per_token_group_quant_int8 "
                "sgl_kernel::sgl_per_token_group_quant_fp8 sgl_kernel::sgl_per_token_group_quant_int8 "
@@ -120,16 +118,15 @@ ROWS: tuple[Row, ...] = (
     _quantised(quantised.found_scale, "aiter::dynamic_per_token_scaled_quant aiter::dynamic_per_tensor_quant"),
     _quantised(quantised.given_scale, "aiter::static_per_tensor_quant"),
     # Choice of experts
-    (Model("choice of experts", "softmax", serving.expert_choice, norm.softmax, everything),
-     "sgl_kernel::topk_softmax"),
-    (Model("choice of experts", "softmax", reductions.expert_choice, norm.softmax, everything), "aiter::topk_softmax"),
+    (Model("choice of experts", "softmax", serving.expert_choice, norm.softmax), "sgl_kernel::topk_softmax"),
+    (Model("choice of experts", "softmax", reductions.expert_choice, norm.softmax), "aiter::topk_softmax"),
     (Model("choice of experts", "sort", movement.buffers, None, everything, FUSED),
      "aiter::biased_grouped_topk aiter::grouped_topk aiter::moe_sorting_fwd "
      "_moe_C::moe_align_block_size sgl_kernel::moe_align_block_size"),
-    (Model("sum over experts", "reduction", serving.summed, serving.stated_flops, everything),
+    (Model("sum over experts", "reduction", serving.summed, serving.stated_flops),
      "_moe_C::moe_sum sgl_kernel::moe_sum_reduce aiter::moe_sum"),
     # Sampling
-    (Model("penalties", "elementwise", moved((0, 1, 2, 3), (0,), 2), pointwise.per_element, everything),
+    (Model("penalties", "elementwise", moved((0, 1, 2, 3), (0,), 2), pointwise.per_element),
      "_C::apply_repetition_penalties"),
     (Model("sampling", "sort", serving.drawn, None, everything, RANDOM), "aten::multinomial"),
     (Model("sampling", "sort", movement.buffers, None, everything, VALUES),
@@ -145,8 +142,7 @@ ROWS: tuple[Row, ...] = (
     (Model("collective", "collective", movement.reduced_message, None, everything, RANKS),
      "sglang::outplace_all_reduce vllm::outplace_all_reduce"),
     (Model("collective", "collective", serving.scattered_part, None, everything, RANKS), "vllm::reduce_scatter"),
-    (Model("collective", "collective", movement.message(1, 0), nothing, everything),
-     "sglang::reg_all_gather_into_tensor"),
+    (Model("collective", "collective", movement.message(1, 0), nothing), "sglang::reg_all_gather_into_tensor"),
     (Model("sum over devices and RMS norm", "collective", moved((0, 1, 2), (0, 1)), None, everything, RANKS),
      "vllm::flashinfer_trtllm_fused_allreduce_norm"),
 )

@@ -1,7 +1,5 @@
 """PyTorch's own kernels. Those made for one operator say so; generic launchers say it in the functor they are given."""
 
-from __future__ import annotations
-
 from aaco.analytics.kernels.families.terms import UNKNOWN, KernelLibrary
 
 _NORM = (r"[Ll]ayer_?[Nn]orm|[Gg]roup_?[Nn]orm|batch_?norm|RowwiseMoments|[Gg]ammaBeta|GradGammaBeta|FusedParams"

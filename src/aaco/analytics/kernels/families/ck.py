@@ -1,7 +1,5 @@
 """AMD's Composable Kernel, the template library and its tile form."""
 
-from __future__ import annotations
-
 from aaco.analytics.kernels.families.terms import KernelLibrary
 
 _RULES = (

@@ -1,7 +1,5 @@
 """cuDNN: convolution engines, normalisation, and attention that it generates."""
 
-from __future__ import annotations
-
 from aaco.analytics.kernels.families.terms import KernelLibrary
 
 LIBRARY = KernelLibrary(

@@ -1,7 +1,5 @@
 """Attention by libraries of its own: FlashAttention, FlashInfer, FlashMLA, memory-efficient attention."""
 
-from __future__ import annotations
-
 from aaco.analytics.kernels.families.terms import KernelLibrary
 
 LIBRARY = KernelLibrary(

@@ -75,12 +75,8 @@ class _ItaniumReader:
         if self.peek() == "S" and self.peek(2) != "St":
             return self.with_arguments(self.substitution(), outermost)
         prefix = "std::" if self.take("St") else ""
-        name = self.remember_unless_final(prefix + self.unqualified())
-        return self.with_arguments(name, outermost)
-
-    def remember_unless_final(self, text: str) -> str:
-        """Return the text; an unscoped template name is a candidate, a plain one is remembered by <type>."""
-        return self.remember(text) if self.peek() == "I" else text
+        name = prefix + self.unqualified()  # of a template it is a candidate; a plain one is remembered by <type>
+        return self.with_arguments(self.remember(name) if self.peek() == "I" else name, outermost)
 
     def with_arguments(self, text: str, outermost: bool) -> str:
         if outermost:

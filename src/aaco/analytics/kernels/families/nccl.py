@@ -1,7 +1,5 @@
 """Collective communication: NCCL and RCCL, and the single-node reductions that frameworks bring themselves."""
 
-from __future__ import annotations
-
 from aaco.analytics.kernels.families.terms import KernelLibrary
 
 LIBRARY = KernelLibrary(

@@ -1,7 +1,5 @@
 """ONNX Runtime: its CUDA and ROCm kernels; on other providers a kernel's name is the operator itself."""
 
-from __future__ import annotations
-
 from aaco.analytics.kernels.families.terms import KernelLibrary
 
 _FUNCTORS = ("elementwise", r"OP_\w+|Elementwise|ElementWise|ElementwiseGrad")

@@ -1,7 +1,5 @@
 """What the runtimes run themselves: copies and fills that the driver does with a kernel, and waits."""
 
-from __future__ import annotations
-
 from aaco.analytics.kernels.families.terms import KernelLibrary
 
 LIBRARY = KernelLibrary(

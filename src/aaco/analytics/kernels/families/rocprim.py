@@ -1,7 +1,5 @@
 """The primitive libraries of both vendors: rocPRIM and hipCUB, CUB and Thrust."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from aaco.analytics.kernels.families.terms import KernelLibrary

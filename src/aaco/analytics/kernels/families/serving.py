@@ -1,11 +1,8 @@
 """Serving engines: vLLM, SGLang and TensorRT-LLM write kernels by the same conventions, in namespaces of their own."""
 
-from __future__ import annotations
-
-import re
 from dataclasses import replace
 
-from aaco.analytics.kernels.families.terms import Fields, KernelLibrary, ParsedSymbol
+from aaco.analytics.kernels.families.terms import KernelLibrary, tile_by
 
 _RULES = (
     ("collective", r"cross_device_reduce|all_?reduce|allgather"),
@@ -30,14 +27,5 @@ VLLM = KernelLibrary("vllm",
                      r"|Marlin|gptq|awq|exllama", rules=_RULES)
 SGLANG = replace(VLLM, name="sglang", begins=r"sgl|resolve_future_token")
 DEEP_GEMM = KernelLibrary("deep_gemm", r"deep_gemm::", rules=(("transpose", r"transpose|transform"),), otherwise="gemm")
-_TILE = re.compile(r"_t(\d{1,4})x(\d{1,4})x(\d{1,4})(?!\d)")
-
-
-def _generated(symbol: ParsedSymbol) -> Fields:
-    """Return the tile of a product that TensorRT-LLM generated: t128x16x256."""
-    tile = _TILE.search(symbol.base)
-    return {"tile": "x".join(tile.groups())} if tile else {}
-
-
 TENSORRT_LLM = replace(VLLM, name="tensorrt_llm", begins=r"_?moe::|tensorrt_llm::|trtllm|fmhaSm\d|bmm_[A-Z]",
-                       read=_generated)
+                       read=tile_by(r"_t(\d{1,4})x(\d{1,4})x(\d{1,4})(?!\d)"))

@@ -85,7 +85,7 @@ def short(symbol: ParsedSymbol) -> str:
 
 def _spelled(text: str) -> str:
     if "(" in text:
-        text = _POINTER.sub(_pointer, text)
+        text = _POINTER.sub(r"\1", text)
         if "lambda" in text:
             text = _LAMBDA.sub(_lambda, text)
         for _ in range(6):
@@ -96,10 +96,6 @@ def _spelled(text: str) -> str:
         if held in text:
             text = pattern.sub(spelled, text)
     return text
-
-
-def _pointer(match: re.Match[str]) -> str:
-    return match[1]
 
 
 def _lambda(match: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,6 +52,17 @@ class ParsedSymbol:
     def text(self) -> str:
         """Return the base and arguments."""
         return f"{self.base}<{self.arguments}>" if self.arguments else self.base
+
+
+def tile_by(pattern: str) -> Callable[[ParsedSymbol], Fields]:
+    """Return a reader of the tile that the pattern's groups give: 128x16x256; it finds nothing in a name without."""
+    sizes = re.compile(pattern)
+
+    def read(symbol: ParsedSymbol) -> Fields:
+        tile = sizes.search(symbol.base)
+        return {"tile": "x".join(size for size in tile.groups() if size)} if tile else {}
+
+    return read
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from aaco.analytics.kernels.families import words
-from aaco.analytics.kernels.families.terms import Fields, KernelLibrary, ParsedSymbol
+from aaco.analytics.kernels.families.terms import Fields, KernelLibrary, ParsedSymbol, tile_by
 
 _INDUCTOR = re.compile(r"triton_(poi|red|per|tem|mm|bmm|foreach|for|split_scan|sort|unk|convolution2?d?|flex_\w+?)"
                        r"(?:_fused)?(?:_(.*?))?(?:_(\d+))?$")
@@ -74,15 +74,6 @@ def _bare(symbol: ParsedSymbol) -> str:
     return _SIGNATURE.sub("", symbol.base)
 
 
-_TILE = re.compile(r"_(\d{1,4})x(\d{1,4})x(\d{1,4})x\d{1,3}(?=_|$)")
-
-
-def _authored(symbol: ParsedSymbol) -> Fields:
-    """Return the tile that matmul_ogs writes, with how the summed dimension is split behind it."""
-    tile = _TILE.search(symbol.base)
-    return {"tile": "x".join(tile.groups())} if tile else {}
-
-
 INDUCTOR = KernelLibrary("triton",
                          r"triton_(?:poi|red|per|tem|mm|bmm|foreach|for|split_scan|sort|unk|convolution|flex)_",
                          read=_inductor, normalise=_normalise)
@@ -106,4 +97,4 @@ AUTHORED = KernelLibrary(
         ("embedding", r"create_flashinfer|write_req"),
         ("copy", r"copy_page"),
         ("elementwise", r"num_kv_splits"),
-    ), read=_authored, normalise=_bare)
+    ), read=tile_by(r"_(\d{1,4})x(\d{1,4})x(\d{1,4})x\d{1,3}(?=_|$)"), normalise=_bare)

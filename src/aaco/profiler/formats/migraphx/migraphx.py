@@ -55,11 +55,7 @@ class _ProgramInstruction:
     @property
     def on_device(self) -> bool:
         """Return whether it launches a kernel: the others allocate, point into existing memory, or name parameters."""
-        return self.operator_set == "gpu"
-
-    @property
-    def operator_set(self) -> str:
-        return self.operator.partition("::")[0]
+        return self.operator.partition("::")[0] == "gpu"
 
     @property
     def plain(self) -> str:

@@ -1,7 +1,5 @@
 """CUPTI's numbers for the ends of a copy: CUpti_ActivityMemcpyKind and CUpti_ActivityMemoryKind."""
 
-from __future__ import annotations
-
 # Arrays are on the device.
 COPY_KINDS = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p",
               11: "h2d", 12: "d2h", 13: "d2d"}

@@ -43,7 +43,7 @@ WHEN = {"start": "start", "end": "end"}
 PLACE = {"device": "deviceid", "context": "contextid", "stream": "streamid", "link": "correlationid",
          "process": "globalpid", "node": "graphnodeid", "graph": "graphid"}
 SIZES = {f"{what}_{axis}": f"{what}{axis}" for what in ("grid", "block") for axis in "xyz"}
-PAGEABLE, PINNED, HOST = 0, 1, (0, 1)
+PINNED, HOST = 1, (0, 1)  # 0 is pageable
 RANGES, MARK = (59, 60), 34  # NvtxPushPopRange, NvtxStartEndRange; NvtxMark
 OPERATIONS = {0: "allocate", 1: "free"}
 # cudaLaunchKernel_v7000: the runtime's version of the function, which no other tool writes.

@@ -201,7 +201,8 @@ class _KinetoReader(ChromeReader):
         self.kernel_rows += len(events)
         names = encoded([event.name for event in events])
         blocks = _triples([launch.block for launch in launches])
-        sizes = _replace_by_ones(blocks, self._take_in_items(launches))
+        in_items = self._take_in_items(launches)
+        sizes = np.where(in_items[:, None], 1, blocks[0]), blocks[1] & ~in_items
         yield KERNELS.build(
             kernel_id=keys, kernel_name=names, **self._where(events, launches),
             t_start_ns=start, t_end_ns=start + kernel_durations, dur_ns=kernel_durations,
@@ -209,7 +210,8 @@ class _KinetoReader(ChromeReader):
             vgpr=integers([launch.registers for launch in launches]),
             lds_bytes=integers([launch.shared for launch in launches]),
             occupancy_pct=pa.array([launch.occupancy for launch in launches], pa.float64()),
-            external_id=_external_ids(launches), source=constant(FORMAT, len(events)))
+            external_id=integers([launch.external_id_1 if launch.external_id is None else launch.external_id
+                                  for launch in launches]), source=constant(FORMAT, len(events)))
         self._note_undescribed(keys, names, launches)
         if described := [index for index, launch in enumerate(launches) if launch.collective is not None]:
             yield _collectives(keys[described], [launches[index] for index in described])
@@ -353,20 +355,11 @@ def _triples(values: list[tuple[int, int, int] | None]) -> tuple[np.ndarray, np.
     return np.array([value or (0, 0, 0) for value in places], np.int64)[rows], rows == 0
 
 
-def _replace_by_ones(triples: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the triples with (1, 1, 1) in these rows."""
-    return np.where(rows[:, None], 1, triples[0]), triples[1] & ~rows
-
-
 def _axes(name: str, *factors: tuple[np.ndarray, np.ndarray]) -> dict[str, pa.Array]:
     """Return x, y and z of the product of triples; null if one of them is unknown."""
     absent = np.logical_or.reduce([missing for _, missing in factors])
     product = np.prod([triple for triple, _ in factors], axis=0)
     return {f"{name}_{axis}": pa.array(product[:, place], pa.int64(), mask=absent) for place, axis in enumerate("xyz")}
-
-
-def _external_ids(works: list[Any]) -> pa.Array:
-    return integers([work.external_id_1 if work.external_id is None else work.external_id for work in works])
 
 
 def _read_devices(device_maps: Any) -> tuple[CapturedDevice, ...]:
