@@ -15017,7 +15017,7 @@ def frozen_trunk(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
                                     "trunk": "with gradients", "reads": "each loss"}),
-        Side("trunk_without_gradients", partial(make, trunk_gradients=False), ("less_work",),
+        Side("trunk_without_gradients", partial(make, trunk_gradients=False), ("unneeded_gradients",),
              {"trunk": "without gradients"}),
         Side("features_kept", partial(make, trunk_gradients=False, kept=True), ("frozen_network",),
              {"trunk": "features kept"}),

@@ -1291,6 +1291,58 @@ def test_what_a_frozen_network_computes_is_kept():
         assert (floor_us(work, "frozen_network") == 54) if is_frozen else ("change" in why(work, "frozen_network"))
 
 
+def learnt(*back, updated=((10, 32), (10,)), trunk=None):
+    """A trunk multiplies by weights and a head by others; a way back, and the update of some of them."""
+    ahead = (trunk or multiplied(5, 8, 64, 32), multiplied(5, 8, 32, 10))
+    return step(*ahead, *back, kernel(2, operator=taking("aten::_foreach_add_", *updated, phase="optimizer")))
+
+
+def back(us, *shapes, name="aten::mm", values=None):
+    operator = taking(name, *shapes, phase="backward")
+    return kernel(us, "gemm", replace(operator, arguments=replace(operator.arguments, values=values))
+                  if values else operator)
+
+
+def test_gradients_that_no_optimizer_takes_are_not_made():
+    """A head alone is updated: 7 + 3 us on the way back lead to gradients of the trunk's weights. Not where the trunk
+    is updated, or a norm in front of it; where a gradient of no weight comes last; or where what is updated shows
+    nowhere. Mutations: whatever comes last is not needed.
+    """
+    head, through, trunk = back(4, (10, 8), (8, 32)), back(7, (8, 10), (10, 32)), back(3, (64, 8), (8, 32))
+    assert floor_us(learnt(head, through, trunk), "unneeded_gradients") == 5 + 5 + 4 + 7 + 2
+    name, sums = "unneeded_gradients", back(1, (8, 32), name="aten::sum")
+    after = MECHANISMS[name]
+    work = learnt(through, head, trunk, sums)
+    response = after.respond(work, after.least_ns(work))
+    assert response.only_less and response.left.tolist() == [1, 1, 1, 1, 0, 0, 1]
+    norm = back(1, (8, 64), (64,), name="aten::native_layer_norm_backward")
+    for left in (learnt(head, through, trunk, updated=((10, 32), (32, 64))), learnt(head, through, sums),
+                 learnt(head, trunk, norm, updated=((10, 32), (64,))), learnt(head, trunk, updated=((10, 32), (50, 4))),
+                 learnt(head, trunk, updated=())):
+        assert "of weights that stay" in why(left, name)
+
+
+def test_a_convolution_says_whether_it_makes_the_gradient_of_its_weight():
+    """The last axis of its mask is the bias's. One that only hands a gradient on, as to a picture, makes none."""
+    def convolved(mask):
+        sizes = ((8, 16, 9, 9), (8, 3, 9, 9), (16, 3, 3, 3))
+        ahead = kernel(5, "conv", taking("aten::cudnn_convolution", *sizes[1:]))
+        return learnt(back(4, (10, 8), (8, 32)), back(6, *sizes, name="aten::convolution_backward",
+                                                      values=[*[""] * 10, mask]), trunk=ahead)
+
+    assert floor_us(convolved("[True, True, False]"), "unneeded_gradients") == 5 * 2 + 4 + 2
+    assert "of weights that stay" in why(convolved("[True, False, False]"), "unneeded_gradients")
+
+
+def test_each_update_takes_the_gradients_before_it():
+    """Two updates in turn, as of judge and maker: what the second takes is not needed for want of the first."""
+    head, trunk = back(4, (10, 8), (8, 32)), back(3, (64, 8), (8, 32))
+    first = [multiplied(5, 8, 64, 32), multiplied(5, 8, 32, 10), head, trunk]
+    update = kernel(2, operator=taking("aten::_foreach_add_", (10, 32), (10,), phase="optimizer"))
+    assert floor_us(step(*first, update, *first, update), "unneeded_gradients") == 2 * (5 + 5 + 4 + 2)
+    assert floor_us(step(*first, update, *first[:2], trunk, update), "unneeded_gradients") == 2 * 5 * 2 + 4 + 3 + 2 * 2
+
+
 def test_weights_are_converted_and_scaled_once():
     assert floor_us(converted(), "cast_once") == 27
     assert "converts" in why(converted(to="float"), "cast_once")
