@@ -1320,6 +1320,16 @@ def test_gradients_that_no_optimizer_takes_are_not_made():
                  learnt(head, trunk, norm, updated=((10, 32), (64,))), learnt(head, trunk, updated=((10, 32), (50, 4))),
                  learnt(head, trunk, updated=())):
         assert "of weights that stay" in why(left, name)
+        assert "without gradients" in why(left, "frozen_network")
+
+
+def test_a_trunk_that_is_not_updated_is_a_frozen_network_whose_results_can_be_kept():
+    """What lies ahead of the head that learns goes, too."""
+    head = multiplied(5, 8, 32, 10)
+    trained = learnt(head, head, back(4, (10, 8), (8, 32)), back(3, (64, 8), (8, 32)))
+    assert floor_us(trained, "frozen_network") == 3 * 5 + 4 + 2
+    after = MECHANISMS["frozen_network"]
+    assert after.respond(trained, after.least_ns(trained)).left.tolist() == [0, 1, 1, 1, 1, 0, 1]
 
 
 def test_a_convolution_says_whether_it_makes_the_gradient_of_its_weight():

@@ -1,0 +1,92 @@
+"""What of a training step concerns weights that no optimizer updates, by the sizes of what operators take and make.
+
+A way back goes from the loss to the inputs. What comes after the last operator that touches anything as large as what
+the optimizer updates ends in gradients that it does not take. It counts only where gradients of other weights are
+among it, and where everything that is updated shows on the way back: then sizes tell what is needed. What lies ahead of
+the first such operator is a frozen network then, whose gradients were not switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from aaco.analytics.advice.turn_flow import result_shape
+from aaco.analytics.advice.work import AHEAD, BACKWARD, OPTIMIZER, Shape, StepOperator, StepWork
+from aaco.core.arrays import Flags, Ints
+
+# Of products the place of the weight among the arguments; the shape of one that is transposed is the other way round.
+WEIGHTS = {"aten::addmm": 2, **dict.fromkeys(("aten::mm", "aten::linear", "aten::cudnn_convolution",
+                                              "aten::miopen_convolution", "aten::_convolution"), 1)}
+# Of the gradient of a convolution the places of its weight and of which gradients it makes (native_functions.yaml).
+CONVOLUTION, WEIGHT, MADE = "aten::convolution_backward", 2, 10
+NO_WEIGHT = "[True, False, False]"
+
+
+def unneeded_gradients(work: StepWork) -> Flags:
+    """Return the rows of the way back that end in gradients of weights that stay."""
+    updated, back = _updated(work), work.operated(lambda operator: operator.phase == BACKWARD)
+    called = [operator for operator, calls in zip(work.operators, work.operator_calls, strict=False) if calls]
+    touched = {size for operator in called if operator.phase == BACKWARD for size in _touched(operator)}
+    weights = {size for operator in called if operator.phase != BACKWARD for size in weight_sizes(operator)}
+    rows = back & (np.arange(len(back)) > _needed(work, back, last=True))
+    made = rows & work.operated(lambda operator: not weights.isdisjoint(_gradients(operator)))
+    return rows & (made.any() and {size for size in updated if len(size) > 1} <= touched)
+
+
+def ahead_of_learnt(work: StepWork) -> Flags:
+    """Return the rows before the first that touches anything as large as what is updated."""
+    ahead = work.operated(lambda operator: operator.phase in AHEAD)
+    return ahead & (np.arange(len(ahead)) < _needed(work, ahead, last=False))
+
+
+def weight_sizes(operator: StepOperator) -> set[Shape]:
+    """Return the sizes of a product's weight; nothing of other operators."""
+    place = WEIGHTS.get(operator.name)
+    return set() if place is None else {sizes(shape) for shape in operator.shapes[place:place + 1] if shape}
+
+
+def sizes(shape: Iterable[int]) -> Shape:
+    """Return the sizes of a tensor's axes in any order, as of one that is transposed."""
+    return tuple(sorted(shape))
+
+
+def _updated(work: StepWork) -> set[Shape]:
+    return {size for operator in work.operators if operator.phase == OPTIMIZER for size in _taken(operator)}
+
+
+def _needed(work: StepWork, rows: Flags, last: bool) -> Ints:
+    """Return for each row the last, or first, of these that touches what is updated, before the next update. Where none
+    does, it is beyond all rows on the side that leaves none.
+    """
+    updated, count = _updated(work), len(rows)
+    needed = np.flatnonzero(rows & work.operated(lambda operator: not updated.isdisjoint(_touched(operator))))
+    updates = work.operated(lambda operator: operator.phase == OPTIMIZER)
+    update = np.cumsum(np.diff(updates.astype(np.int8), prepend=0) > 0)
+    found = np.full(int(update.max(initial=0)) + 1, count if last else -1)
+    order = needed if last else needed[::-1]
+    found[update[order]] = order
+    return found[update]
+
+
+def _taken(operator: StepOperator) -> set[Shape]:
+    return {sizes(shape) for shape, _ in operator.each_tensor if shape}
+
+
+def _touched(operator: StepOperator) -> set[Shape]:
+    """Return the sizes of the tensors that an operator takes and makes."""
+    return _taken(operator) | _result(operator)
+
+
+def _gradients(operator: StepOperator) -> set[Shape]:
+    """Return the sizes of what an operator makes: of a convolution's gradient that of the weight, where it makes it."""
+    if operator.name != CONVOLUTION:
+        return _result(operator)
+    values = (operator.arguments.values if operator.arguments else None) or ()
+    return {sizes(shape) for shape in operator.shapes[WEIGHT:WEIGHT + 1] if shape and NO_WEIGHT not in values[MADE:]}
+
+
+def _result(operator: StepOperator) -> set[Shape]:
+    shape = result_shape(operator)
+    return {sizes(shape)} if shape else set()
