@@ -37,7 +37,7 @@ A side holds:
                       change than "narrower_types", and no advice offers it; "no_grad" is that of a step whose device
                       does the same without gradients; "pinned_source" page-locks what the host makes its copies' source
                       of, and the copies stay pageable; "unused_work" leaves out what a mask or a later choice does not
-                      use, which no trace shows: another change than "less_work"
+                      use, or what an earlier step has made, which no trace shows: another change than "less_work"
     truth             facts of the program: precision, batch, what differs from the before
     flags             tf32 (null: PyTorch's default, TF32 in convolutions only), cudnn_benchmark
     samples_per_step  multiples of the samples that a step of the before handles
@@ -14312,7 +14312,7 @@ def texts_read_again(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "fp32", "batch": 1, "cache": "none", "logits": "all",
                                     "reads": "each word"}, tf32=False),
-        Side("keys_kept", partial(make, kept=True), ("less_work",), {"cache": "grows by copies"}, tf32=False),
+        Side("keys_kept", partial(make, kept=True), ("unused_work",), {"cache": "grows by copies"}, tf32=False),
         Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, same_output=False,
              note="rounding may choose other words", tf32=False),
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, same_output=False,
@@ -14895,7 +14895,7 @@ def memory_projected_again(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "fp32", "batch": full, "memory": "projected for each word",
                                     "reads": "each word"}, tf32=False),
-        Side("memory_projected_once", partial(make, kept=True), ("less_work",), {"memory": "projected once"},
+        Side("memory_projected_once", partial(make, kept=True), ("unused_work",), {"memory": "projected once"},
              tf32=False),
         Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
         Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
