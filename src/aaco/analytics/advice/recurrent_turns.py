@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, takewhile
+from itertools import takewhile
 
 import numpy as np
 
@@ -67,12 +67,12 @@ def _layers_in_a_row(work: StepWork) -> Iterator[tuple[slice, int]]:
     """Yield the rows in which nothing but one layer is called for moment after moment, and how many moments it takes.
     """
     rows = np.flatnonzero((work.operator >= 0) & ~work.operated(lambda operator: operator.name in MOVES))
-    starts = np.flatnonzero(np.diff(work.operator[rows], prepend=-1)).tolist()
-    for start, stop in pairwise([*starts, len(rows)]):
-        number = work.operator[rows[start]]
-        calls = min(work.call_shares[rows[start:stop]].sum(), work.operator_calls[number] / work.steps)
-        if round(calls) >= TURNS and _takes_a_moment(work.operators[number]):
-            yield slice(int(rows[start]), int(rows[stop - 1]) + 1), round(calls)
+    starts = np.flatnonzero(np.diff(work.operator[rows], prepend=-1))
+    stops, meant = np.r_[starts[1:], len(rows)], work.operated(_takes_a_moment)[rows[starts]]
+    for start, stop in zip(starts[meant].tolist(), stops[meant].tolist(), strict=True):
+        called = work.operator_calls[work.operator[rows[start]]] / work.steps
+        if (moments := round(min(work.call_shares[rows[start:stop]].sum(), called))) >= TURNS:
+            yield slice(int(rows[start]), int(rows[stop - 1]) + 1), moments
 
 
 def _takes_a_moment(operator: StepOperator) -> bool:
