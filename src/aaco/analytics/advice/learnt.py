@@ -27,6 +27,8 @@ NO_WEIGHT = "[True, False, False]"
 def unneeded_gradients(work: StepWork) -> Flags:
     """Return the rows of the way back that end in gradients of weights that stay."""
     updated, back = _updated(work), work.operated(lambda operator: operator.phase == BACKWARD)
+    if not updated or not back.any():
+        return np.zeros(len(back), bool)
     called = [operator for operator, calls in zip(work.operators, work.operator_calls, strict=False) if calls]
     touched = {size for operator in called if operator.phase == BACKWARD for size in _touched(operator)}
     weights = {size for operator in called if operator.phase != BACKWARD for size in weight_sizes(operator)}
