@@ -48,6 +48,13 @@ def test_no_gain_is_beyond_the_time_attributed(found):
         assert one.entry().confirm.direction in ("up", "down")
 
 
+def test_a_compiler_comes_before_the_norms_that_it_fuses_as_well():
+    """What surpasses another is the name of an action, and every one is there."""
+    names = {action.name: action for action in recommend.ACTIONS}
+    assert names["fusion"].surpasses == "fuse_norms"
+    assert {action.surpasses for action in names.values()} - {""} <= set(names)
+
+
 def test_what_was_not_measured_is_not_advised():
     assert recommend.gaining(readings(dict.fromkeys(USED))) == ()
     only = {**dict.fromkeys(USED), "launch_tax_pct": 80.0}

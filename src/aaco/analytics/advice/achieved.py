@@ -181,11 +181,16 @@ def _replays(work: StepWork, reads: bool) -> float:
 
 
 def of_calls(work: StepWork, left: Reals) -> Reals:
-    """Return what is left of each row's call, whose rows follow each other: it is gone when all of its kernels are."""
+    """Return what is left of each row's call, whose rows follow each other, but for copies and fills of no operator
+    between them: it is gone when all of its kernels are.
+    """
     if (left == 1.0).all():
         return left
-    starts = np.flatnonzero((np.diff(work.operator, prepend=-2) != 0) | (work.operator < 0))
-    return np.repeat(np.maximum.reduceat(left, starts), np.diff(np.r_[starts, len(left)]))
+    whole, rows = left.copy(), np.flatnonzero(work.operator >= 0)
+    starts = np.flatnonzero(np.diff(work.operator[rows], prepend=-1))
+    if len(rows):
+        whole[rows] = np.repeat(np.maximum.reduceat(left[rows], starts), np.diff(np.r_[starts, len(rows)]))
+    return whole
 
 
 def host_computes_ns(work: StepWork, step: StepTime) -> float:

@@ -83,4 +83,4 @@ ACTIONS = (Action(
         Step("the CUDA provider's fuse_conv_bias=1", (ORT, NVIDIA)),
         Step("the CUDA provider's prefer_nhwc=1", (ORT, NVIDIA, fact_is("layout", "nchw")))),
     "memory_limited_pct", accuracy="sums in another order: last digits differ", mechanism="compile",
-    ceiling_takes="takes products at their roof"),)
+    ceiling_takes="takes products at their roof", surpasses="fuse_norms"),)
