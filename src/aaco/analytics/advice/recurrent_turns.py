@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, takewhile
+from itertools import takewhile
 
 import numpy as np
 
@@ -66,13 +66,15 @@ def _cells(work: StepWork) -> Iterator[tuple[slice, int]]:
 def _layers_in_a_row(work: StepWork) -> Iterator[tuple[slice, int]]:
     """Yield the rows in which nothing but one layer is called for moment after moment, and how many moments it takes.
     """
+    layers, shares = work.operated(_takes_a_moment), work.call_shares
     rows = np.flatnonzero((work.operator >= 0) & ~work.operated(lambda operator: operator.name in MOVES))
-    starts = np.flatnonzero(np.diff(work.operator[rows], prepend=-1)).tolist()
-    for start, stop in pairwise([*starts, len(rows)]):
-        number = work.operator[rows[start]]
-        calls = min(work.call_shares[rows[start:stop]].sum(), work.operator_calls[number] / work.steps)
-        if round(calls) >= TURNS and _takes_a_moment(work.operators[number]):
-            yield slice(int(rows[start]), int(rows[stop - 1]) + 1), round(calls)
+    starts = np.flatnonzero(np.diff(work.operator[rows], prepend=-1))
+    ends = np.r_[starts[1:], len(rows)]
+    of_layers = layers[rows[starts]]
+    for start, end in zip(starts[of_layers].tolist(), ends[of_layers].tolist(), strict=True):
+        calls = min(shares[rows[start:end]].sum(), work.operator_calls[work.operator[rows[start]]] / work.steps)
+        if round(calls) >= TURNS:
+            yield slice(int(rows[start]), int(rows[end - 1]) + 1), round(calls)
 
 
 def _takes_a_moment(operator: StepOperator) -> bool:
