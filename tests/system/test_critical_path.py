@@ -102,9 +102,11 @@ def test_a_trace_that_is_too_long_for_an_import_says_so(aaco):
 
 
 def test_a_session_without_device_work_has_none(aaco):
+    """Nor operators that kernels serve. Mutation: it is told to list the kernels, of which it has none, either."""
     aaco.inside("import", RECORDED / "jax_cpu/profile.xplane.pb", "--quiet")
     assert not (aaco.latest / "metrics/critical_path.json").exists()
     assert "no work of a device" in aaco.inside("critical-path", expect=2).stderr
+    assert "try: aaco info" in aaco.inside("ops", expect=2).stderr
 
 
 def test_it_is_a_reading(late):

@@ -736,6 +736,8 @@ def test_what_turns_only_add_to_needs_no_order():
     assert _parts(*edges) == _parts(_sum(90, 31), *edges) == {8}
     assert _parts(_sum(90, 32), *edges) == {1}  # layers of such a network
     assert _parts(_called("aten::zero_", (90, 32)), *edges) == {1}  # steps of a propagation
+    levels = (*edges[:2], _called("aten::index_put_", (90, 32), (), (8, 32), kinds=["float", "", "float"]))
+    assert _parts(*levels) == {1}  # of a tree, each level of which reads what the one before has written
     filled = [kernel(2, operator=edges[0]), copy(1, "memset", 90 * 32 * 4), *_turns(1, *edges[1:])]
     assert set(parts_in_turn(step(*filled * 8)).tolist()) == {1}
 

@@ -34,6 +34,12 @@ def test_a_phase_without_evidence_has_no_class_and_the_reason(budget, why):
     assert judged.label is None and judged.confidence is None and judged.why and why in judged.why
 
 
+def test_why_a_device_waits_is_not_said_to_be_known():
+    """A session may have no diagnosis, either. Mutation: it is promised to say why."""
+    (judged,) = phase_classes([("decode", 1, {"memory": 5.0, "idle": 95.0})], ABSENT, None)
+    assert "waits 95 % of the time of decode steps; why is judged of the whole session alone" in judged.why
+
+
 def test_a_phase_has_no_class_where_nothing_can_judge_it():
     """Mutation: the reason is not asked for."""
     (judged,) = phase_classes([("decode", 2, {"memory": 95.0, "idle": 5.0})], ABSENT, None, why_none="engines share it")

@@ -9,7 +9,7 @@ from aaco.analytics.advice.floor import StepTime, floor
 from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.recurrent_turns import cells_in_turn
-from aaco.analytics.advice.work import StepOperator
+from aaco.analytics.advice.work import StepOperator, StepWork
 from aaco.analytics.costs.torch.arguments import OperatorArguments
 from tests.step_pieces import copy, kernel, step
 
@@ -173,3 +173,11 @@ def test_a_loop_of_cells_has_a_floor_where_one_layer_may_take_their_place():
     fed_back = pieces(linear(10, 16), *LSTM, linear(32, 10), us=0.1)
     cells = [kernel(50, "recurrent", LSTM[-1])]
     assert "needs the one before" in floor(step(*[*fed_back, *cells] * 8), [LOOP]).why_absent
+
+
+def test_a_long_trace_is_read_once(monkeypatch):
+    """It took minutes for 20,000 kernels. Mutation: shares of all calls are made for each call."""
+    work, made = step(*[*called_layer(layer()), *pieces(linear(32, 16))] * 50), list[StepWork]()
+    shares = StepWork.call_shares.fget
+    monkeypatch.setattr(StepWork, "call_shares", property(lambda read: made.append(read) or shares(read)))
+    assert set(cells_in_turn(work).tolist()) == {1} and len(made) < 10

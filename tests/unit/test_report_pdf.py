@@ -121,10 +121,11 @@ def test_letters_among_the_packed_pixels_of_a_picture_are_no_credential(tmp_path
         return struct.pack(">I4s", len(content), kind) + content + bytes(4)
 
     pictures = {"pixels": chunk(b"IDAT", letters), "text": chunk(b"IDAT", letters[:4]) + chunk(b"tEXt", letters),
-                "huge": struct.pack(">I4s", 1 << 31, b"tEXt") + letters, "after": chunk(b"IEND", b"") + letters}
+                "huge": struct.pack(">I4s", 1 << 31, b"tEXt") + letters,
+                "cut": struct.pack(">I4s", 1 << 20, b"IDAT") + letters, "after": chunk(b"IEND", b"") + letters}
     left_out = {}
     for name, content in pictures.items():
         (tmp_path / name).write_bytes(redact_bundle.PNG + content)
         left_out[name] = redact_bundle._redact_file(tmp_path / name, tmp_path / "copy")[1]
     shown = redact_bundle.IN_BINARY
-    assert left_out == {"pixels": "", "text": shown, "huge": shown, "after": shown}
+    assert left_out == {"pixels": "", "text": shown, "huge": shown, "cut": shown, "after": shown}

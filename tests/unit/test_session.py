@@ -89,6 +89,12 @@ def test_an_import_is_found_by_its_name_and_a_run_of_a_model_is_not(tmp_path, se
         find("m", tmp_path)
 
 
+def test_an_import_without_a_name_hides_no_other_session(tmp_path, session):
+    """As in a session that somebody else wrote. Mutation: every import has a name."""
+    Session.create(tmp_path, {"imports": ["trace.json"]}, "", "0")
+    assert find("tagged", tmp_path).id == session.id
+
+
 def test_a_trace_in_place_of_a_session_is_told_to_be_imported(tmp_path, session):
     """Mutation: a file is a session that is not there."""
     trace = tmp_path / "a trace.json"

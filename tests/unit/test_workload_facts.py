@@ -121,6 +121,16 @@ def test_a_fact_is_read_from_what_shows_it(name, found, expected):
     assert fact.value is None or fact.evidence
 
 
+@pytest.mark.parametrize(("of_optimizer", "expected"), [(12, "none"), (11, "written_out"), (20, "none")])
+def test_roots_of_an_optimizer_are_of_no_norm(of_optimizer, expected):
+    """A loop of Adam takes a root and a quotient for each parameter, and a loss is a mean: no norm is written so.
+
+    Mutations: roots of an optimizer, too; less than no root.
+    """
+    found = signs((ADD, 1), calls={"aten::mean": 1, "aten::sqrt": 12, "aten::div": 12, "aten::addcdiv_": of_optimizer})
+    assert value("norms", found) == expected
+
+
 @pytest.mark.parametrize(("shapes", "expected"), [("[[4, 16, 128, 128]]", "written_out"), ("[[4096, 8]]", "none")])
 def test_a_softmax_of_scores_beside_batched_products_is_attention_and_one_of_experts_is_none(shapes, expected):
     operators = OPERATORS.build(operator_id=[0], operator=["aten::_softmax"], shapes=[shapes], kernels=[1],

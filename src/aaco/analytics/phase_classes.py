@@ -59,7 +59,7 @@ def _readings(parts: Mapping[str, float], phase: str, absent: Mapping[str, Readi
     """Return the readings of a phase: shares of its time, and all others absent."""
     total = sum(parts.values())
     idle = sum(parts.get(part, 0.0) for part in IDLE_PARTS) / total if total else 0.0
-    why = f"the device waits {100 * idle:.0f} % of the time of {phase} steps; the session's own diagnosis says why"
+    why = f"the device waits {100 * idle:.0f} % of the time of {phase} steps; why is judged of the whole session alone"
     readings = {name: Reading(name, reading.unit, None, why) for name, reading in absent.items()}
     for name, summed in SHARES.items():
         share = 100 * sum(parts.get(part, 0.0) for part in summed) / total if total else None

@@ -39,7 +39,7 @@ def ops(session: Session, top: int, by: str, nested: bool, shown: str | None, as
     """
     from aaco.analytics.costs.operator_work import document, summed
     from aaco.core.errors import UsageError
-    from aaco.core.tables import OPERATORS
+    from aaco.core.tables import KERNELS, OPERATORS
     from aaco.report.sections.operators import lines
     from aaco.tracelake import store
 
@@ -49,7 +49,8 @@ def ops(session: Session, top: int, by: str, nested: bool, shown: str | None, as
         return
     if not store.holds(session, OPERATORS):
         raise UsageError(f"session {session.id} holds no operators of a framework",
-                         f"aaco kernels {session.id}  # what ran; only traces of PyTorch's profiler hold operators")
+                         f"aaco kernels {session.id}  # what ran; only traces of PyTorch's profiler hold operators"
+                         if store.holds(session, KERNELS) else f"aaco info {session.id}  # says what it holds")
     operators = store.read(session, OPERATORS)
     if nested:
         _tree(session.id, operators, top, as_json)

@@ -280,7 +280,8 @@ def _labels(session: Session) -> list[str]:
         record = session.record
     except (BadBundle, StorageError):
         return []
-    return [label for label in (record.tag, str(record.plan["model"]) if record.is_import else "") if label]
+    imported = record.plan.get("model") if record.is_import else None
+    return [str(label) for label in (record.tag, imported) if label]
 
 
 def _names(root: Path) -> Iterator[str]:

@@ -66,12 +66,13 @@ def _cells(work: StepWork) -> Iterator[tuple[slice, int]]:
 def _layers_in_a_row(work: StepWork) -> Iterator[tuple[slice, int]]:
     """Yield the rows in which nothing but one layer is called for moment after moment, and how many moments it takes.
     """
-    rows = np.flatnonzero((work.operator >= 0) & ~work.operated(lambda operator: operator.name in MOVES))
+    shares, rows = work.call_shares, np.flatnonzero(
+        (work.operator >= 0) & ~work.operated(lambda operator: operator.name in MOVES))
     starts = np.flatnonzero(np.diff(work.operator[rows], prepend=-1))
     stops, meant = np.r_[starts[1:], len(rows)], work.operated(_takes_a_moment)[rows[starts]]
     for start, stop in zip(starts[meant].tolist(), stops[meant].tolist(), strict=True):
         called = work.operator_calls[work.operator[rows[start]]] / work.steps
-        if (moments := round(min(work.call_shares[rows[start:stop]].sum(), called))) >= TURNS:
+        if (moments := round(min(shares[rows[start:stop]].sum(), called))) >= TURNS:
             yield slice(int(rows[start]), int(rows[stop - 1]) + 1), moments
 
 

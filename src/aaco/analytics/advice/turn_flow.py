@@ -26,8 +26,8 @@ WRITES = ("aten::copy_", "aten::fill_", "aten::zero_")  # whatever the tensor he
 FLOATING = ("float", "double", "c10::Half", "c10::BFloat16")
 INTO = "aten::addmv_"  # writes its first tensor where another operator calls it
 MOVES = ("aten::copy_", "aten::clone", "aten::flip", "aten::roll")  # of values that stay as they are
-ADDING = ("aten::add_", "aten::index_add_", "aten::scatter_add_", "aten::index_copy_", "aten::index_put_",
-          "aten::_index_put_impl_")
+ADDING = ("aten::add_", "aten::index_add_", "aten::scatter_add_")
+BY_A_MASK = ("aten::index_put_", "aten::_index_put_impl_", "aten::index_copy_")  # where the turn has one
 WIDTHS = (1, 2, 4, 8)  # of numbers, bytes
 STACKS = ("aten::stack", "aten::cat")
 Shape = tuple[int, ...]
@@ -39,8 +39,9 @@ class TurnFlow:
     """What the operators of a turn read from outside and what they make. given: bytes that the host sends.
 
     What turns only add to is the same in any order, if nothing else reads it. Rows that are added by number are of
-    another tensor than those that are taken by number from one of its size. What a turn chooses may be what the next
-    one looks up, unless that looks up more than was chosen.
+    another tensor than those that are taken by number from one of its size; so are rows that are written where a mask
+    of the turn is set. What a turn chooses may be what the next one looks up, unless that looks up more than was
+    chosen.
     """
 
     def __init__(self, given: frozenset[int]) -> None:
@@ -49,6 +50,7 @@ class TurnFlow:
         self._unknown = list[Tensor | None]()  # of each result of unknown size the table that it is of, if it is
         self._most_chosen, self._least_looked_up = 0.0, math.inf  # rows
         self._used: set[Shape] | None = None
+        self._masked = False
         self._outside, self._tables, self._sums, self._row_sums, self._written = (set[Tensor]() for _ in range(5))
 
     def make(self, sizes: set[Size]) -> None:
@@ -61,13 +63,14 @@ class TurnFlow:
         The places that a mask leaves are only looked up, and may be those of what was chosen last.
         """
         tensors, first = [*_tensors_read(operator), *_listed(operator)], tensors_of(operator)[:1]
-        adds = operator.name in ADDING and bool(first) and size_of(*first[0]) not in self._made
-        if adds or (operator.name in ADDING and tensors[1:2] == first):  # it or what is added
+        adding = operator.name in ADDING or (self._masked and operator.name in BY_A_MASK)
+        looks_up, adds = not adding and _looks_up(operator), adding and bool(_sizes(first) - self._made)
+        if adds or (adding and tensors[1:2] == first):  # it or what is added
             (self._sums if operator.name == ADDING[0] else self._row_sums).update(first)
         if adds:
             tensors = tensors[1:]
         for place, tensor in enumerate(tensors):
-            if _looks_up(operator) and not place and size_of(*tensor) not in self._made - self._filled:
+            if looks_up and not place and size_of(*tensor) not in self._made - self._filled:
                 self._tables.add(tensor)  # nobody looks up rows of what was only filled
             else:
                 self._read(tensor)
@@ -79,15 +82,15 @@ class TurnFlow:
         results = _sizes(first) if moves else made_sizes(operator)
         by_a_list = operator.name in BY_A_LIST and not results
         if masks:
-            self._least_looked_up = 0
+            self._masked, self._least_looked_up = True, 0
         elif _chooses(operator):
             self._most_chosen = max(self._most_chosen, _choices(operator, results))
-        elif _looks_up(operator) and not by_a_list:
+        elif looks_up and not by_a_list:
             self._look_up(operator, [tensor for tensor in tensors if not tensor[1]])
         if not adds and (not moves or _sizes(tensors) & self._made):  # what is moved from outside stays that
             self._made |= results
             self._unknown += [] if results or masks else [first[0] if by_a_list and first else None]
-        return bool(results) or masks or _looks_up(operator)
+        return bool(results) or masks or looks_up
 
     def end_of_products(self, before: Iterable[StepOperator]) -> None:
         """Begin with what follows the last product: what it reads from outside no product of this turn needs, unless it

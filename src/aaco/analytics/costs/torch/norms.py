@@ -16,11 +16,14 @@ from aaco.analytics.costs.torch.arguments import OperatorArguments, form, known
 
 NORM_OPERATORS = ("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std", "aten::std_mean")  # norms are written of
 NORM_BY_ROOT = ("aten::mean", "aten::sqrt", "aten::div")  # all three of them are
+OPTIMIZER_ROOT = "aten::addcdiv_"  # follows a root that is an optimizer's, of one parameter: torch/optim/adam.py
 
 
 def written_norms(calls: Mapping[str, int]) -> int:
-    """Return how many calls, by name, are of operators that norms are written of."""
-    return sum(calls.get(name, 0) for name in NORM_OPERATORS) + min(calls.get(name, 0) for name in NORM_BY_ROOT)
+    """Return how many calls, by name, are of operators that norms are written of; roots of optimizers are of none."""
+    means, roots, quotients = (calls.get(name, 0) for name in NORM_BY_ROOT)
+    by_root = min(means, max(0, roots - calls.get(OPTIMIZER_ROOT, 0)), quotients)
+    return sum(calls.get(name, 0) for name in NORM_OPERATORS) + by_root
 
 
 def softmax(args: OperatorArguments) -> OperatorCall:
