@@ -1258,7 +1258,7 @@ MUTATIONS = [
      "tests/unit/test_expected.py::test_experts_that_the_host_asks_one_by_one_become_one_pass"),
     ("analytics/advice/turn_flow.py", "if results or masks else",
      "if results else",
-     "tests/unit/test_expected.py::test_experts_that_the_host_asks_one_by_one_become_one_pass"),
+     "tests/unit/test_floor.py::test_a_turn_that_looks_up_more_than_was_chosen_looks_up_something_else"),
     ("analytics/advice/turn_flow.py", "self._masked, self._least_looked_up = True, 0", "self._masked = True",
      "tests/unit/test_floor.py::test_a_turn_that_looks_up_more_than_was_chosen_looks_up_something_else"),
     ("analytics/advice/achieved.py", "np.flatnonzero(np.diff(work.operator[rows], prepend=-1))",

@@ -692,6 +692,7 @@ def test_a_turn_that_looks_up_more_than_was_chosen_looks_up_something_else():
     assert _parts(MULTIPLY, candidates, *best(4)) == {1}  # of which nothing says how many they are
     masked = _called("aten::nonzero", (50,), kinds=["bool"])
     assert _parts(masked, candidates, MULTIPLY, *best(4)) == {1}
+    assert _parts(masked, _called("aten::gelu", (8, 5)), MULTIPLY) == {1}  # what it reads is no list of places
     assert _parts(_called("aten::index", (50, 31), (), kinds=["float", ""]), MULTIPLY, *best(4)) == {1}  # of 31 each
     for name, count in (("aten::index_select", 8), ("aten::gather", 1)):
         by_number = replace(_called(name, (50, 32), (), (8, 32) if "gather" in name else (8,),
