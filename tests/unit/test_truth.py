@@ -403,6 +403,8 @@ def test_counters_that_are_zero_everywhere():
     table = COUNTERS.build(kernel_id=[0, 0, 1, 1], counter=["A", "B", "A", "B"], value=[0.0, 0.0, 0.0, 3.0])
     finding = next(dead_counters(table.to_batches()))
     assert (finding.check, finding.count, finding.of) == ("counters_all_zero", 1, 2) and "A" in finding.text
+    of_nsight = COUNTERS.build(kernel_id=[0, 1], counter=["smsp__inst_executed.sum"] * 2, value=[0.0, 0.0])
+    assert not list(dead_counters(of_nsight.to_batches()))
 
 
 def test_a_queue_that_runs_long_after_its_launches_is_in_no_other_unit():

@@ -15,6 +15,7 @@ from aaco.analytics.serving.annotations import read_capture
 from aaco.core import files
 from aaco.core.errors import BadCapture, UsageError
 from aaco.core.tables import KERNELS
+from aaco.core.words import plural
 from aaco.profiler.capture import COUNTED, MIXED, TIMED, CaptureFacts, Parser, kernel_pass, members
 from aaco.profiler.formats import registry
 from aaco.profiler.formats.rocprof_legacy import rocprof_csv
@@ -249,5 +250,6 @@ def _found(file: Path, parser: Parser) -> CaptureFiles:
 def _nothing(paths: Sequence[Path], left: Sequence[SkippedFile]) -> BadCapture:
     where = ", ".join(map(str, paths[:3]))
     seen = "; ".join(f"{skipped.path.name}: {skipped.why}" for skipped in left[:3])
-    return BadCapture(f"{where}: no capture of a known format among {len(left)} files" + (f" ({seen})" if seen else ""),
+    among = plural(len(left), "file")
+    return BadCapture(f"{where}: no capture of a known format among {among}" + (f" ({seen})" if seen else ""),
                       registry.instead_of(skipped.path for skipped in left))

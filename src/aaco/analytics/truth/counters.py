@@ -1,4 +1,8 @@
-"""A counter that is zero on every kernel was not counted: a known fault of several GPUs and drivers."""
+"""A counter that is zero on every kernel was not counted: a known fault of several of AMD's GPUs and drivers.
+
+Nsight Compute says of what it did not count that it is not there, so a zero of its metrics is one. Their names have two
+underscores after the unit (Nsight Compute documentation, Metrics Structure); no counter of AMD's does.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ import pyarrow.compute as pc
 from aaco.analytics.truth.finding import Finding
 from aaco.core.words import plural
 
+OF_NSIGHT = "__"
+
 
 def dead_counters(batches: Iterable[pa.RecordBatch]) -> Iterator[Finding]:
     """One finding over the batches of the `counters` table: the counters that are zero everywhere."""
@@ -20,8 +26,9 @@ def dead_counters(batches: Iterable[pa.RecordBatch]) -> Iterator[Finding]:
             [("size", "max"), ("value", "count")])
         for name, most, count in zip(*(sums[column].to_pylist() for column in ("counter", "size_max", "value_count")),
                                      strict=True):
-            row = seen.setdefault(name, [0.0, 0])
-            row[0], row[1] = max(row[0], most or 0.0), row[1] + count
+            if OF_NSIGHT not in name:
+                row = seen.setdefault(name, [0.0, 0])
+                row[0], row[1] = max(row[0], most or 0.0), row[1] + count
     dead = sorted(name for name, (most, count) in seen.items() if count and not most)
     if dead:
         named = ", ".join(dead[:5]) + (f" and {len(dead) - 5} more" if len(dead) > 5 else "")
