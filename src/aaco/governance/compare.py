@@ -34,7 +34,7 @@ Unit = Literal["process", "session", "block"]
 Veto = Literal["same session", "too few", "contaminated", "measured badly"]
 PLURAL: Mapping[Unit, str] = {"process": "processes", "session": "sessions", "block": "blocks of runs"}
 
-LEAST = 5  # units a side that a verdict needs (METHODS section 3.3), or ALONE sessions on the other side of fewer
+LEAST = 5  # units a side that a verdict needs, or ALONE sessions on the other side of fewer
 CONTAMINATED = sentinel.LIMIT
 POOR = 50.0  # of measurement_quality: below it is poor or bad by its bands
 PROVENANCE = ("model", "tool_version", "git_commit", "git_branch")  # shown where they differ, never blocking
@@ -103,7 +103,7 @@ class Comparison:
     sigma_session is the relative standard deviation of one unit. p_value is two-sided, for no change at all;
     p_tolerance one-sided, for a slowdown of the tolerance or less; p_regression and p_improvement the probabilities
     that the true change is beyond the tolerance (calibrate.probability). mde80_pct is exact at `level` for these
-    degrees of freedom, mde80_normal_pct METHODS' approximation. history: sessions besides the sides that the spread
+    degrees of freedom, mde80_normal_pct the normal approximation. history: sessions besides the sides that the spread
     is known from.
     """
 
@@ -256,7 +256,7 @@ def _veto(baseline: Side, current: Side, found: Comparison, doubtful_too: bool) 
 
 
 def _too_few(units: tuple[int, int], sessions: tuple[int, int]) -> bool:
-    """METHODS section 3.3: 5 units a side; fewer only against 8 sessions, on whose scatter it then rests."""
+    """Fewer than 5 units a side are too few; fewer only against 8 sessions, on whose scatter it then rests."""
     fewer = int(units[1] < units[0])
     return units[fewer] < LEAST and sessions[1 - fewer] < ALONE
 

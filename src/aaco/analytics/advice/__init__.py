@@ -1,4 +1,4 @@
-"""What a change can gain at most, and what it usually gains (METHODS 7).
+"""What a change can gain at most, and what it usually gains.
 
 `work` is the device work of a step as columns, `limits` what the device can do at most, `least` the least times of
 work, `floor` the floor itself; `mechanisms` has one file for each kind of change. `achieved` is the step as such

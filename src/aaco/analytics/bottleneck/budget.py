@@ -35,7 +35,7 @@ IDLE = ("shared_device", *HOST, "copy_wait", *UNCHANGED)  # the parts of the idl
 SMALL_COPY_BYTES = 65_536
 OTHERS_PCT = 5.0  # of the device's time that other processes had by telemetry, as rules/quality.py
 FEWEST_UNSTARTED = 3  # recordings without a co-tenant have at most one such gap
-STRETCH = (0.9, 6.5)  # time of a traced step / without the profiler: METHODS 7 has 1.5 to 6.5; 0.9 for noise
+STRETCH = (0.9, 6.5)  # time of a traced step / without the profiler: 1.5 to 6.5 were seen; 0.9 for noise
 GIVE = "give the number (--steps N), or mark the steps (prof.step(), record_function(\"step 1\"))"
 OUTSIDE_MOST = 0.1  # of kernels in no step; with more, a step's time says little of the trace's
 

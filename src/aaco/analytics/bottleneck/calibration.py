@@ -18,9 +18,9 @@ class Thresholds:
     """Shares of the wall in per cent.
 
     device: below it the device is not the limit. majority: of the device's time; a limit that takes less is one of
-    several. host: from here on the device waits too long for the host (METHODS section 1 draws the line at 0.7 of GPU
+    several. host: from here on the device waits too long for the host (the line is drawn at 0.7 of GPU
     active). transfer: time in which only transfers run. launch_stretch: by how much, at most, a profiler makes
-    launching longer (METHODS section 7: 1.5 to 6.5 times; 6.4 is the most of 70 steps timed with and without it).
+    launching longer (1.5 to 6.5 times; 6.4 is the most of 70 steps timed with and without it).
     """
 
     device_pct: float = 70.0

@@ -1,4 +1,4 @@
-"""Decide what limits a kernel, once for every screen: METHODS' kernel classes, by what was recorded of its name.
+"""Decide what limits a kernel, once for every screen, by what was recorded of its name (docs/concepts/taxonomy.md).
 
 The first rule whose evidence all holds names the class: by counters, else by its operators' shapes under the roof of
 the unit that it used, else by its name, else `unclear`. Missing values hold nothing. A kernel that is far from every

@@ -1,6 +1,6 @@
-"""The compute health index: 0-100 over the parts of a session that were measured (METHODS section 1), and its trend.
+"""The compute health index: 0-100 over the parts of a session that were measured, and its trend.
 
-Each part falls in a straight line from 1 where there is nothing to complain about to 0 where METHODS calls it unstable,
+Each part falls in a straight line from 1 where there is nothing to complain about to 0 where the session is unstable,
 critical or contaminated. Under 60 % of the weight there is no index.
 """
 

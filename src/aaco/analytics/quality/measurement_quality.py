@@ -1,7 +1,7 @@
 """The measurement quality score: 0-100 over what was measured of a measurement, and never without its reasons.
 
 The weights are AACO's choice (docs/concepts/measuring.md). Each part falls in a straight line from 1, where nothing is
-wrong, to 0, where METHODS calls it unstable, contaminated or worthless.
+wrong, to 0, where the session is unstable, contaminated or worthless.
 """
 
 from __future__ import annotations

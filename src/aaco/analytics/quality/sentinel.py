@@ -26,8 +26,8 @@ from aaco.core.arrays import Flags, Reals
 from aaco.core.statistics import mad_sigma
 from aaco.core.tables import replaced
 
-LIMIT = 0.05  # of the undisturbed latency (METHODS section 1: an interference of more than 5 % contaminates)
-NAMED = 0.01  # a reason is named from here on; below, METHODS calls the session clean
+LIMIT = 0.05  # of the undisturbed latency (docs/concepts/measuring.md)
+NAMED = 0.01  # a reason is named from here on; below, the session is clean
 LOST = {"run_queue_wait_ns": "waiting for a CPU", "steal_ns": "time stolen by the hypervisor"}
 USUAL = 0.05  # quantile of a process's latencies; what took no longer than that lost nothing
 WAKE_NS = 20_000  # a thread that was woken waits this long for an idle CPU, too: no interference

@@ -1,7 +1,7 @@
 """What limits a kernel while it runs, as far as its name and its launch show: rules as data.
 
 A family is on one side of the roofline by what it computes. On every accelerator from MI100 to MI355X and H200 the
-ridge of 16-bit arithmetic is above 75 FLOP/byte (datasheet peaks, METHODS section 5), and an elementwise pass, a norm
+ridge of 16-bit arithmetic is above 75 FLOP/byte (datasheet peaks), and an elementwise pass, a norm
 or a softmax does a few FLOPs per byte it touches: those are on the memory side by an order of magnitude. Matrix
 products are on the compute side unless one dimension is small, as in decoding: libraries then choose a tile with a
 small side, so a name with a tile tells, and one without does not. Attention reads a cache or computes, which no name

@@ -35,7 +35,7 @@ COMPUTE = "compute"
 LEVELS = {DRAM: (formulas.READ, formulas.WRITTEN), L2: (formulas.L2,), L1: (formulas.L1,), LDS: (formulas.LDS,)}
 QUANTITIES = tuple(name for names in LEVELS.values() for name in names)
 BOUNDS = (COMPUTE, *LEVELS)
-# Near a ceiling, and far from every one (ours; the former is where METHODS calls utilisation good).
+# Near a ceiling, and far from every one (ours; from the former on utilisation is good).
 OPTIMAL, LATENCY = 0.6, 0.1
 NO_TIME = "the capture has no time of it"
 NO_COUNTERS = "no counters were recorded of it"

@@ -1,6 +1,6 @@
 """What serving engines write around a step or a graph capture, read into one form.
 
-Sources: docs/METHODS section 8; the strings that vLLM, SGLang, ATOM, TensorRT-LLM and TGI emit. Names come from files
+Source: the strings that vLLM, SGLang, ATOM, TensorRT-LLM and TGI emit. Names come from files
 of any origin: what has no known form, or holds a number above `LARGEST`, is read as None, and nothing raises.
 """
 

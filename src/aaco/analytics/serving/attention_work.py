@@ -1,6 +1,6 @@
 """FLOPs and bytes of attention in a serving step, from the sums over its requests and the shape of the model.
 
-docs/METHODS section 8: pairs = sqsk - (sqsq - sq) / 2 under the causal rule (sqsk where each request has one query),
+Pairs = sqsk - (sqsq - sq) / 2 under the causal rule (sqsk where each request has one query),
 FLOPs = 2 Hq (dqk + dv) pairs, bytes = e_q sq Hq (dqk + dv) + e_kv sk Hkv (dqk + dv), and e_kv sk (rank + rope) where
 latent attention is absorbed. Softmax is not counted. A window cuts contexts of which only the sums are known: the
 result is a bound from above, and exact only where no context can reach the window, or there is one request.

@@ -1,4 +1,4 @@
-"""Why a device or a stream did nothing: each gap between its work gets one cause (METHODS section 1, idle taxonomy).
+"""Why a device or a stream did nothing: each gap between its work gets one cause (docs/concepts/taxonomy.md).
 
 A gap is the time from the latest end of all earlier work of a device, or of one of its streams, to the next start. The
 work that ends the gap and the call that launched it decide. The first of these conditions that is true names the cause:

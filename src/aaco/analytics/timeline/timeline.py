@@ -1,6 +1,6 @@
 """What each device did with its time: computed, only communicated, only copied, only filled, or nothing.
 
-METHODS section 1: busy = union of all work; exposed communication = communication minus compute; exposed copy = copies
+Busy = union of all work; exposed communication = communication minus compute; exposed copy = copies
 minus compute minus communication; and so exposed fill (memset) = fills minus all of those. The parts and the idle time
 sum to the span exactly, in whole ns. Intervals are half-open. The span of a device is from the first start to the last
 end of its own work.

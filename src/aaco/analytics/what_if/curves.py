@@ -10,7 +10,7 @@ import numpy as np
 from aaco.core.arrays import Reals
 
 ROUNDS = 25  # reweightings of a fit: it moves by less than 1e-9 after about ten
-FLAT = 0.1  # a device that is idle for less of the time than this is what bounds it (METHODS: >= 0.9 device-bound)
+FLAT = 0.1  # a device that is idle for less of the time than this is what bounds it (>= 0.9: device-bound)
 POWERS = (1, 1.25, 1.5, 2, 3, 4, 6, 8, 16)  # at the last no time is more than 4.5 % above the longer of the two
 # The least where the device works while the host goes on. Not theory: on an H200 latencies of the host's disturbed
 # times were nearest to a sum, and batches beyond them up to 26 % longer; with 2 up to 13 % (benchmarks.twin).

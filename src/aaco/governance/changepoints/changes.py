@@ -19,7 +19,7 @@ from aaco.core.readings import Absent
 from aaco.governance.changepoints import noise, segmentation, steps
 from aaco.governance.changepoints.steps import Step, Whitened
 
-LEAST_PCT = 0.5  # no smaller change counts: METHODS' margin of equivalence
+LEAST_PCT = 0.5  # no smaller change counts: the margin of equivalence
 FARTHEST = 1e100  # no measurement is larger, or smaller than its inverse
 AWAY = 15  # values: an excursion no longer than this that comes back was a disturbance
 CAME_BACK = 1 / 3  # of the excursion: what may be left of it

@@ -38,7 +38,7 @@ from aaco.governance.verdict_document import DETECTABLE
 Kind = Literal["change", "baseline control", "current control"]
 KINDS: tuple[Kind, ...] = ("change", "baseline control", "current control")
 
-LEAST_PROCESSES = 5  # a verdict needs (METHODS section 3.2)
+LEAST_PROCESSES = 5  # a verdict needs (docs/concepts/regressions.md)
 LEAST_QUIET = 20  # pairs that a process must have left where only quiet ones count
 LEAST_MARGIN_PCT = 0.5  # what the order of creation alone was seen to make of two equal sides
 UNLIKE = 0.05  # a prior is not believed where this run's spread, under it, would be rarer than that

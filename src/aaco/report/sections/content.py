@@ -469,7 +469,7 @@ def _likely(one: Recommendation) -> str:
 
 
 def change(explanation: Explanation) -> list[Row]:
-    """The comparison with the baseline (METHODS section 3); empty when there was none."""
+    """The comparison with the baseline; empty when there was none."""
     found = explanation.verdict
     if not found:
         return []
