@@ -256,7 +256,7 @@ def _veto(baseline: Side, current: Side, found: Comparison, doubtful_too: bool) 
 
 
 def _too_few(units: tuple[int, int], sessions: tuple[int, int]) -> bool:
-    """Fewer than 5 units a side are too few; fewer only against 8 sessions, on whose scatter it then rests."""
+    """Return whether a side has fewer than 5 units, and the other no 8 sessions on whose scatter it could rest."""
     fewer = int(units[1] < units[0])
     return units[fewer] < LEAST and sessions[1 - fewer] < ALONE
 
