@@ -112,11 +112,12 @@ def aside(words: str, level: str = "info") -> None:
 
 
 def _redacted(words: str) -> str:
-    """Return a message without credentials; what follows a file's name is no credential, be the name `passwd`."""
+    """Return a message without credentials; what follows a file's path is no credential, be its name `passwd`."""
     from aaco.core.redaction import redact
 
     parts = words.split(": ")
-    file = next((place for place, part in enumerate(parts[:-1], 1) if os.path.lexists(part)), 0)
+    is_file = (os.sep in part and os.path.lexists(part) for part in parts[:-1])
+    file = next((place for place, found in enumerate(is_file, 1) if found), 0)
     return ": ".join(redact(": ".join(part)) for part in (parts[:file], parts[file:]) if part)
 
 
