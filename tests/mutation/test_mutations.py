@@ -73,7 +73,7 @@ MUTATIONS = [
      "tests/system/test_import.py::test_a_capture_becomes_a_session_that_everything_works_on"),
     ("cli/say.py", "os.sep in part and ", "",
      "tests/unit/test_messages.py::test_the_name_of_a_file_is_no_name_of_a_credential"),
-    ("cli/say.py", "enumerate(is_file, 1) if found)", "enumerate(is_file, 1) if False)",
+    ("cli/say.py", "enumerate(is_file, 1) if exists)", "enumerate(is_file, 1) if False)",
      "tests/unit/test_messages.py::test_the_name_of_a_file_is_no_name_of_a_credential"),
     ("cli/say.py", 'redact(": ".join(part))', '": ".join(part)',
      "tests/unit/test_messages.py::test_the_name_of_a_file_is_no_name_of_a_credential"),

@@ -117,7 +117,7 @@ def _redacted(words: str) -> str:
 
     parts = words.split(": ")
     is_file = (os.sep in part and os.path.lexists(part) for part in parts[:-1])
-    file = next((place for place, found in enumerate(is_file, 1) if found), 0)
+    file = next((place for place, exists in enumerate(is_file, 1) if exists), 0)
     return ": ".join(redact(": ".join(part)) for part in (parts[:file], parts[file:]) if part)
 
 
