@@ -3,7 +3,7 @@
     python -m benchmarks.advice [--json FILE] [--targets]
 
 Each pair's trace before the change is imported with its step time without a profiler; the floor F is that of the pair's
-mechanisms (METHODS 7), made of the trace before alone. A floor holds if the step after the change, the fastest of its
+mechanisms, made of the trace before alone. A floor holds if the step after the change, the fastest of its
 repetitions, takes at least .98 F. What the host takes in F is that of the fastest tenth of the steps before. D, the
 device-only chain, is held against the same side's own step, of both sides. A table and the claims are printed; the exit
 code is 1 where a bar is missed.

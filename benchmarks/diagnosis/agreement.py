@@ -1,4 +1,4 @@
-"""Do the time budget and the critical path of a trace agree, as METHODS 7 says? Over every trace with a critical path.
+"""Do the time budget and the critical path of a trace agree? Over every trace with a critical path.
 
 The path calls a ns compute only while a kernel runs, so its compute is at most the time in which the devices are busy.
 While every device is idle no work is on the path, so the idle time is at most what the path gives to other things.

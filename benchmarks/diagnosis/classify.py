@@ -146,7 +146,7 @@ def judge(one: Recording) -> Judged:
 
 
 def fit(found: Sequence[Recording]) -> Thresholds:
-    """Thresholds by coordinates: those of highest score, and of several the ones nearest to METHODS' lines (PRIOR)."""
+    """Thresholds by coordinates: those of highest score, and of several the ones nearest to PRIOR."""
     best = PRIOR
     for name, grid in GRIDS.items():
         best = _best([replace(best, **{name: float(value)}) for value in grid], found)

@@ -2,7 +2,7 @@
 
 The truth is arithmetic: how long the device is busy in a step of the trace (by Python's own sums over the file), over
 the step's time in a process that never used the profiler. A device that is busy for 85 % of it limits the step; below
-70 % (METHODS section 1) the host does; between them no label is claimed. The recordings are pairs of steps before and
+70 % the host does; between them no label is claimed. The recordings are pairs of steps before and
 after one change (`pairs` of the captures), none of which a threshold was fitted to but `launch_stretch`.
 `python -m benchmarks.diagnosis --only host_or_device`.
 """

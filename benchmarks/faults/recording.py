@@ -19,7 +19,7 @@ from aaco.core.statistics import mad_sigma
 from benchmarks.faults.learn import COLUMNS, Run
 
 ONE_SIDED = 1.645
-LEAST_IMPACT = math.log(1.05)  # METHODS section 4: what slows down less does not count as a fault
+LEAST_IMPACT = math.log(1.05)  # what slows down less does not count as a fault
 # Recordings by a sampler that did not yet say that the root group has no quota. Their hosts ran all but the planted
 # quotas in the root group (tests/captures/faults/README.md), so that nothing stopped them.
 IN_ROOT_GROUP = frozenset({"h100_host.jsonl.gz", "h100_host_2.jsonl.gz"})

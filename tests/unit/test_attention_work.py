@@ -104,7 +104,7 @@ def test_a_window_against_requests_one_by_one(kind):
 
 
 def test_a_window_of_long_decodes_is_a_bound():
-    """METHODS 8: sk <= n W."""
+    """Of a window sk <= n W."""
     shape = _shape(sliding_window=128, model_type="mistral", use_sliding_window=None, max_window_layers=None)
     work = attention_work.of_layer(TokenSums(32, 55086, 32, 55086), 32, shape, "sliding")
     assert (work.exact, work.kv_bytes) == (False, 2 * 32 * 128 * 8 * 256)

@@ -316,7 +316,7 @@ def test_too_few_processes_leave_nulls_with_a_reason_and_a_remedy():
     ([1] * 8, [1], True), ([1] * 7, [1], False), ([1], [1] * 8, True), ([2] * 8, [3], True), ([3, 2], [5], True),
 ])
 def test_a_verdict_needs_five_a_side_or_eight_sessions_against_fewer(before, after, judged):
-    """METHODS section 3.3, on a doubled latency. Mutations: LEAST = 4 or 6, ALONE = 7 or 9, sessions for processes."""
+    """A doubled latency. Mutations: LEAST = 4 or 6, ALONE = 7 or 9, sessions for processes."""
     def made(sizes, factor):
         return side(*(factor * (10 + 0.001 * np.arange(size) - 0.0005 * (size - 1)) for size in sizes))
 

@@ -8,7 +8,7 @@ from aaco.analytics.roofline.devices.architectures import ARCHITECTURES
 from aaco.analytics.roofline.devices.boards import BOARDS
 from aaco.analytics.roofline.devices.ceilings import Identity, theoretical
 
-# TFLOP/s and TB/s as the makers publish them, dense: METHODS section 5 and the data sheets.
+# TFLOP/s and TB/s as the makers publish them, dense in their data sheets.
 PUBLISHED = [
     (Identity("gfx908", 120, "MI100"), {"matrix_f16": 184.6, "matrix_bf16": 92.3, "vector_f64": 11.5}, 1.23),
     (Identity("gfx90a", 104, "AMD Instinct MI210"), {

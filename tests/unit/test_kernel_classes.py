@@ -144,7 +144,7 @@ def test_waits_have_the_names_that_a_real_page_and_a_real_chip_have(captures, tm
 
 
 def test_counters_that_read_zero_give_no_ratio():
-    """A divisor of zero is a counter that did not count, as METHODS section 5 has it."""
+    """A divisor of zero is a counter that did not count."""
     row = {"kernel_name": "k", "family": None, "calls": 1, "total_ns": 1, "median_ns": 1.0, "occupancy_pct": 0.0}
     found = facts_of(row, 10.0, {"SQ_INSTS_SALU": 5.0, "SQ_INSTS_VALU": 0.0}, None, None)
     assert (found.scalar_ratio, found.occupancy_ratio, found.by) == (None, None, "name")
