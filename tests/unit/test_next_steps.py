@@ -134,6 +134,8 @@ def test_what_takes_most_of_the_time_is_named_where_no_action_is_known():
     assert text == ("Nothing left to advise: no action is known against what takes most of the time, memory (90.0 %).")
     (text,) = said(explained(Diagnosis(None, "", (), ()), device_limited_pct=90.0, unplaced_kernel_pct=90.0))
     assert text == "Nothing can be advised: 90.0 % of the time goes to kernels of which nothing tells what limits them."
+    (text,) = said(explained(Diagnosis(None, "", (), ()), device_limited_pct=0.0))
+    assert text == "Nothing can be advised: the recorded work takes no time."
 
 
 def test_the_capture_of_a_graph_has_no_time_against_which_something_could_be_advised():

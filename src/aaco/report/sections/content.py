@@ -333,9 +333,11 @@ def _nothing_to_do(explanation: Explanation) -> Iterator[str]:
         yield f"Nothing can be advised: {UNTOLD[largest[0]].format(format.percent(largest[2]))}{held}."
     elif withheld := explanation.diagnosis.withheld:
         yield f"Nothing left to advise. {'; '.join(f'{action.title} ({action.why})' for action in withheld)}."
-    else:
+    elif largest[1]:
         yield (f"Nothing left to advise: no action is known against what takes most of the time, {largest[1]} "
                f"({format.percent(largest[2])}).")
+    else:
+        yield "Nothing can be advised: the recorded work takes no time."
 
 
 def _host_unseen(explanation: Explanation) -> Iterator[str]:
