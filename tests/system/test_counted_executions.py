@@ -327,6 +327,6 @@ def test_counters_that_were_not_recorded_are_named_as_no_metrics(aaco):
     aaco.inside("import", Path(__file__).parents[1] / "captures/ncu_h200/ort_resnet50_b1.csv.gz", "--quiet")
     screen = aaco.inside("roofline").stdout
     absent = json.loads((aaco.latest / "metrics/roofline.json").read_text())["devices"][0]["absent"]
-    assert absent and "aaco explain" not in screen and "Not measured" in screen
+    assert absent and "aaco explain" not in screen and "Not counted" in screen
     words = " ".join(screen.split())
     assert all(name.replace("_", " ") in words for name in absent)
