@@ -1298,7 +1298,7 @@ MUTATIONS = [
      "tests/unit/test_floor.py::test_a_convolution_says_whether_it_makes_the_gradient_of_its_weight"),
     ("analytics/advice/learnt.py", "count if last else -1", "-1",
      "tests/unit/test_floor.py::test_each_update_takes_the_gradients_before_it"),
-    ("analytics/advice/learnt.py", "return found[update]", "return found[0 * update]",
+    ("analytics/advice/learnt.py", "return ends[update]", "return ends[0 * update]",
      "tests/unit/test_floor.py::test_each_update_takes_the_gradients_before_it"),
     ("analytics/advice/learnt.py", "(np.arange(len(ahead)) < _needed(work, ahead, last=False))", "True",
      "tests/unit/test_floor.py::test_a_trunk_that_is_not_updated_is_a_frozen_network_whose_results_can_be_kept"),

@@ -16,9 +16,11 @@ from aaco.analytics.advice.turn_flow import result_shape
 from aaco.analytics.advice.work import AHEAD, BACKWARD, OPTIMIZER, Shape, StepOperator, StepWork
 from aaco.core.arrays import Flags, Ints
 
-# Of products the place of the weight among the arguments; the shape of one that is transposed is the other way round.
-WEIGHTS = {"aten::addmm": 2, **dict.fromkeys(("aten::mm", "aten::linear", "aten::cudnn_convolution",
-                                              "aten::miopen_convolution", "aten::_convolution"), 1)}
+# Of products the places of the input and of the weight among the arguments.
+OPERANDS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::linear": (0, 1), "aten::addmv": (2, 1)}
+# Of products and convolutions that of the weight; the shape of one that is transposed is the other way round.
+WEIGHTS = {**{name: OPERANDS[name][1] for name in ("aten::mm", "aten::addmm", "aten::linear")},
+           **dict.fromkeys(("aten::cudnn_convolution", "aten::miopen_convolution", "aten::_convolution"), 1)}
 # Of the gradient of a convolution the places of its weight and of which gradients it makes (native_functions.yaml).
 CONVOLUTION, WEIGHT, MADE = "aten::convolution_backward", 2, 10
 NO_WEIGHT = "[True, False, False]"
@@ -26,7 +28,7 @@ NO_WEIGHT = "[True, False, False]"
 
 def unneeded_gradients(work: StepWork) -> Flags:
     """Return the rows of the way back that end in gradients of weights that stay."""
-    updated, back = _updated(work), work.operated(lambda operator: operator.phase == BACKWARD)
+    updated, back = work.once(_updated), work.operated(lambda operator: operator.phase == BACKWARD)
     if not updated or not back.any():
         return np.zeros(len(back), bool)
     called = [operator for operator, calls in zip(work.operators, work.operator_calls, strict=False) if calls]
@@ -62,14 +64,14 @@ def _needed(work: StepWork, rows: Flags, last: bool) -> Ints:
     """Return for each row the last, or first, of these that touches what is updated, before the next update. Where none
     does, it is beyond all rows on the side that leaves none.
     """
-    updated, count = _updated(work), len(rows)
+    updated, count = work.once(_updated), len(rows)
     needed = np.flatnonzero(rows & work.operated(lambda operator: not updated.isdisjoint(_touched(operator))))
     updates = work.operated(lambda operator: operator.phase == OPTIMIZER)
     update = np.cumsum(np.diff(updates.astype(np.int8), prepend=0) > 0)
-    found = np.full(int(update.max(initial=0)) + 1, count if last else -1)
+    ends = np.full(int(update.max(initial=0)) + 1, count if last else -1)
     order = needed if last else needed[::-1]
-    found[update[order]] = order
-    return found[update]
+    ends[update[order]] = order
+    return ends[update]
 
 
 def _taken(operator: StepOperator) -> set[Shape]:

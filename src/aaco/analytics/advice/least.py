@@ -1,7 +1,7 @@
 """Least times of the work of a step: by arithmetic, by bytes, by launches of blocks.
 
-A least time is max(FLOPs / rate at the highest clock, compulsory bytes / bandwidth), of an operator's
-call; its kernels share it as they share its time. It is never more than the time that the work took.
+A least time is max(FLOPs / rate at the highest clock, compulsory bytes / bandwidth), of an operator's call; its kernels
+share it as they share its time. It is never more than the time that the work took.
 
 FLOPs of convolutions are divided by FAST_CONVOLUTION. Of the modelled bytes only those count that are surely moved
 (SURE_OF): the shape of an operand that was expanded says more than is read, and of gathered rows some may be the same.

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from aaco.analytics.advice.action import INFERENCE, OWN_CODE, PYTORCH, Action, of_targets
+from aaco.analytics.advice.learnt import OPERANDS
 from aaco.analytics.advice.least import without
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms.product_before_gather import TRAINING
@@ -20,7 +21,6 @@ from aaco.core.advice import Step, fact_is_not
 from aaco.core.arrays import Flags
 from aaco.core.readings import Absent
 
-OPERANDS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::linear": (0, 1), "aten::addmv": (2, 1)}
 WHOLE_NUMBERS = ("signedchar", "unsignedchar", "char", "short", "int")
 CONVERTS = ("aten::copy_", "aten::_to_copy")
 

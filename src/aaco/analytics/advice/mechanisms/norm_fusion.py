@@ -35,16 +35,18 @@ def _of_norms(work: StepWork) -> Flags:
 
 def _with_signs(work: StepWork, passes: Flags) -> Flags:
     """Return the rows of runs of these passes that hold an operator which norms are written of, or all of several."""
-    taken, (rows, run) = np.zeros(len(passes), bool), fusible_runs(work, passes)
-
-    def holding(*names: str) -> Flags:
-        """Return which of the rows are in runs with one of these operators."""
-        signs = work.operated(lambda operator: operator.name in names)
-        return (np.bincount(run, signs[rows]) > 0)[run]
-
-    if len(rows):
-        taken[rows] = holding(*NORM_OPERATORS) | np.logical_and.reduce([holding(name) for name in NORM_BY_ROOT])
+    sure, *parts = (_named(work, names) for names in (NORM_OPERATORS, *((name,) for name in NORM_BY_ROOT)))
+    taken = np.zeros(len(passes), bool)
+    if not sure.any() and not all(part.any() for part in parts):
+        return taken
+    rows, run = fusible_runs(work, passes)
+    of_sure, *of_parts = ((np.bincount(run, signs[rows]) > 0)[run] for signs in (sure, *parts))
+    taken[rows] = of_sure | np.logical_and.reduce(of_parts)
     return taken
+
+
+def _named(work: StepWork, names: tuple[str, ...]) -> Flags:
+    return work.operated(lambda operator: operator.name in names)
 
 
 def _fused(work: StepWork, least: Reals) -> Response:
