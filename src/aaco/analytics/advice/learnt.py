@@ -16,9 +16,8 @@ from aaco.analytics.advice.turn_flow import result_shape
 from aaco.analytics.advice.work import AHEAD, BACKWARD, OPTIMIZER, Shape, StepOperator, StepWork
 from aaco.core.arrays import Flags, Ints
 
-# Of products the places of the input and of the weight among the arguments.
+# Of products the places of input and weight among the arguments, and of the weight alone, which may be transposed.
 OPERANDS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::linear": (0, 1), "aten::addmv": (2, 1)}
-# Of products and convolutions that of the weight; the shape of one that is transposed is the other way round.
 WEIGHTS = {**{name: OPERANDS[name][1] for name in ("aten::mm", "aten::addmm", "aten::linear")},
            **dict.fromkeys(("aten::cudnn_convolution", "aten::miopen_convolution", "aten::_convolution"), 1)}
 # Of the gradient of a convolution the places of its weight and of which gradients it makes (native_functions.yaml).
@@ -92,5 +91,4 @@ def _gradients(operator: StepOperator) -> set[Shape]:
 
 
 def _result(operator: StepOperator) -> set[Shape]:
-    shape = result_shape(operator)
-    return {sizes(shape)} if shape else set()
+    return {sizes(shape)} if (shape := result_shape(operator)) else set()

@@ -155,9 +155,7 @@ def _digest(path: Path) -> bytes:
 
 def _searched(file: IO[bytes]) -> Iterator[bytes]:
     """Yield the content of a binary file without the packed pixels of a picture: they show letters only by chance."""
-    length = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    picture = file.read(len(PNG)) == PNG
+    picture, length = file.read(len(PNG)) == PNG, file.seek(0, os.SEEK_END)
     file.seek(len(PNG) if picture else 0)
     while picture and len(head := file.read(PNG_HEAD.size)) == PNG_HEAD.size:
         size, kind = PNG_HEAD.unpack(head)
