@@ -405,7 +405,7 @@ MUTATIONS = [
      "    if record.status == \"failed\":",
      "tests/unit/test_fleet.py::test_a_session_that_is_not_complete_is_refused"),
     ("fleet/catalog.py", "with files.locked(file.path.parent):", "if True:",
-     "tests/unit/test_fleet.py::test_two_that_make_one_catalog_at_once_both_open_it"),
+     "tests/unit/test_fleet.py::test_the_tables_of_a_catalog_are_made_under_the_lock_of_its_folder"),
     ("fleet/catalog.py", "if row and row[0] != facts.sha256 and ",
      "if False and ",
      "tests/unit/test_fleet.py::test_an_id_that_is_there_with_other_facts_is_refused"),

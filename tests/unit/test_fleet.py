@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -23,6 +25,7 @@ from aaco.cli import app
 from aaco.core import files, tables
 from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError
 from aaco.fleet import answers, compaction, facts, reading, scan
+from aaco.fleet import catalog as fleet_catalog
 from aaco.fleet import ingest as fleet_ingest
 from aaco.fleet.catalog import Catalog, landing_file
 from aaco.fleet.ingest import bundles, ingest
@@ -250,6 +253,23 @@ def test_two_that_make_one_catalog_at_once_both_open_it(tmp_path: Path) -> None:
     finally:
         for process in processes:
             process.kill()
+
+
+def test_the_tables_of_a_catalog_are_made_under_the_lock_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the lock alone, as two that come at once meet only now and then."""
+    make = fleet_catalog._make
+
+    def refused_to_others(connection: sqlite3.Connection) -> None:
+        folder = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(folder)
+        make(connection)
+
+    monkeypatch.setattr(fleet_catalog, "_make", refused_to_others)
+    with Catalog.open(tmp_path, create=True) as opened:
+        assert opened.number() == 0
 
 
 def test_compaction_keeps_every_answer_in_few_files(folder: Path, compacted: Path, tmp_path: Path) -> None:
