@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
@@ -36,6 +35,7 @@ from aaco.tracelake import manifest
 from benchmarks.fleet import durability
 from benchmarks.fleet._bundles import FleetPlan, sessions, write, write_session
 from tests.fleets import bundles_of, manifest_of
+from tests.locks import is_locked
 
 PLAN = FleetPlan(60, models=2, devices=1, nodes=4, days=100, iterations=20, regressions=2, regression=1.25,
                  stragglers=2, straggler=1.2, seed=3)
@@ -261,10 +261,7 @@ def test_the_tables_of_a_catalog_are_made_under_the_lock_of_its_folder(
     make = fleet_catalog._make
 
     def refused_to_others(connection: sqlite3.Connection) -> None:
-        folder = os.open(tmp_path, os.O_RDONLY)
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(folder)
+        assert is_locked(tmp_path)
         make(connection)
 
     monkeypatch.setattr(fleet_catalog, "_make", refused_to_others)

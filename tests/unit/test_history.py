@@ -11,16 +11,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 
 import numpy as np
 import pytest
 
-from aaco.core import files
 from aaco.core.errors import AacoError, BadBundle, NoBaseline, StorageError, UsageError
 from aaco.tracelake.history.history import History, Key, Sample
+from tests.locks import is_locked
 
 KEY = Key("resnet50", "latency_ms", "m1", "c1")
 START_NS = 1_700_000_000 * 10**9
@@ -37,18 +37,17 @@ def session(name, values, day=0, **facts):
     return [sample(name, process, value, day, **facts) for process, value in enumerate(values)]
 
 
-def test_a_store_is_made_by_one_at_a_time(tmp_path):
+def test_a_store_is_made_by_one_at_a_time(tmp_path, monkeypatch):
     """Mutation: no lock around the making; which writers notice that only now and then."""
-    def make():
-        with History.open(tmp_path):
-            pass
+    locked, make = [], tempfile.mkstemp
 
-    with ThreadPoolExecutor(1) as pool:
-        with files.locked(tmp_path):
-            made = pool.submit(make)
-            with pytest.raises(FutureTimeout):
-                made.result(timeout=3)
-        made.result(timeout=60)
+    def noticed(**place):
+        locked.append(is_locked(tmp_path))
+        return make(**place)
+
+    monkeypatch.setattr(tempfile, "mkstemp", noticed)
+    with History.open(tmp_path):
+        assert locked == [True] and not is_locked(tmp_path)
 
 
 def test_who_may_write_nobody_else_may(tmp_path, monkeypatch):
