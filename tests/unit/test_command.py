@@ -228,6 +228,9 @@ def test_plain_words_stay():
     words = ["docker", "run", "-u", "1000:1000", "-p", "8080:80", "image:tag", "sh", "-c", "ls -p /x | sort -u",
              "ssh", "-p", "22", "host:/path", "max_new=5", "a::b<c>", "print", "-print"]
     assert redact_command(words) == (words, ())
+    # Sessions, and folders of mktemp(1): of forty ids, and of five folders, one and four look random.
+    words = ["aaco", "show", "20261130_120000_0f3a2b", "./20261130_120000_0f3a2b/x", "/tmp/tmp.Xa81nsA0aP/m"]
+    assert redact_command(words) == (words, ())
 
 
 def test_short_values_do_not_riddle_the_output():

@@ -99,8 +99,8 @@ _OPTION_NAME = re.compile(r"(?:^|[-_.]|(?<=[a-z])(?=[A-Z]))(?i:token|key|secret|
                           r"|signature|bearer|cert|licen[cs]e|webhook|private|hostid|comm_id)$")
 _KEY_SHAPE = re.compile(r"\b(?:[sp]k|hf|gh[a-z]|glpat|xox[a-z]|npm|pypi|nvapi)[-_](?=\w{0,40}\d)\w{6}")
 _KNOWN_RANDOM = re.compile(r"(?:[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{128}"  # hashes
-                           r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|_{1,3}Z\w+|[A-Za-z]*\d+(?:x\d+)+\w*)",
-                           re.IGNORECASE)
+                           r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|_{1,3}Z\w+|[A-Za-z]*\d+(?:x\d+)+\w*"
+                           r"|\d{8}_\d{6}_[0-9a-f]{6}|tmp\.\w{10})", re.IGNORECASE)  # our sessions, mktemp(1)
 _SYMBOL = re.compile(r"\w+(?:_\w+){3,}")
 _DEVICE = re.compile(r"\b(GPU|MIG)-[0-9a-f-]{16,36}\b", re.IGNORECASE)
 LEAST = 12  # letters of a key without a name
