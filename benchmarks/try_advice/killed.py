@@ -7,6 +7,7 @@ the file of backends, stays as it is, byte by byte.
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -28,7 +29,8 @@ from benchmarks.try_advice import _models, _searches, live
 KILLS, LONGEST_S = 30, 9.0
 SEED, BUDGET_S = 7, 900.0
 BESIDE = 1  # changes of nothing beside the gain
-PATIENCE_S = 600.0
+PATIENCE_S = 1800.0
+ENDING_CPU_S, MOST_ENDING_S = 1.0, 60.0  # of a process whose search was killed
 QUICK = {"KILLS": 2}
 
 
@@ -118,18 +120,33 @@ def _begin(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _left_over(folder: Path) -> int:
-    """Return how many processes that measure for the session are still there, a moment after the kill."""
-    time.sleep(0.3)
-    count = 0
+    """Return how many processes that measure for the session go on after the kill.
+
+    To end, each may take a second of a CPU: how long that is by the clock is also what others' load makes of it.
+    """
+    before, until = _measuring(folder), time.monotonic() + MOST_ENDING_S
+    while now := _measuring(folder):
+        left = [pid for pid, cpu_s in now.items() if cpu_s - before.get(pid, 0.0) > ENDING_CPU_S]
+        if left or time.monotonic() > until:
+            return len(left or now)
+        time.sleep(0.05)
+    return 0
+
+
+def _measuring(folder: Path) -> dict[str, float]:
+    """Return the processes that measure for the session, with the CPU time that each took, s."""
+    processes = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
             opened = [link.readlink() for link in (path.parent / "fd").iterdir()]
+            user, system = path.with_name("stat").read_text().rpartition(")")[2].split()[11:13]
         except OSError:
             continue
-        count += any(word.startswith(b"aaco.runner") for word in words) and any(
-            file.is_relative_to(folder) for file in opened)
-    return count
+        if any(word.startswith(b"aaco.runner") for word in words) and any(
+                file.is_relative_to(folder) for file in opened):
+            processes[path.parent.name] = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return processes
 
 
 if __name__ == "__main__":
