@@ -654,7 +654,7 @@ MUTATIONS = [
       for old, new in (("min(until, self._looked + self._spacing)", "self._looked + self._spacing"),
                        ("not is_dense or left <= 0", "left <= 0"), (" or len(self._by_descriptor) < MANY", ""))),
     ("llm/client.py", "(self._taps or self._talk or any(", "(self._taps or any(",
-     "tests/system/test_llm.py::test_turns_of_a_conversation_wait_for_the_answer_before"),
+     "tests/unit/test_llm_client.py::test_what_is_said_in_a_conversation_is_kept_however_it_comes"),
     ("llm/client.py", "SPACING_NS if kernel_ns else 0", "SPACING_NS",
      "tests/unit/test_llm_client.py::test_a_read_without_a_stamp_ends_the_rests"),
     ("llm/client.py", "max(0, until - begin) / stamps.NS", "max(0, until - begin) / stamps.NS + 0.001",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httptools
@@ -178,6 +179,25 @@ def test_a_read_without_a_stamp_ends_the_rests(tmp_path: Path):
         connection.receive = lambda most, room, answer=(raw, messages): (*answer, 0, None)  # type: ignore[assignment]
         ours._read(connection)
         assert ours._spacing == spacing
+    connection.close()
+    recorder.close()
+    ours._epoll.close()
+    ours._waits.close()
+
+
+def test_what_is_said_in_a_conversation_is_kept_however_it_comes(tmp_path: Path):
+    """A read that is a whole chunk, too, as most are where the client is not late. Mutation: those are not listened to.
+    """
+    said, recorder = [], ReadRecorder(tmp_path / "reads")
+    talk = SimpleNamespace(count=1, add=lambda request, body: said.append((request, body)))
+    ours = client._Client(Load([], None, 1, conversations=talk), [], [], [recorder],  # type: ignore[arg-type]
+                          lambda done, total: None)
+    connection = ServerConnection(socket.AF_INET)
+    connection.begin(0, b"", 0)
+    for raw in (HEAD, b"1\r\nx\r\n", b"1\r\ny\r\n"):
+        connection.receive = lambda most, room, raw=raw: (raw, [], 0, None)  # type: ignore[assignment]
+        ours._read(connection)
+    assert said == [(0, b"x"), (0, b"y")]
     connection.close()
     recorder.close()
     ours._epoll.close()
