@@ -17,6 +17,7 @@ from aaco.governance.agreement import PRECISIONS, Tolerance, agree, overall
 from aaco.report.sections import outputs as report
 from aaco.tracelake import outputs
 from aaco.tracelake.outputs import Produced
+from aaco.tracelake.share import redact_bundle
 
 
 def kept(tmp_path, *produced):
@@ -49,6 +50,19 @@ def test_what_is_kept_comes_back(tmp_path):
     assert found[0].values.tolist() == [0, 1, 2, 3, 4, 5] and found[1].values.tolist() == ["a", "bcd"]
     assert (found[2].why_not_kept, found[2].sha256) == ("it is no tensor", None)
     assert [item.not_finite for item in found] == [0, None, None, 3, None, None]
+
+
+@pytest.mark.parametrize(("dtype", "why"), [
+    ("<f4", ""), ("<i8", ""), ("u1", redact_bundle.IN_BINARY), ("S16", redact_bundle.IN_BINARY)])
+def test_letters_among_the_bytes_of_numbers_are_no_credential(tmp_path, dtype, why):
+    """As in one of twenty files of random numbers; single bytes may be a text. Mutation: such a file is left out."""
+    path = tmp_path / outputs.FILE
+    values = np.frombuffer(b"\0\0\0\0-pA1b2C3d4E5\0\0\0\0\0\0\0\0", dtype="u1")[:16].view(dtype)
+    outputs.keep(path, [Produced("y", dtype, values)])
+    assert redact_bundle._redact_file(path, tmp_path / "copy") == (False, why)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-30])
+    assert redact_bundle._redact_file(path, tmp_path / "copy")[1] == redact_bundle.IN_BINARY
 
 
 def test_a_large_output_is_sampled_evenly_and_digested_whole(tmp_path):

@@ -10,6 +10,7 @@ import hashlib
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ FILE = "runtime/outputs.npz"
 LIMIT = 1 << 16  # elements kept of an output
 BUDGET = 1 << 20  # and of all of them
 MOST_BYTES = 64 << 20  # of elements in a file that is read; ours hold 8 MiB at most, but text may be long
+UNREADABLE = (ValueError, TypeError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error)
 FIX = "aaco info SESSION  # checks every file's hash"
 
 
@@ -87,8 +89,17 @@ def load(folder: Path, facts: Sequence[Mapping[str, Any]], most_bytes: int = MOS
         return [_output(index, fact, kept) for index, fact in enumerate(facts)]
     except FileNotFoundError as error:
         raise BadBundle(f"{path}: missing", FIX) from error
-    except (ValueError, TypeError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise BadBundle(f"{path}: not the outputs of a run: {' '.join(str(error).split())}", FIX) from error
+
+
+def are_numbers(path: Path) -> bool:
+    """Return whether these are outputs of numbers, in which letters mean nothing; an array of single bytes may be text.
+    """
+    with suppress(*UNREADABLE):
+        return all(array.dtype.kind in "bfc" or (array.dtype.kind in "iu" and array.dtype.itemsize > 1)
+                   for array in _read(path, MOST_BYTES).values())
+    return False
 
 
 def digest(array: NDArray[Any]) -> str:
@@ -110,9 +121,7 @@ def _facts(output: Produced, array: NDArray[Any], kept: int) -> dict[str, Any]:
 def _sample(array: NDArray[Any], most: int) -> NDArray[Any]:
     """At most so many elements of the flat array, evenly spaced, first and last among them."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    if len(flat) <= most:
-        return flat
-    return flat[np.linspace(0, len(flat) - 1, most).astype(np.int64)] if most else flat[:0]
+    return flat if len(flat) <= most else flat[np.linspace(0, len(flat) - 1, most).astype(np.int64)]
 
 
 def _read(path: Path, most_bytes: int) -> dict[str, NDArray[Any]]:

@@ -27,7 +27,7 @@ from aaco.core.redaction import redact
 from aaco.core.redaction.columns import is_text, redact_table
 from aaco.core.redaction.pieces import shows_credential
 from aaco.core.session import RECORD, Session
-from aaco.tracelake import manifest, raw
+from aaco.tracelake import manifest, outputs, raw
 
 LOCAL: dict[str, Any] = {"owner": None, "kept_by": []}  # of session.json: processes and paths of this machine
 PIECE = 1 << 20
@@ -81,7 +81,7 @@ def _redact_file(path: Path, copy: Path) -> tuple[bool, str]:
 def _why_binary_stays(path: Path, copy: Path) -> str:
     """Return why a binary file may not be handed out; empty where it may."""
     with files.storage(path), path.open("rb") as file:
-        if shows_credential(_searched(file)):
+        if shows_credential(_searched(file)) and not (path.match(outputs.FILE) and outputs.are_numbers(path)):
             return IN_BINARY
     return IN_PICTURE if _is_picture_of_redacted(path, copy) else ""
 
@@ -101,7 +101,8 @@ def _redact_table(path: Path, copy: Path) -> tuple[bool, str]:
         with files.storage(path), path.open("rb") as source, pq.ParquetFile(source) as file:
             names = [field.name for field in file.schema_arrow if is_text(field.type)]
             groups = range(file.num_row_groups)
-            if not any(_shows_credential(file.read_row_group(group, columns=names)) for group in groups if names):
+            texts = (file.read_row_group(group, columns=names) for group in groups if names)
+            if all(redact_table(table).equals(table) for table in texts):
                 return False, ""
             with pq.ParquetWriter(copy, file.schema_arrow, compression="zstd") as writer:
                 for group in groups:
@@ -109,10 +110,6 @@ def _redact_table(path: Path, copy: Path) -> tuple[bool, str]:
     except (pa.ArrowException, UnicodeDecodeError, AacoError) as error:
         return False, f"its text cannot be searched: {type(error).__name__}"
     return True, ""
-
-
-def _shows_credential(table: pa.Table) -> bool:
-    return not redact_table(table).equals(table)
 
 
 def _redact_record(session: Session, copy: Path) -> RedactedFile:
@@ -128,7 +125,8 @@ def _redact_manifest(session: Session, copy: Path, redacted_files: Sequence[Reda
     """Write manifest.json over the files as they are handed out."""
     document = manifest.read(session)
     changed = {file.name: file.path for file in redacted_files if file.redacted}
-    entries = {name: entry | _entry(changed[name]) if name in changed else entry
+    entries = {name: entry | {"sha256": files.sha256(changed[name]), "bytes": changed[name].stat().st_size}
+               if name in changed else entry
                for name, entry in document["files"].items() if name not in left_out}
     absent = document["absent"] | {name: f"left out of the bundle: {why}" for name, why in left_out.items()}
     if not changed and not left_out:
@@ -137,20 +135,13 @@ def _redact_manifest(session: Session, copy: Path, redacted_files: Sequence[Reda
     return RedactedFile(manifest.NAME, copy, False)
 
 
-def _entry(path: Path) -> dict[str, Any]:
-    return {"sha256": files.sha256(path), "bytes": path.stat().st_size}
-
-
 def _digest(path: Path) -> bytes:
     """Return the digest of what a file holds, unpacked if it is gzip."""
     with files.storage(path), path.open("rb") as file:
         zipped = file.read(2) == raw.GZIP
         file.seek(0)
         stream: Any = gzip.GzipFile(fileobj=file) if zipped else file
-        digest = hashlib.sha256()
-        for piece in _pieces(stream):
-            digest.update(piece)
-    return digest.digest()
+        return hashlib.file_digest(stream, "sha256").digest()
 
 
 def _searched(file: IO[bytes]) -> Iterator[bytes]:
