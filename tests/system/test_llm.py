@@ -244,10 +244,13 @@ def test_a_stopped_server_delays_what_was_due_meanwhile(server: Running, setting
 
 
 def test_an_open_loop_waits_for_no_answer(server: Running, settings: Settings):
-    """Answers take 300 ms, requests come every 5 ms; none waits. Mutation: one after the other."""
-    run = asked(server.url, settings, "ttft=300000 chunks=1", requests=60, rate_per_s=200)
-    lateness = [row["t_send_ns"] - row["t_intended_ns"] for row in requests(run)]
-    assert np.median(lateness) < 2e6 and max(row["t_first_ns"] - row["t_intended_ns"] for row in requests(run)) < 450e6
+    """Answers take 900 ms, requests come every 5 ms, so that all are sent before the first answer is there.
+
+    Mutation: one after the other.
+    """
+    rows = requests(asked(server.url, settings, "ttft=900000 chunks=1", requests=60, rate_per_s=200))
+    assert max(row["t_send_ns"] for row in rows) < min(row["t_first_ns"] for row in rows)
+    assert np.median([row["t_send_ns"] - row["t_intended_ns"] for row in rows]) < 20e6
 
 
 def test_what_is_due_waits_for_no_answer_that_is_to_be_read(server: Running, settings: Settings, tmp_path: Path,
@@ -264,7 +267,7 @@ def test_what_is_due_waits_for_no_answer_that_is_to_be_read(server: Running, set
     trace.write_text("".join(f'{{"timestamp": {ms}, "input_length": 5}}\n' for ms in [0] * 60 + [*range(200, 350, 5)]))
     rows = requests(asked(server.url, settings, "ttft=200000 chunks=1 role=0", trace=trace))[60:]
     late_ms = [(row["t_send_ns"] - row["t_intended_ns"]) / 1e6 for row in rows]
-    assert np.median(late_ms) < 15
+    assert np.median(late_ms) < 50  # else 100: the last of the 60 is read after 180 ms
     assert all(row["cpu_wait_ns"] is None or 0 <= row["cpu_wait_ns"] / 1e6 <= late
                for row, late in zip(rows, late_ms, strict=True))
 
