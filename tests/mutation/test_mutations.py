@@ -4484,7 +4484,9 @@ def copy(tmp_path_factory):
 def tried(copy, tmp_path_factory):
     """Runs the tests that are named on the copy with this module mutated: exit status, what was printed."""
     kept = tmp_path_factory.mktemp("fleets")
-    mutant_first = {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
+    # The order of sets is the same each time, too: a mutant is caught always or never.
+    mutant_first = {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1",
+                    "PYTHONHASHSEED": "0"}
     command = [sys.executable, "tests/mutation/forge.py", "-x", "-q", "--hypothesis-profile", "mutant", "tests"]
     # Where CI is set, pytest shows all that differs: of long lists that a mutant changed it took up to 20 s.
     environment = {name: value for name, value in os.environ.items() if name != "CI"} | mutant_first
