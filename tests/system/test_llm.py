@@ -267,7 +267,7 @@ def test_what_is_due_waits_for_no_answer_that_is_to_be_read(server: Running, set
     trace.write_text("".join(f'{{"timestamp": {ms}, "input_length": 5}}\n' for ms in [0] * 60 + [*range(200, 350, 5)]))
     rows = requests(asked(server.url, settings, "ttft=200000 chunks=1 role=0", trace=trace))[60:]
     late_ms = [(row["t_send_ns"] - row["t_intended_ns"]) / 1e6 for row in rows]
-    assert np.median(late_ms) < 50  # else 100: the last of the 60 is read after 180 ms
+    assert np.median(late_ms) < 15
     assert all(row["cpu_wait_ns"] is None or 0 <= row["cpu_wait_ns"] / 1e6 <= late
                for row, late in zip(rows, late_ms, strict=True))
 
