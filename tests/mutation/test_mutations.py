@@ -50,6 +50,8 @@ MUTATIONS = [
      "tests/unit/test_first_screen.py::test_a_small_share_beside_other_load_says_so"),
     ("report/sections/first_screen.py", ',\n                "where the instructions of kernels wait"]', "]",
      "tests/unit/test_first_screen.py::test_a_thread_trace_leads_to_its_instructions"),
+    ("profiler/formats/registry.py", "    if session:\n", "    if False:\n",
+     "tests/unit/test_perfetto.py::test_an_own_export_is_refused_by_its_session"),
     ("profiler/formats/registry.py", "if path.name.endswith(ending))", "if False)",
      "tests/unit/test_formats.py::test_a_file_that_is_no_capture_says_how_to_come_to_one"),
     ("steps/find_captures.py", "instead_of(skipped.path for skipped in left)", "instead_of(left[0].path for _ in left)",
