@@ -47,7 +47,7 @@ def lines(groups: list[OperatorGroup], by: str, top: int) -> Iterator[str]:
 def _below(group: OperatorGroup, by: str) -> Iterator[str]:
     """What limits its kernels, the shapes of a call, and why its work is not known."""
     limit = f"limit: {format.kernel_limit(group.limit)}" if group.limit else ""
-    shapes = _shapes(group.names[1]) if by == "call" else ""
+    shapes = call_shapes(group.names[1]) if by == "call" else ""
     if limit or shapes:
         yield f"  {format.cut('; '.join(filter(None, (limit, shapes))), WIDTH - 2)}"
     if not group.known_ns and group.why:
@@ -71,8 +71,8 @@ def _name(group: OperatorGroup, by: str) -> str:
     return " ".join(known) if by == "partition" and known else str(group.names[0] or NOBODY[by])
 
 
-def _shapes(text: str | None) -> str:
-    """The shapes of the tensors; an empty list is a number or an argument not given."""
+def call_shapes(text: str | None) -> str:
+    """Return the shapes of a call's tensors; an empty list is a number or an argument not given."""
     try:
         found = json.loads(text or "[]")
     except ValueError:
