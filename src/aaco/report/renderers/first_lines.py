@@ -90,7 +90,7 @@ def _paragraphs(screen: FirstScreen, columns: int, notes: int) -> Iterator[Parag
     yield replace(_text("", screen.trust * screen.alarmed, columns, 3), whole=True)
     yield _text("Disturbed: ", screen.disturbed, columns, 3)
     yield replace(_text("", screen.limit, columns, 3, gap=True), answer=True)
-    yield _text("  ", screen.basis, columns, 2)
+    yield _text("  ", screen.basis, columns, 3)
     yield _text("  ", screen.trust * (not screen.alarmed), columns, 3)
     yield _text("  ", screen.facts, columns, 2)
     yield from shown[1:]
