@@ -47,7 +47,7 @@ class Writer:
     """Writes packets to an open binary file."""
 
     def __init__(self, file: IO[bytes], made_by: str = "") -> None:
-        """made_by: stands first, as the metadata that Chrome writes (chrome_events.metadata)."""
+        """made_by: written first, as the metadata that Chrome writes (chrome_events.metadata)."""
         self._file = file
         self._names: dict[str, int] = {}
         self._notes: dict[str, int] = {}
