@@ -210,7 +210,7 @@ def pad(text: str, columns: int) -> str:
 
 
 def labelled(label: str, text: str, width: int, columns: int) -> list[str]:
-    """Return the text as lines of at most `columns`, behind a label in the first `width` columns of the first."""
+    """Return the text as lines of at most `columns`, after a label in the first `width` columns of the first."""
     return hung(f"{label:<{width}}", text, columns)
 
 
