@@ -50,7 +50,7 @@ def lines(groups: list[OperatorGroup], by: str, top: int) -> Iterator[str]:
 
 
 def _below(group: OperatorGroup, by: str, why_none: str) -> Iterator[str]:
-    """What limits its kernels, the shapes of a call, and why its work is not known. why_none: printed below the table."""
+    """What limits its kernels, the shapes of a call, and why its work is not known. why_none: printed below all."""
     limit = f"limit: {format.kernel_limit(group.limit)}" if group.limit else ""
     shapes = call_shapes(group.names[1]) if by == "call" and _label(group, by) == _name(group, by) else ""
     if limit or shapes:
