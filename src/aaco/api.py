@@ -1,4 +1,4 @@
-"""The mission's names from Python: `Observatory` profiles, analyzes, reports and compares.
+"""AACO from Python: `Observatory` profiles, analyzes, reports and compares.
 
 Each method is one call of the pipeline; sessions, baselines and settings are found as the command line finds them.
 """
@@ -81,7 +81,7 @@ class Analysis:
         return self.explanation.trust
 
     def classify_bottleneck(self) -> Diagnosis:
-        """`bottleneck`, under the mission's name."""
+        """`bottleneck`, as a verb."""
         return self.bottleneck
 
     def _repr_html_(self) -> str:

@@ -25,7 +25,7 @@ def test_a_planted_line_is_found(offset, drift, seed, count, late):
     found = fit(reference, other)
     truth = other + offset + np.rint((other - other[0]) * drift / 1e6).astype(np.int64)
     assert np.abs(found.to_reference(other) - truth).max() < 12_000
-    assert abs(found.drift_ppm - drift) < 1 and not found.warns
+    assert abs(found.drift_ppm - drift) < 1 and found.worst_ns <= SKEW_NS
     assert found.left_out >= late
     assert count < 50 or 1_000 < found.residual_ns < 4_000
 
@@ -42,7 +42,7 @@ def test_clocks_that_follow_no_line_are_warned_about():
     other = np.arange(0, 20_000_000_000, 100_000_000)
     reference = other + np.rint(3_000_000 * np.sin(other / 3e9)).astype(np.int64)
     found = fit(reference, other)
-    assert found.warns and found.worst_ns > SKEW_NS
+    assert found.worst_ns > SKEW_NS
     assert found.skew_ns > SKEW_NS
 
 

@@ -141,7 +141,7 @@ def test_a_kernel_of_an_unknown_kind_is_named_first_and_no_count_is_negative(aac
     kernels[3].update(changes)
     (tmp_path / "t.trace.json").write_text(json.dumps(trace))
     count, _, check, _ = read(aaco, tmp_path / "t.trace.json")
-    assert count == 9 and any("1 records of" in text and "look like work of a device" in text for text in alarms(check))
+    assert count == 9 and any("1 record of" in text and "looks like work of a device" in text for text in alarms(check))
     assert not any("defect in aaco" in text for text in alarms(check))
 
 

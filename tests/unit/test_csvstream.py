@@ -66,7 +66,7 @@ def test_a_number_that_is_none_is_absent_where_it_may_be_and_else_costs_the_row(
     rows, tally, head = read(tmp_path, HEADER + b"a,1," + cell + b",3\nb," + cell + b",2,3\nc,1,2,3\n")
     assert [(row["name"], row["start"], row["queue"]) for row in rows] == [("a", 1, None), ("c", 1, 2)]
     assert (tally.rows, tally.broken, tally.lines) == (2, 1, [3])
-    assert "1 values of queue are no numbers of 64 bits: read as absent" in tally.problems(head)
+    assert "1 value of queue is no numbers of 64 bits: read as absent" in tally.problems(head)
 
 
 def test_none_is_how_a_missing_counter_is_written(tmp_path):

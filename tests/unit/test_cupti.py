@@ -199,7 +199,7 @@ def test_forked_processes_are_not_traced_and_that_is_said(library, tmp_path):
     program = "child = os.fork()\nif child == 0: os._exit(0)\nos.waitpid(child, 0); work(2)"
     tables, facts = only(cupti.run(library, tmp_path / "made", program))
     assert tables["kernels"].num_rows == 2
-    assert facts.problems == ("the program forked 1 times: what forked processes did is not traced",)
+    assert facts.problems == ("the program forked 1 time: what forked processes did is not traced",)
 
 
 def test_what_cupti_drops_is_counted(library, tmp_path):

@@ -111,7 +111,7 @@ def test_a_side_with_a_path_of_its_own_keeps_it(measure, tmp_path):
     ("", {"AACO_CUPTI": "/no/libcupti.so"}, "the process was not traced: /no/libcupti.so"),
     ("", {"FAKE_CUPTI_ERROR": "cuptiActivityEnable10:39"}, "another profiler holds CUPTI"),
     ("", {"FAKE_CUPTI_KEEPS": "1"}, "CUPTI kept 1 buffers of records to itself"),
-    ("place == 3 and (os.fork() or os._exit(0))", {}, "the program forked 1 times"),
+    ("place == 3 and (os.fork() or os._exit(0))", {}, "the program forked 1 time"),
     ("place == 3 and turn(0)", {}, "4 of 34 pieces of the device's work lie in no turn"),
     ("place == 5 and turn.__setattr__('__defaults__', (None,))", {}, "the device did nothing in 1 of 6 turns")])
 def test_what_is_missing_is_said_and_nothing_is_kept(measure, tmp_path, between, own, said):

@@ -58,6 +58,13 @@ def test_it_has_at_most_25_lines_however_long_its_texts_are():
     assert any("of the profiled trace" in line for line in lines)
 
 
+def test_a_narrow_terminal_loses_no_words():
+    """At 40 columns the session's name and half of the advice became "…". Mutation: 25 lines for any terminal."""
+    texts = ["word " * length for length in (20, 45, 50, 60, 60)]
+    full = screen(trust=texts[0], limit=texts[1], facts=texts[0], advice=texts[2:], parts=(BarPart("memory", 1.0),))
+    assert [sum(line.count("word") for line in first_lines.lines(full, columns)) for columns in (80, 40)] == [255, 255]
+
+
 def test_a_command_is_whole_for_a_shell_on_a_full_screen_too():
     """Mutations: it loses its end for want of room; its lines are two commands."""
     command = f"aaco kernels 20261130_075501_eb35bb --top 20 --sessions-dir /{'folder/' * 7}sessions"

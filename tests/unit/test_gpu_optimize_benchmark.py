@@ -29,8 +29,8 @@ GAIN, NONE = [math.log(1.05)] * 6, [-0.001, 0.0, 0.001]
 
 def _situation(name: str) -> KernelSituation:
     shape = CASES[name]
-    targets = {b"a": PointerTarget(1 << 32, 1 << 32, 4 * shape.inputs, False),
-               b"out": PointerTarget(1 << 40, 1 << 40, 4 * shape.n, True)}
+    targets = {b"a": PointerTarget(1 << 32, 1 << 32, 4 * shape.inputs),
+               b"out": PointerTarget(1 << 40, 1 << 40, 4 * shape.n)}
     return KernelSituation(find_kernel(kernel_text(shape).encode(), shape.kernel), "NVIDIA", "sm_90",
                            (shape.n // shape.block, 1, 1), ((shape.block, 1, 1),), 0,
                            {b"n": shape.n, b"k": shape.k, b"stride": shape.stride}, targets)

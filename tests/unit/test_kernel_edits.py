@@ -35,7 +35,7 @@ ROWS = b"for (int i = threadIdx.x; i < n; i += 128)\n out[blockIdx.x * n + i] = 
 def situation(body: bytes, head: bytes = HEAD, before: bytes = b"", **how) -> KernelSituation:
     kernel = find_kernel(before + head + body + b"}\n", "k")
     pointers = [parameter.name for parameter in kernel.parameters if parameter.is_pointer]
-    places = {name: PointerTarget(at << 20, at << 20, 1 << 16, None) for at, name in enumerate(pointers, 1)}
+    places = {name: PointerTarget(at << 20, at << 20, 1 << 16) for at, name in enumerate(pointers, 1)}
     facts = {"vendor": "NVIDIA", "arch": "sm_90", "grid": (64, 1, 1), "blocks": ((128, 1, 1),), "dynamic_bytes": 0,
              "integers": {b"n": 256}, "targets": places}
     return KernelSituation(kernel, **facts | how)
@@ -94,9 +94,9 @@ def test_restrict_is_on_every_pointer_that_has_it_not():
 
 
 @pytest.mark.parametrize(("head", "body", "how", "why"), [
-    (HEAD, b"", {"targets": {b"in": PointerTarget(4096, 4096, 512, None),
-                             b"out": PointerTarget(4224, 4096, 512, None)}}, "in and out lie in one allocation"),
-    (HEAD, b"", {"targets": {b"in": PointerTarget(4096, 4096, 64, None)}}, "out points into no captured allocation"),
+    (HEAD, b"", {"targets": {b"in": PointerTarget(4096, 4096, 512),
+                             b"out": PointerTarget(4224, 4096, 512)}}, "in and out lie in one allocation"),
+    (HEAD, b"", {"targets": {b"in": PointerTarget(4096, 4096, 64)}}, "out points into no captured allocation"),
     (HEAD, b"", {"no_arguments": "the capture does not say"}, "the capture does not say"),
     (HEAD, b"volatile float *v = out;", {}, "volatile says that others write"),
     (HEAD, b'asm("");', {}, "asm may reach memory"),
@@ -193,7 +193,7 @@ def test_an_array_whose_layout_is_used_keeps_it(body, why):
     (b"n = 3;" + ROWS, {}, "its bound n may change"),
     (ROWS, {"integers": {b"n": 255}}, "its bound n was 255, no multiple of 4"),
     (ROWS, {"integers": {}}, "no number that the capture holds"),
-    (ROWS, {"targets": {b"in": PointerTarget(4100, 4096, 64, None), b"out": PointerTarget(0, 0, 9, None)}},
+    (ROWS, {"targets": {b"in": PointerTarget(4100, 4096, 64), b"out": PointerTarget(0, 0, 9)}},
      "in was at 0x1004, which is no multiple of 16"),
     (b"volatile int v;" + ROWS, {}, "volatile says"),
     (ROWS.replace(b"\n out", b"{ n; out").replace(b"[i];", b"[i]; }"), {}, "more than one statement"),

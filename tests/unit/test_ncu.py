@@ -96,7 +96,7 @@ def test_a_duration_that_cannot_be_is_none_and_is_said(tmp_path, text, why):
         ("k", text), ("l", "7"))]))
     tables, facts = gather(ncu.parse(path))
     assert tables["kernels"]["dur_ns"].to_pylist() == [None, 7] and facts.kernels.ns == 7
-    assert f"1 kernels have no duration: {why}" in facts.problems
+    assert f"1 kernel has no duration: {why}" in facts.problems
 
 
 @pytest.mark.parametrize(("unit", "text", "value"), [

@@ -113,7 +113,7 @@ def test_a_graph_that_was_recorded_whole_is_a_range_and_a_problem(tmp_path):
     assert "kernels" not in tables
     assert [(row["name"], row["domain"], row["device_id"], row["stream_id"], row["dur_ns"])
             for row in tables["api_calls"].to_pylist()] == [("cudaGraph 3", "gpu_graph", 0, 7, 50)]
-    assert facts.problems[0].startswith("1 graphs were recorded as a whole: their kernels are not in the file")
+    assert facts.problems[0].startswith("1 graph was recorded as a whole: their kernels are not in the file")
 
 
 def test_without_its_strings_it_is_a_bad_capture(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from aaco.analytics.roofline.devices.ceilings import Ceilings, Identity, identified, theoretical
 from aaco.analytics.roofline.operators import CACHED, placed, rate_of
 from aaco.core.tables import OPERATORS
+from aaco.report.sections.findings import roofline
 
 DEVICE = Ceilings("a board", {"matrix_bf16": 100e12, "matrix_tf32": 50e12, "vector_f32": 10e12, "vector_f64": 5e12},
                   {"dram": 1e12})
@@ -69,3 +70,17 @@ def test_a_device_without_architecture_needs_name_units_and_memory():
     for part in (Identity(None, 304, "AMD Instinct MI300X VF"), Identity(None, None, "MI300X", 205_571_227_648),
                  Identity(None, 304, "AMD Radeon Graphics", 205_571_227_648)):
         assert identified(part).arch is None
+
+
+def test_calls_of_one_operator_are_told_apart_by_their_shapes():
+    """A report had `aten::addmm` in three rows. Mutation: the name alone."""
+    def called(shapes):
+        return {"operator": "aten::addmm", "calls": 2, "device_ns": 9, "flops_per_s": 1e12, "bytes_per_s": 1e9,
+                "intensity": 9.0, "roof_share": 0.1, "bound": "dram", "rate": None, "limit": None, "error": None,
+                "why_absent": None, "shapes": shapes}
+    calls = [called("[[512],[141,512],[]]"), called("[[2048],[141,512],[]]"), called(None)]
+    told = [roofline._operator(call) for call in calls]
+    assert [text.split(",")[0] for text in told] == ["2 calls of [512] [141", "2 calls of [2048] [141", "2 calls"]
+    table = list(roofline._operators(calls, 3))[2:]
+    assert [line[:40].rstrip() for line in table] == [
+        "aten::addmm [512] [141,512]", "aten::addmm [2048] [141,512]", "aten::addmm"]

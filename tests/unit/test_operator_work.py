@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -76,8 +77,15 @@ def test_the_document_has_null_for_what_is_not_known(operators):
 
 def test_the_table_for_a_terminal(operators):
     shown = "\n".join(lines(summed(operators), "call", 10))
-    assert "aten::mm" in shown and "[64,32] [32,16]" in shown and "not modelled" in shown
+    assert "aten::mm [64,32] [32,16]   " in shown and shown.count("[64,32]") == 1 and "not modelled" in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_a_reason_of_all_rows_stands_once_below_them(operators):
+    """A trace without shapes said so in every row. Mutation: the reason in each row."""
+    unknown = [replace(group, known_ns=0, why="the capture has no shapes") for group in summed(operators)]
+    shown = list(lines(unknown, "operator", 10))
+    assert [line for line in shown if "known" in line] == ["work not known of any: the capture has no shapes"]
 
 
 def test_the_metrics(operators):

@@ -15,7 +15,9 @@ import pyarrow as pa
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
+from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, COPIES, GPU_EVENTS, INFERENCE_ITERS, KERNELS, SAMPLES, SYSTEM_EVENTS
+from aaco.profiler.formats import registry
 from aaco.tracelake.perfetto_export.perfetto import write_chrome, write_protobuf
 from aaco.tracelake.perfetto_export.timeline_tracks import device_titles, stable_id
 from aaco.workflows.export_trace import zipped
@@ -193,6 +195,21 @@ def _protobuf(tables: dict[str, Any]) -> bytes:
 def _capture(table: pa.Table, capture: int) -> pa.Table:
     position = table.schema.get_field_index("capture")
     return table.set_column(position, table.schema.field(position), pa.array([capture] * table.num_rows, pa.int64()))
+
+
+@pytest.mark.parametrize("write", [write_protobuf, write_chrome])
+def test_an_own_export_is_refused_by_its_session(tables, tmp_path, write):
+    """New users imported it, and got host calls without a kernel. Mutation: any file is read."""
+    path = tmp_path / "trace"
+    with path.open("wb") as file:
+        write(file, tables)
+    assert registry.recognise(path).FORMAT in ("pftrace", "chrome")
+    with path.open("wb") as file:
+        write(file, tables, session="20261130_161532_814d79")
+    with pytest.raises(BadCapture, match="less than its session 20261130_161532_814d79") as refused:
+        registry.read(path)
+    assert "aaco summary 20261130_161532_814d79" in refused.value.fix
+    assert registry.read(path, registry.parsers()["pftrace"].FORMAT)  # what a user insists on
 
 
 @pytest.mark.parametrize("write", [write_protobuf, write_chrome])

@@ -98,7 +98,7 @@ def test_kernels_that_only_touch_may_have_been_moved(path):
     made = Made()
     made.kernel(100, 200)
     made.kernel(200, 250)
-    assert "1 kernels begin in the very ns in which the one before" in made.parse(path)[1].problems[0]
+    assert "1 kernel begins in the very ns in which the one before" in made.parse(path)[1].problems[0]
 
 
 def test_counters_are_what_the_tool_says_beside_its_own_properties(path):
@@ -115,7 +115,7 @@ def test_counters_are_what_the_tool_says_beside_its_own_properties(path):
     kernel, = rows(tables["kernels"])
     assert [kernel[name] for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")] == [
         1024, 2, 1, 64, 1, 1]
-    assert "counters" not in tables and "1 counters of a whole run" in facts.problems[0]
+    assert "counters" not in tables and "1 counter of a whole run" in facts.problems[0]
 
 
 def test_a_trace_of_any_tool(path):
@@ -180,7 +180,7 @@ def test_interned_names_are_those_of_their_sequence_until_it_begins_anew(path):
     tables, facts = made.parse(path)
     assert [(row["name"], row.get("domain"), row.get("correlation_id")) for row in rows(tables["api_calls"])][:3] == [
         ("a", "b", 9), ("c", "d", 9), ("e", "f", 9)]
-    assert "1 slices have a name that the trace does not tell" in facts.problems
+    assert "1 slice has a name that the trace does not tell" in facts.problems
 
 
 def test_times_are_those_of_the_traces_clock(path):
@@ -213,7 +213,7 @@ def test_what_is_left_open_or_lost_is_said(path):
     assert not tables
     assert {reason: part.count for reason, part in facts.left_out.items()} == {
         "call: it is never ended": 1, "end: it ends a slice that never began": 1}
-    assert set(facts.problems) == {"1 packets are missing before others, as the trace itself says",
+    assert set(facts.problems) == {"1 packet is missing before others, as the trace itself says",
                                    "2 packets were lost by the tool that wrote the trace",
                                    "3 chunks of the trace were thrown away because its buffer was full"}
 

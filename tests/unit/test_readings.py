@@ -22,7 +22,7 @@ def test_evidence_is_unknown_when_the_reading_is_absent():
 def test_support_counts_unknown_against_and_the_tally_says_so():
     verdict = Verdict("x", (LOW.below(2, "", weight=3), NONE.above(1, "", weight=2)))
     assert verdict.support == pytest.approx(0.6)
-    assert verdict.tally == "1 of 2 hold, 1 unknown"
+    assert verdict.tally == "1 of 2 holds, 1 unknown"
     assert verdict.stands
 
 

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from aaco.cli import say
 from aaco.core.readings import Reading
 from aaco.report import format
 
@@ -79,6 +80,25 @@ def test_wrapped_lines_fit_and_lose_nothing_but_spaces(text: str, columns: int) 
     lines = format.wrap(text, columns)
     assert all(format.cells(line) <= columns for line in lines)
     assert "".join(lines).replace(" ", "") == format.clean(text).replace(" ", "")
+
+
+def test_a_line_is_folded_at_blanks_and_a_command_stays_whole() -> None:
+    """Mutation: a command in two lines, which a shell takes for two."""
+    assert format.fold("  idle time   of the device, ns", 20) == ["  idle time   of the", "    device, ns"]
+    assert format.fold("x" * 30 + " y", 20) == ["x" * 30 + " y"]
+    for command in ("aaco report 20261130_161532_814d79", "  try: aaco report 20261130_161532_814d79"):
+        assert format.fold(command, 20) == [command]
+
+
+def test_lines_of_a_result_follow_a_narrow_terminal_and_no_other(monkeypatch, capsys) -> None:
+    """`COLUMNS=40 aaco check` printed 80 columns. Mutation: lines of a file are folded, too."""
+    words = "twenty words of a result " * 6
+    monkeypatch.delenv("COLUMNS", raising=False)
+    say.lines([words])
+    assert capsys.readouterr().out == words + "\n"
+    monkeypatch.setenv("COLUMNS", "40")
+    say.answer(False, {}, lambda _: words + "\n")
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 40
 
 
 def test_a_wrapped_line_fits_a_terminal_of_plain_letters_too() -> None:

@@ -170,10 +170,10 @@ def test_rows_whose_references_dangle_are_kept_and_reported(tmp_path, version):
     assert (fourth["correlation_id"], fourth["dur_ns"]) == (None, 10)
     assert facts.kernels == Subtotal(4, 54)
     assert set(facts.problems) == {
-        "1 kernels name a kernel symbol that is not in the file",
-        "1 kernels name an agent that is not in the file",
-        "1 kernels name a thread that is not in the file",
-        "1 kernels have no correlation id, so no call can be found for them"}
+        "1 kernel names a kernel symbol that is not in the file",
+        "1 kernel names an agent that is not in the file",
+        "1 kernel names a thread that is not in the file",
+        "1 kernel has no correlation id, so no call can be found for them"}
     assert facts.left_out["counter: no kernel or sample of the file has its event"] == Subtotal(1, 0)
     assert facts.left_out["argument: no call of the file has its event"] == Subtotal(1, 0)
 
@@ -185,7 +185,7 @@ def test_a_copy_whose_ends_are_not_known_goes_by_its_name(tmp_path):
     made.copy(5, 54, 55, 8, source=None, target=None, stack=14, name_id=999)
     tables, facts = together(rocpd.parse(write(tmp_path / "x.db", made)))
     assert tables["copies"]["kind"].to_pylist()[2:] == ["d2h", "unknown", "unknown"]
-    assert facts.problems == ("1 copies name an agent that is not in the file",)
+    assert facts.problems == ("1 copy names an agent that is not in the file",)
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -232,7 +232,7 @@ def test_a_value_of_another_type_is_absent_and_counted(tmp_path, monkeypatch, at
     assert facts.kernels == Subtotal(40, 390)
     assert facts.left_out == {"kernel: its start or end is missing or no integer": Subtotal(1, 0)}
     name = "rocpd_kernel_dispatch_0000a110_0000_7000_8000_000000000001"
-    assert facts.problems == tuple(f"1 values of {name}.{column} are not of the column's type: read as absent"
+    assert facts.problems == tuple(f"1 value of {name}.{column} is not of the column's type: read as absent"
                                    for column in ("grid_size_x", "start", "workgroup_size_y"))
 
 
@@ -299,7 +299,7 @@ def test_long_arguments_are_cut_and_the_cut_is_reported(tmp_path):
     made.region(30, "hipMemcpy", 5000, 5001, args={"huge": "x" * 10**6})
     tables, facts = together(rocpd.parse(write(tmp_path / "x.db", made)))
     assert len(json.loads(tables["call_arguments"]["arguments"][1].as_py())["huge"]) == rocpd.LONGEST_ARGUMENT
-    assert "1 arguments are longer than 4096 characters: cut" in facts.problems
+    assert "1 argument is longer than 4096 characters: cut" in facts.problems
 
 
 def test_a_database_without_its_tables_is_a_bad_capture(tmp_path):

@@ -75,7 +75,7 @@ def test_times_that_are_none_are_absent_and_said(tmp_path, times, why):
 def test_an_end_before_the_start_is_no_time(tmp_path):
     tables, facts = parsed(workload.write(tmp_path, COUNTS, NAMES, [(1000, 1100), (2000, 1999)]))
     assert rows(tables["kernels"], *WHEN) == [(1000, 1100, 100), (None, None, None)]
-    assert facts.problems == ("1 kernel records have no time",)
+    assert facts.problems == ("1 kernel record has no time",)
 
 
 def test_times_of_the_run_without_counters_come_first(tmp_path):

@@ -95,7 +95,7 @@ def test_names_with_commas_that_nobody_quoted(tmp_path):
     assert set(tables["kernels"]["kernel_name"].to_pylist()) == {name}
     assert facts.metadata["statistics"]["stats"] == [{"name": name, "calls": 3, "total_ns": 150}]
     assert [problem.split(": ")[1].split(" in ")[0] for problem in facts.problems] == [
-        "3 rows have commas or quotes", "1 rows have commas or quotes"]
+        "3 rows have commas or quotes", "1 row has commas or quotes"]
 
 
 def test_a_summary_that_the_kernels_do_not_add_up_to(tmp_path):
@@ -119,7 +119,7 @@ def test_what_was_never_timed_is_left_out_and_said(tmp_path):
     assert tables["kernels"]["dur_ns"].to_pylist() == [50] and facts.kernels == Subtotal(3, 50)
     assert facts.left_out == {"kernel: it ends before it starts": Subtotal(1, 0),
                               "kernel: it was never timed: its start or end is 0": Subtotal(1, 0)}
-    assert facts.problems == ("1 kernels have another duration than from their start to their end",)
+    assert facts.problems == ("1 kernel has another duration than from their start to their end",)
 
 
 def test_a_dispatch_with_counters_stays_without_the_times_it_lacks(tmp_path):
@@ -129,7 +129,7 @@ def test_a_dispatch_with_counters_stays_without_the_times_it_lacks(tmp_path):
     tables, facts = parse(path)
     assert tables["kernels"]["dur_ns"].to_pylist() == [None, 50] and facts.kernels == Subtotal(2, 50)
     assert tables["counters"]["value"].to_pylist() == [7, 8]
-    assert "1 kernel records have no time" in facts.problems
+    assert "1 kernel record has no time" in facts.problems
 
 
 def test_what_is_not_ours(tmp_path):

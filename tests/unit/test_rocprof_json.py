@@ -124,7 +124,7 @@ def test_a_row_that_is_named_too_late_names_no_event_before(tmp_path):
     tables, facts = together(rocprof_json.parse(path))
     assert tables["kernels"]["t_start_ns"].to_pylist() == [3000]
     assert facts.left_out["X: its row of the picture is of no known kind"].count == 1
-    assert any("1 records of 'rows of no known kind' look like work of a device" in text for text in facts.problems)
+    assert any("1 record of 'rows of no known kind' looks like work of a device" in text for text in facts.problems)
 
 
 @pytest.mark.parametrize("kind", [intercepted, activity])
@@ -135,7 +135,7 @@ def test_a_kernel_of_no_known_phase_is_named(tmp_path, kind, phase):
     del event["ph"]
     tables, facts = parse(tmp_path, kind(3000, 4000), event | ({} if phase is None else {"ph": phase}))
     assert tables["kernels"]["t_start_ns"].to_pylist() == [3000]
-    assert any("1 records of 'events of no known phase' look like work of a device" in text for text in facts.problems)
+    assert any("1 record of 'events of no known phase' looks like work of a device" in text for text in facts.problems)
 
 
 def test_another_picture_is_refused(tmp_path):

@@ -198,7 +198,7 @@ def test_rows_that_are_none_are_left_out_by_name(tmp_path):
     tables, facts = parse(path)
     assert facts.kernels.count == 3 == tables["kernels"].num_rows + facts.left_out[
         "kernel: not a whole row under its header"].count
-    assert "1_kernel_trace.csv: 1 rows have not the fields of the header" in facts.problems[0]
+    assert "1_kernel_trace.csv: 1 row has not the fields of the header" in facts.problems[0]
 
 
 def test_other_csv_is_not_ours_and_says_what_it_has(tmp_path):

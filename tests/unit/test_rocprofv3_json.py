@@ -147,8 +147,8 @@ def test_records_that_cannot_be_placed_or_whose_references_dangle(tmp_path):
         "counter: its kernel was left out": Subtotal(1, 0),
         "counter: its counter is not in the file": Subtotal(1, 0)}
     assert facts.problems == (
-        "1 kernels have no correlation id, so no call can be found for them",
-        "1 kernels name a symbol that is not in the file", "1 kernels name an agent that is not in the file")
+        "1 kernel has no correlation id, so no call can be found for them",
+        "1 kernel names a symbol that is not in the file", "1 kernel names an agent that is not in the file")
     assert [(row["name"], row["domain"]) for row in tables["api_calls"].to_pylist()] == [(None, "hip"), (None, "hip")]
 
 
@@ -157,7 +157,7 @@ def test_an_array_that_looks_like_work_of_a_device_is_named(tmp_path):
     made = process(kernel_dispatch=[dispatch(1, 5, 6)], kernel_dispatch_v2=[dispatch(2, 7, 9)])
     _, facts = together(rocprofv3_json.parse(write(tmp_path / "x.json", made)))
     assert facts.problems == (
-        "1 records of 'kernel_dispatch_v2' look like work of a device and are missing in its table",)
+        "1 record of 'kernel_dispatch_v2' looks like work of a device and is missing in its table",)
 
 
 def test_cut_short_inside_an_array_it_says_so(tmp_path):
@@ -183,4 +183,4 @@ def test_long_arguments_are_cut_and_the_cut_is_reported(tmp_path):
     call = event("HIP_RUNTIME_API_EXT", 0, 1, 2, 5, args=[{"name": "huge", "value": "x" * 10**5}])
     tables, facts = together(rocprofv3_json.parse(write(tmp_path / "x.json", process(hip_api=[call]))))
     assert len(json.loads(tables["call_arguments"]["arguments"][0].as_py())["huge"]) == 4096
-    assert facts.problems == ("1 arguments are longer than 4096 characters: cut",)
+    assert facts.problems == ("1 argument is longer than 4096 characters: cut",)

@@ -133,8 +133,8 @@ def test_what_is_no_kernel_copy_or_fill_is_left_out_by_its_type(tmp_path):
         "monitor: its value is no number": Subtotal(1, 0),
         "monitor: its start or end is missing or no integer": Subtotal(1, 0)}
     assert facts.problems == (
-        "1 kernels have no call that launched them",
-        "1 records of 'KernelExecution2' look like work of a device and are missing in its table")
+        "1 kernel has no call that launched them",
+        "1 record of 'KernelExecution2' looks like work of a device and is missing in its table")
     assert tables["kernels"].to_pylist()[-1]["correlation_id"] is None
 
 

@@ -100,7 +100,7 @@ def test_a_value_that_does_not_fit_is_null_and_counted(file, monkeypatch, rows, 
     expected = [i if column == "a" else i / 4 for i in range(5000)]
     expected[3000] = left
     assert table[column].to_pylist() == expected
-    assert problems == [f"1 values of t.{column} are not of the column's type: read as absent"]
+    assert problems == [f"1 value of t.{column} is not of the column's type: read as absent"]
 
 
 @pytest.mark.parametrize(("value", "column", "read_as"), [

@@ -44,6 +44,20 @@ def test_a_wait_is_in_its_outermost_operator_and_in_the_programs_own_function(pi
     assert not bare.frames and found(("cudaLaunchKernel", RUNTIME, None, 5)).places == ()
 
 
+@pytest.mark.parametrize("frame", [
+    "torch/autograd/profiler.py(375): __exit__", "/opt/venv/lib/torch/profiler/profiler.py(239): stop_trace",
+    "moca/library/profiling/profile.py(34): run_torch_profiler"])
+def test_what_a_profiler_waits_for_is_no_wait_of_the_program(frame):
+    """PyTorch's profiler synchronises as it ends, inside of the program's step: that was advised against. Mutations:
+    any wait in a range is the program's; with nothing else left the profiler's are named.
+    """
+    calls = (("train.py(41): step", "python", None, 9000), (frame, "python", 0, 900),
+             ("torch/cuda/__init__.py(1030): synchronize", "python", 1, 800), ("hipDeviceSynchronize", "hip", 2, 700))
+    assert found(*calls).places == ()
+    item = ("aten::item", "cpu_op", 1, 90), ("hipMemcpyWithStream", "hip", 4, 80)
+    assert [place.operator for place in found(*calls, *item).places] == ["aten::item"]
+
+
 def test_calls_without_a_name_or_a_domain_are_around_nothing():
     (place,) = found((None, None, None, 900), (None, "python", 0, 800), ("cudaStreamSynchronize", None, 1, 60)).places
     assert (place.call, place.operator, place.frame) == ("cudaStreamSynchronize", None, None)

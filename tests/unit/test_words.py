@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaco.core.words import in_time
+from aaco.core.words import counted, in_time
 from aaco.report.format import duration
 
 
@@ -18,3 +18,13 @@ def test_times_have_three_digits_and_the_unit_that_fits(ns, words):
 @given(st.integers(-10**13, 10**13))
 def test_a_time_has_the_same_digits_in_a_sentence_and_in_a_table(ns):
     assert in_time(ns) == duration(ns)
+
+
+@pytest.mark.parametrize(("count", "sentence"), [
+    (3, "3 copies name an agent and are left out"), (1, "1 copy names an agent and is left out"),
+    (1_000, "1,000 copies name an agent and are left out")])
+def test_a_sentence_of_many_is_of_one_where_there_is_one(count, sentence):
+    """"1 records of 'copy' look like work of a device and are missing". Mutation: a plural for every count."""
+    assert counted(count, "copies name an agent and are left out") == sentence
+    assert counted(1, "kernel records have no time") == "1 kernel record has no time"
+    assert counted(1, "bytes of buffers hold records") == "1 byte of buffers holds records"

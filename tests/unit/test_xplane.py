@@ -99,13 +99,13 @@ def test_registers_that_were_never_set_are_absent(tmp_path):
     good = "regs:32 static_shared:100 dynamic_shared:28 grid:2,1,1 block:3,1,1"
     tables, facts = parsed(tmp_path, gpu(fake.line("Stream #1", 0, [kernel(details=details), kernel(details=good)])))
     assert rows(tables["kernels"], "vgpr", "lds_bytes", "grid_x") == [(None, None, 6), (32, 128, 6)]
-    assert facts.problems == ("1 kernels have registers and shared memory that were never set: read as absent",)
+    assert facts.problems == ("1 kernel has registers and shared memory that were never set: read as absent",)
 
 
 def test_fractions_of_a_ns_are_rounded_down_and_counted(tmp_path):
     tables, facts = parsed(tmp_path, gpu(fake.line("Stream #1", 0, [kernel(1_999, 2_002), kernel(5_000, 1_000)])))
     assert rows(tables["kernels"], *WHEN) == [(1, 4, 3), (5, 6, 1)]
-    assert facts.problems == ("1 events begin or end at a fraction of a ns: rounded down",)
+    assert facts.problems == ("1 event begins or end at a fraction of a ns: rounded down",)
     assert facts.clock == "unknown" and facts.kernels == Subtotal(2, 4)
 
 

@@ -1,4 +1,4 @@
-"""The mission's name for the diagnosis from Python: `BottleneckClassifier().classify(metrics)`."""
+"""The diagnosis from Python, by itself: `BottleneckClassifier().classify(metrics)`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aaco.core.readings import Reading
 
 
 class BottleneckClassifier:
-    """Judges readings; `aaco.analytics.diagnosis.diagnose` under the mission's name."""
+    """Judges readings; `aaco.analytics.diagnosis.diagnose` as a class."""
 
     def classify(self, metrics: Mapping[str, Reading]) -> Diagnosis:
         """Return the diagnosis of a run's readings, such as `ORTRunner.run().metrics`."""

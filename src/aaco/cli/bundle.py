@@ -10,6 +10,7 @@ import click
 from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
 from aaco.core.errors import Exit
+from aaco.core.words import plural
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 max_bytes = click.option("--max-bytes", type=click.IntRange(min=1), default=16 << 30, show_default="16 GiB",
@@ -72,7 +73,7 @@ def verify(file: Path, expected: str | None, max_bytes: int, as_json: bool) -> N
         for name, problem in contents.problems.items():
             say.line(f"{name}: {problem}")
         if contents.contents and not contents.problems:
-            say.line(f"whole: session {contents.contents.session_id}, {len(contents.contents.files)} files, "
+            say.line(f"whole: session {contents.contents.session_id}, {plural(len(contents.contents.files), 'file')}, "
                      f"{contents.contents.unpacked:,} bytes; sha256 {contents.sha256}")
     sys.exit(Exit.USAGE if contents.problems else Exit.FINE)
 

@@ -153,7 +153,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
                       "aaco completion bash > ~/.local/share/bash-completion/completions/aaco",
                       "the same in fish", "aaco completion fish > ~/.config/fish/completions/aaco.fish"),
 }
-# The mission's name of the group has the examples of the verb that it stands for.
+# The other name of the group has the examples of the verb that it stands for.
 EXAMPLES |= {name.replace("fleet", "warehouse"): tuple(Example(why, line.replace("aaco fleet", "aaco warehouse"))
                                                        for why, line in examples)
              for name, examples in EXAMPLES.items() if name.startswith("fleet ")}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aaco.cli import manual, options, say
+from aaco.core.words import plural
 
 if TYPE_CHECKING:
     from aaco.report.exporters.histograms import Histogram
@@ -83,7 +84,8 @@ def otlp(session: str | None, named: str | None, live: bool, endpoint: str | Non
     sent = send(points, endpoint, timeout_s, histograms) if points else 0
     for why in absent:
         say.aside(f"absent: {why}", "warning")
-    say.answer(as_json, {"schema_version": 1, "sent": sent, "absent": absent}, lambda _: [f"{sent} values sent"])
+    say.answer(as_json, {"schema_version": 1, "sent": sent, "absent": absent},
+               lambda _: [f"{plural(sent, 'value')} sent"])
 
 
 def _points(session: str | None, named: str | None, live: bool, config_file: Path | None,

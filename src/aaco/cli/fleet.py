@@ -513,7 +513,7 @@ def _skewed(row: dict[str, Any]) -> str:
     late = (f"the others wait for {device(row['straggler'])} ({row['straggler_pct']:.1f} % of the time)"
             if row["straggler"] else row["why_no_straggler"])
     return (f"skewed {row['session_id']}: {device(row['slowest'])} is {row['skew_pct']:+.1f} % off the median of "
-            f"{row['devices']} devices; {late}")
+            f"{plural(row['devices'], 'device')}; {late}")
 
 
 def _shifted(kind: str, row: dict[str, Any]) -> str:
@@ -538,7 +538,7 @@ def _top_lines(document: dict[str, Any]) -> Iterator[str]:
         yield _skewed(row)
     for row in document["kernels"]:
         yield (f"kernel {row['kernel_name']}: {100 * row['share']:.1f} % of kernel time on {row['device'] or 'n/a'}, "
-               f"{row['total_ns'] / 1e6:.6g} ms, {row['calls']} calls, {_sessions(row)}")
+               f"{row['total_ns'] / 1e6:.6g} ms, {plural(row['calls'], 'call')}, {_sessions(row)}")
     if document["nodes_not_judged"]:
         yield (f"not judged: {plural(len(document['nodes_not_judged']), 'node')}; "
                f"{document['nodes_not_judged'][0]['why_absent']}")

@@ -69,7 +69,7 @@ def import_(paths: tuple[Path, ...], store: Path, as_json: bool) -> None:
         say.aside(f"warning: {path} does not say when it was measured: when it was last written stands in", "warning")
     already = len(read.samples) - added
     say.answer(as_json, {"schema_version": 1, "added": added, "known": already},
-               lambda _: [f"{added} values added, {already} already there"])
+               lambda _: [f"{plural(added, 'value')} added, {already} already there"])
 
 
 @history.command("list")

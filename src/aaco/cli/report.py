@@ -63,4 +63,5 @@ def print_report(explanation: Explanation, as_json: bool = False, full: bool = F
         from aaco.report.renderers.terminal import render as text_of
     else:
         from aaco.report.renderers.opening import first as text_of
-    say.text(text_of(explanation, options.style(), say.report_columns(), options.elsewhere()))
+    columns = say.report_columns(say.REPORT_COLUMNS if full else say.NARROWEST)
+    say.text(text_of(explanation, options.style(), columns, options.elsewhere()))

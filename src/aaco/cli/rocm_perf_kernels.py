@@ -68,7 +68,7 @@ def _situation(function: KernelSource, capture: Path) -> KernelSituation:
     from aaco.replay import capture as captures
 
     with captures.open(capture) as opened:
-        return read_situation(function, opened.document, opened.roles)
+        return read_situation(function, opened.document)
 
 
 def _resources(source: Path, function: KernelSource, situation: KernelSituation | None, arch: str | None

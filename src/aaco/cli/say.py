@@ -21,6 +21,7 @@ from aaco.core.errors import StorageError, UsageError
 PLAIN = str.maketrans("╔╗╚╝╠╣═║├└│─█░…×·–—▓▒▚╌", "++++++=||`|-#.~x.--%+x-") | {
     ord("≥"): ">=", ord("≤"): "<=", ord("→"): "->"}
 ERRORS = "aaco.plain"
+REPORT_COLUMNS, NARROWEST = 80, 40
 # Each level says what those behind it say. debug: also where in the program a failure came from.
 LEVELS = ("debug", "info", "warning", "error")
 ASKED = "AACO_LOG_LEVEL"
@@ -34,10 +35,12 @@ def line(words: str) -> None:
 
 def lines(texts: Iterable[str]) -> None:
     """Print lines of a result, each on one line, with control characters escaped."""
-    from aaco.report.format import clean
+    from aaco.report.format import clean, fold
 
+    width = columns()
     for words in texts:
-        text(clean(words) + "\n")
+        whole = clean(words)
+        text("".join(f"{part}\n" for part in (fold(whole, width) if width < REPORT_COLUMNS else [whole])))
 
 
 def row(columns: Iterable[tuple[str, int]]) -> str:
@@ -68,10 +71,9 @@ def answer(as_json: bool, content: Any, shown: Callable[..., str | Iterable[str]
     """Print a JSON document, or what `shown` makes of it and the details: a text, or lines."""
     if as_json:
         document(content)
-    elif isinstance(words := shown(content, *details), str):
-        text(words)
     else:
-        lines(words)
+        words = shown(content, *details)
+        lines(words.splitlines() if isinstance(words, str) else words)
 
 
 def heard(level: str) -> bool:
@@ -92,9 +94,10 @@ def columns() -> int:
     return shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else 120
 
 
-def report_columns() -> int:
-    """How wide a report is: 80, and up to 120 where the terminal is as wide."""
-    return min(120, max(80, columns())) if sys.stdout.isatty() or os.environ.get("COLUMNS") else 80
+def report_columns(least: int = REPORT_COLUMNS) -> int:
+    """How wide a report is: 80, and up to 120, or down to `least`, where the terminal is."""
+    is_asked = sys.stdout.isatty() or os.environ.get("COLUMNS")
+    return min(120, max(least, columns())) if is_asked else REPORT_COLUMNS
 
 
 def lively(stream: IO[str]) -> bool:

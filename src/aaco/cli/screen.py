@@ -137,7 +137,7 @@ class Top(App[None]):
                      " ".join(filter(None, (format.name(row.name, NAMES), f"({row.note})" * bool(row.note)))))
             table.add_row(*(Text(cell, justify="right" if at < 4 else "left") for at, cell in enumerate(cells)))
         of = f" of {len(self.view.kernels):,} with {self.word!r}" if self.word else ""
-        caption = f"{len(rows):,} kernels{of}, by {self.order}"
+        caption = f"{format.plural(len(rows), 'kernel')}{of}, by {self.order}"
         self.query_one("#note", Static).update(format.clean(self.view.why_no_kernels or caption))
 
     def action_search(self) -> None:

@@ -60,7 +60,7 @@ def show_policy(as_json: bool) -> None:
     from aaco.governance import sla as governance
 
     document = governance.DEFAULT.model_dump(mode="json", exclude_none=True)
-    say.answer(as_json, document, lambda document: yaml.safe_dump(document, sort_keys=False))
+    say.document(document) if as_json else say.text(yaml.safe_dump(document, sort_keys=False))
 
 
 def address_of(policy: Policy, webhook: str | None) -> str | None:

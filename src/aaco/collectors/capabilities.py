@@ -24,6 +24,7 @@ from aaco.core import extras
 from aaco.core.host import Host, number, text
 from aaco.core.machine import GIB
 from aaco.core.readings import Absent, known
+from aaco.core.words import plural
 
 TOOL_TIMEOUT_S = 3.0
 CUPTI_TIMEOUT_S = 10.0  # it initialises every GPU
@@ -184,7 +185,8 @@ def _amd_sensors(host: Host) -> str:
         raise Absent(reason)
     devices = amd_sensors.devices(host)
     unread = "".join(f"; device {device.index}: {why}" for device in devices if (why := amd_sensors.unread(device)))
-    return f"{len(devices)} devices, {sum(device.hwmon is not None for device in devices)} of them with sensors{unread}"
+    with_sensors = sum(device.hwmon is not None for device in devices)
+    return f"{plural(len(devices), 'device')}, {with_sensors} of them with sensors{unread}"
 
 
 def _libcuda(_: Host) -> str:

@@ -115,4 +115,5 @@ class Verdict:
     def tally(self) -> str:
         """The evidence in words, e.g. "2 of 3 hold, 1 unknown"."""
         unknown = self.count(None)
-        return f"{self.count(True)} of {len(self.evidence)} hold" + (f", {unknown} unknown" if unknown else "")
+        holds = "holds" if self.count(True) == 1 else "hold"
+        return f"{self.count(True)} of {len(self.evidence)} {holds}" + (f", {unknown} unknown" if unknown else "")

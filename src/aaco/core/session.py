@@ -353,7 +353,7 @@ class UnwrittenSession(Session):
 
 
 class SessionManager:
-    """The mission's name for making a session from Python."""
+    """Makes a session from Python."""
 
     @staticmethod
     def create_session(root: Path | str = "sessions", tag: str = "") -> Session:

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
+
+SUBJECT = re.compile(r"^((?:\w+ )?\w+?)(ies|s)\b")
+VERB = re.compile(r"\b(?:are|were|have|look|name|hold|refer|begin|stand)\b")
+SINGULAR = {"are": "is", "were": "was", "have": "has"}
 
 
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun: "1 process", "3 processes"."""
     ending = "" if count == 1 else "es" if noun.endswith(("s", "ch", "sh", "x")) else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def counted(count: int, what: str) -> str:
+    """Return a count with a sentence of many: "3 records have no time", "1 record has no time"."""
+    if count == 1:
+        what = SUBJECT.sub(lambda noun: noun[1] + "y" * (noun[2] == "ies"), what, count=1)
+        what = VERB.sub(lambda verb: SINGULAR.get(verb[0], f"{verb[0]}s"), what, count=1)
+        what = what.replace(" and are ", " and is ")
+    return f"{count:,} {what}"
 
 
 def in_percent(value: float, digits: int = 2, sign: str = "") -> str:

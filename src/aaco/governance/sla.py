@@ -24,7 +24,7 @@ Status = Literal["pass", "warn", "fail", "skip"]
 WORST_FIRST: tuple[Status, ...] = ("fail", "warn", "skip", "pass")
 DECIDES: tuple[Status, ...] = ("fail", "warn", "pass")
 
-# The mission's names of objectives, beside every metric's own name and aliases.
+# Usual names of objectives, beside every metric's own name and aliases.
 NAMES = {"p50": "latency_p50_ms", "p90": "latency_p90_ms", "p95": "latency_p95_ms", "p99": "latency_p99_ms",
          "throughput": "throughput_per_s", "memory": "measured_peak_rss_bytes", "utilisation": "gpu_active_ratio",
          "utilization": "gpu_active_ratio"}

@@ -156,7 +156,7 @@ def _warnings(baseline: Side, current: Side) -> list[str]:
 
 
 def _evidence(change: Change | None, why_no_change: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the mission's deltas in percent per inference, and under evidence.NAME why one is not there."""
+    """Return the changes of launches and kernel durations, percent, and under evidence.NAME why one is not there."""
     absent = {"evidence.cpu_overhead_delta": "host time outside the profiled window is not recorded per inference"}
     if change is None:
         return {}, absent | dict.fromkeys(("evidence.kernel_launch_count_delta", "evidence.avg_kernel_duration_delta"),

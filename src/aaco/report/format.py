@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from aaco.core.registry import Metric
 
 NA = "n/a"
+COMMAND = re.compile(r"\s*(next: |try: )?aaco ", re.IGNORECASE)
 MOST_COUNTERS = 6  # named in a line
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _SUFFIX = {"pct": " %", "ratio": "", "1": "", "1/s": " /s", "probability": ""}
@@ -208,7 +210,7 @@ def pad(text: str, columns: int) -> str:
 
 
 def labelled(label: str, text: str, width: int, columns: int) -> list[str]:
-    """Return the text as lines of at most `columns`, behind a label in the first `width` columns of the first."""
+    """Return the text as lines of at most `columns`, after a label in the first `width` columns of the first."""
     return hung(f"{label:<{width}}", text, columns)
 
 
@@ -229,6 +231,17 @@ def wrap(text: str, columns: int) -> list[str]:
             word = word[len(piece):]
         lines.append(word)
     return [line for line in lines if line] or [""]
+
+
+def fold(line: str, columns: int) -> list[str]:
+    """Return a line in lines of at most `columns` cells, broken at blanks, further ones two blanks deeper; a longer
+    word stays whole, and so does a command, which is copied into a shell.
+    """
+    start = len(line) - len(line.lstrip())
+    at = fitting(line, columns + 1).rfind(" ", start)
+    if cells(line) <= columns or at <= start or COMMAND.match(line):
+        return [line]
+    return [line[:at].rstrip(), *fold(" " * min(start + 2, columns // 2) + line[at:].lstrip(), columns)]
 
 
 def hung(label: str, text: str, columns: int = 80) -> list[str]:

@@ -1,4 +1,4 @@
-"""The mission's name for a run from Python: `ORTRunner(model_path=...).run(iterations=100)`."""
+"""A run from Python: `ORTRunner(model_path=...).run(iterations=100)`."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from aaco.core.config import Analysis
 from aaco.core.inputs import OF_THE_HOST
 from aaco.core.readings import Reading
 from aaco.core.session import Record, Session
+from aaco.core.words import counted
 from aaco.report import format
 from aaco.steps.analyzed import NOTHING
 from aaco.tracelake import layout
@@ -96,7 +97,7 @@ def of_captures(captures: Mapping[str, Any]) -> list[str]:
     if left := captures.get("unrecognised"):
         notes.append(f"{format.plural(left, 'other file')} of the folder not imported: {layout.CAPTURES} says why.")
     for name, count in captures.get("references_to_nothing", {}).items():
-        notes.append(f"{count} rows of {name} refer to a row that the capture does not have.")
+        notes.append(f"{counted(count, f'rows of {name} refer')} to a row that the capture does not have.")
     return notes
 
 

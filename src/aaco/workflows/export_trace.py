@@ -47,7 +47,8 @@ def export(session: Session, path: Path, form: str, show: Show = SILENT) -> tupl
     def fill(file: IO[bytes]) -> None:
         with zipped(file, path) as stream:
             counts.append(FORMS[form](stream, OnOneClock(stored, shifts),
-                                      lambda count: show.progress(min(count, rows), rows), titles))
+                                      lambda count: show.progress(min(count, rows), rows), titles,
+                                      session.id))
 
     write_atomically(path, fill)
     return counts[0], shifts

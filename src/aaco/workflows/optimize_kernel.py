@@ -28,7 +28,7 @@ from aaco.optimize.kernels.source import KernelSource, find_kernel
 from aaco.optimize.kernels.variants import Proposal, Refused, RefusedOffer, Variant
 from aaco.replay import capture as captures
 from aaco.replay import emulator
-from aaco.replay.documents import CapturedFrom, CaptureDocument, KernelLaunch, MeasuredRoles
+from aaco.replay.documents import CapturedFrom, CaptureDocument, KernelLaunch
 from aaco.replay.engine import ReplayRequest
 from aaco.replay.run import replay
 from aaco.tracelake.document_schemas.kernel_search import KernelOrigin
@@ -84,7 +84,7 @@ def optimize(request: OptimizeRequest, propose: Propose, try_in_program: TryInPr
     if request.apply:
         applying.require_writable(request.source)
     kernel = _find(request, text)
-    documents, roles = _require_faithful(request)
+    documents = _require_faithful(request)
     launch, origin = documents[0].launch, documents[0].captured_from
     chain = compiling.choose(request.source, origin.isa)
     kept = SearchFiles(request.source, request.kernel)
@@ -98,7 +98,7 @@ def optimize(request: OptimizeRequest, propose: Propose, try_in_program: TryInPr
                     reference=reference, emulated=_is_emulated(documents))
     search = KernelSearch(kept, _origin(request, text, chain, origin, seed), trials, build, request.captures,
                           request.budget_s)
-    decision = search.run(propose(read_situation(kernel, documents[0], roles, chain.options,
+    decision = search.run(propose(read_situation(kernel, documents[0], chain.options,
                                                  tuple(document.launch.block for document in documents[1:])),
                                   request.source.name))
     applied = in_program = None
@@ -123,8 +123,8 @@ def parameter_types(kernel: KernelSource) -> list[str]:
     return [b" ".join(parameter.kind).decode(errors="replace") for parameter in kernel.parameters]
 
 
-def _require_faithful(request: OptimizeRequest) -> tuple[list[CaptureDocument], MeasuredRoles | None]:
-    """Return the captures' documents, and the roles of the first. Raise BadCapture unless all replay exactly.
+def _require_faithful(request: OptimizeRequest) -> list[CaptureDocument]:
+    """Return the captures' documents. Raise BadCapture unless all replay exactly.
 
     A capture that replays otherwise with its own code could judge no other code.
     """
@@ -143,9 +143,7 @@ def _require_faithful(request: OptimizeRequest) -> tuple[list[CaptureDocument], 
     if len(symbols) > 1:
         raise UsageError(f"the captures are of several kernels: {', '.join(sorted(symbols))[:200]}",
                          "name captures of one kernel")
-    with captures.open(request.captures[0]) as capture:
-        roles = capture.roles
-    return documents, roles
+    return documents
 
 
 def _is_emulated(documents: Sequence[CaptureDocument]) -> bool:

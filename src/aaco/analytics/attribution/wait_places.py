@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,8 @@ NAME = "wait_places"
 COLUMNS = ("call_id", "parent_id", "name", "domain", "t_start_ns", "t_end_ns")
 MOST = 20  # places that are kept, those with most waiting first
 OPERATOR, PYTHON = "cpu_op", "python"
+# Frames that synchronise in order to profile: PyTorch's profiler, which waits as it ends, and harnesses around it.
+PROFILING = re.compile(r"(?:.*/)?torch/(?:profiler|autograd/profiler)\b|.*profil(?:er|ing|e)\b.*\.py\(", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,9 @@ class WaitPlaceCollector:
         self._waits.append((number[is_wait], np.maximum(0, end - start)[is_wait]))
 
     def result(self) -> WaitPlaces:
-        """Return the places. A wait inside of no range is left out where others have one: the profiler's own."""
+        """Return the places without the profiler's own waits: those of its code outside of every operator, and those in
+        no range where others are in one.
+        """
         if not any(len(waits) for waits, _ in self._waits):
             return WaitPlaces((), 0, False)
         number, parent, name, domain = (joined(parts) for parts in zip(*self._columns, strict=True))
@@ -85,15 +90,18 @@ class WaitPlaceCollector:
                  for called, operator, frame, count, ns in zip(
                      *(column[first].tolist() for column in around), np.bincount(place).tolist(),
                      np.bincount(place, took).astype(int).tolist(), strict=True)]
-        ranged = [one for one in found if one.operator or one.frame] or found
+        profilers = [one for one in found if not one.operator and one.frame and PROFILING.match(one.frame)]
+        ranged = [one for one in found if (one.operator or one.frame) and one not in profilers] or (
+            [] if profilers else found)
         ranged.sort(key=lambda one: (-one.ns, one.text))
         return WaitPlaces(tuple(ranged[:MOST]), len(ranged), PYTHON in self._domains.known)
 
     def _around(self, rows: Ints, above: Ints, name: Ints, domain: Ints) -> tuple[Ints, Ints]:
         """Return by name the outermost operator around each of these calls, and the innermost function of the program's
-        own around that, else of a library; -1 where there is none. above: the row of what is right around each row.
+        own or of a profiler around that, else of a library; -1 where there is none. above: the row of what is right
+        around each row.
         """
-        is_own = np.array([FRAME.match(text) is not None for text in self._names.known] + [False])
+        is_own = np.array([bool(FRAME.match(text) or PROFILING.match(text)) for text in self._names.known] + [False])
         of_domain = {text: number for number, text in enumerate(self._domains.known)}
         operator, frame, at = np.full(len(rows), -1), np.full(len(rows), -1), above[rows]
         while (left := np.flatnonzero(at >= 0)).size:

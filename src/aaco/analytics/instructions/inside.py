@@ -23,7 +23,7 @@ from aaco.core.arrays import Ints
 from aaco.tracelake import layout
 
 HOT = 10
-FEASIBLE = 0.8  # of the stall share: the mission's headroom
+FEASIBLE = 0.8  # of the stall share can be gained, as a rule
 FEWEST_FOR_P99 = 100
 COLUMNS: Mapping[str, tuple[str, ...]] = {  # what is read, by table
     "wave_instructions": ("instruction", "category", "source_line", "hits", "latency_cycles", "stall_cycles",
@@ -102,7 +102,7 @@ class KernelInstructions:
     stall_share: float | None = None
     idle_share: float | None = None
     instructions_per_cycle: float | None = None
-    headroom: float | None = None  # FEASIBLE of the stall share: what the mission takes for gain
+    headroom: float | None = None  # FEASIBLE of the stall share: what can be gained, as a rule
 
 
 @documents.document(layout.finding("instructions"), version=1)

@@ -70,7 +70,7 @@ STATES = {
 class NoiseJudgement:
     """Per inference: whether it was clean, what disturbed it and how much longer it took, as a share; null unwatched.
 
-    contamination is the mission's score: 0.7 x largest + 0.3 x mean of the scores of all signals watched, each of which
+    contamination: a score from 0 to 1, 0.7 x largest + 0.3 x mean of the scores of all signals watched, each of which
     is 0.5 where its cost is the limit; 0.5 is its border, too.
     """
 

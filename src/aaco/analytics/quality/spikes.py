@@ -19,7 +19,7 @@ from aaco.analytics.quality.features import COUNTS, DEVICE_LEVELS, LEVELS, TIMES
 from aaco.analytics.streaming import overlap
 from aaco.core.arrays import Ints, Reals
 
-EXCESS = 0.5  # of the median: the mission's limit
+EXCESS = 0.5  # of the median, above it
 FAR = 3.5  # robust standard deviations, as for outliers
 MATCHED = 20  # quiet iterations that a spike is compared with
 MAD_TO_SIGMA = 1.4826

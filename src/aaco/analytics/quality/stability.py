@@ -15,7 +15,7 @@ from aaco.core import special
 from aaco.core.arrays import Ints, Reals
 from aaco.core.readings import Absent
 
-LEAST = 10  # fewer iterations are not judged: the mission's minimum
+LEAST = 10  # fewer iterations are not judged
 POINTS = 400  # a longer series is cut into this many equal parts, and their medians represent it
 LAGS = 10
 GRID = 256

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aaco.core.arrays import Ints
 from aaco.core.readings import Absent
 
-SKEW_NS = 100_000  # a disagreement above this is worth a warning (the mission's limit)
+SKEW_NS = 100_000  # clocks that disagree by more are several
 LEAST_SPAN_NS = 1_000_000_000  # over less, a microsecond of noise looks like 1 ppm of drift: only the offset is fitted
 MAD_TO_SIGMA = 1.4826
 OUTLIER = 5.0  # of these sigmas: a moment that one side recorded late, not noise
@@ -37,11 +37,6 @@ class ClockFit:
     skew_ns: int
     moments: int
     left_out: int
-
-    @property
-    def warns(self) -> bool:
-        """Return whether times across the clocks cannot be trusted to SKEW_NS."""
-        return self.worst_ns > SKEW_NS
 
     def to_reference(self, other_ns: Ints) -> Ints:
         """Return the times of the other clock on the reference clock, in whole ns."""

@@ -21,7 +21,7 @@ from aaco.core.arrays import Ints
 from aaco.tracelake import layout
 
 COLUMNS = ("kernel_name", "device_id", "dur_ns")
-EDGES_US = (0, 1, 5, 10, 50, 100, 500, 1000, 5000)  # of the mission's buckets; the last one has no end
+EDGES_US = (0, 1, 5, 10, 50, 100, 500, 1000, 5000)  # of the histogram; the last bucket has no end
 TOP = 10
 UNNAMED = "unnamed"
 

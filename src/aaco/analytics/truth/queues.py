@@ -56,10 +56,11 @@ class StreamCheck:
                               ns=total - last + first)
         empty = sorted(self.named - self._used)
         if empty:
-            shown = ", ".join(f"{stream} of device {device}" for device, stream in empty[:5])
+            have = "has" if len(empty) == 1 else "have"
+            shown = ", ".join(f"stream {stream} of device {device}" for device, stream in empty[:5])
             yield Finding("streams_without_work", "note", len(empty), len(self.named),
-                          f"{len(empty)} of {len(self.named)} streams have no work in the capture: {shown}; they were "
-                          "used outside the window, or their work was not recorded")
+                          f"{len(empty)} of {len(self.named)} streams {have} no work in the capture: {shown}; "
+                          "used outside the window, or its work was not recorded")
 
 
 @dataclass(frozen=True)

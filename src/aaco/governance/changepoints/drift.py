@@ -14,7 +14,7 @@ import numpy as np
 
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent, Estimate, or_why
-from aaco.core.words import in_percent
+from aaco.core.words import in_percent, plural
 from aaco.governance.changepoints import changes, filters, forecast, hints, noise
 from aaco.governance.changepoints.changes import Change, Course
 from aaco.governance.changepoints.filters import CostShift
@@ -93,7 +93,7 @@ def last_change(series: Series, question: Question | None = None) -> Change:
     """Return the last change of level that stayed and was not accepted. Raise Absent, saying why there is none."""
     found = _course(series, question or Question()).changes
     if not found:
-        raise Absent(f"no change of level in {len(series.values)} sessions")
+        raise Absent(f"no change of level in {plural(len(series.values), 'session')}")
     return found[-1]
 
 
@@ -138,7 +138,7 @@ def _drift(series: Series, course: Course | None, why: str, shifts: tuple[CostSh
     reached, why_not = or_why(lambda: _reached(trend, limit, why_no_trend))
     status, reason = _judged(series, course, trend, question)
     absent = {"trend": why_no_trend, "hints": why_no_hints, "time_to_limit": why_not,
-              "change_points": "" if course.changes else f"no change of level in {course.count} sessions"}
+              "change_points": "" if course.changes else f"no change of level in {plural(course.count, 'session')}"}
     return Drift(series, status, reason, course, shifts, watched or (), level, trend, limit, reached,
                  {name: text for name, text in absent.items() if text})
 

@@ -219,7 +219,7 @@ def judge(found: Fit, look: Look, alpha: float, tolerance_pct: float, unit_name:
     status, why = compare.decide(low, high, margin, mde_pct, tolerance_pct)
     too_few = found.processes < LEAST_PROCESSES
     if too_few:
-        status, why = "inconclusive", f"{found.processes} processes: a verdict needs {LEAST_PROCESSES}"
+        status, why = "inconclusive", f"{plural(found.processes, 'process')}: a verdict needs {LEAST_PROCESSES}"
     worse, better = probability(found.effect, error, found.degrees, margin)
     return Comparison(
         status, why, statistics.percent(found.effect), tolerance_pct, 1 - alpha, unit_name,

@@ -9,17 +9,16 @@ from itertools import pairwise
 from aaco.core.readings import Absent
 from aaco.optimize.kernels.source import KernelParameter, KernelSource
 from aaco.optimize.kernels.variants import Dimensions
-from aaco.replay.documents import CaptureDocument, MeasuredRoles
+from aaco.replay.documents import CaptureDocument
 
 
 @dataclass(frozen=True)
 class PointerTarget:
-    """Where a pointer argument points: its address, and the allocation that holds it. written: None if not measured."""
+    """Where a pointer argument points: its address, and the allocation that holds it."""
 
     address: int
     base: int
     size: int
-    written: bool | None
 
 
 @dataclass(frozen=True)
@@ -56,12 +55,11 @@ class KernelSituation:
         return None
 
 
-def read_situation(kernel: KernelSource, document: CaptureDocument, roles: MeasuredRoles | None = None,
-                   options: tuple[str, ...] = (), other_blocks: tuple[Dimensions, ...] = ()) -> KernelSituation:
+def read_situation(kernel: KernelSource, document: CaptureDocument, options: tuple[str, ...] = (),
+                   other_blocks: tuple[Dimensions, ...] = ()) -> KernelSituation:
     """Return the situation of a kernel by one captured launch. other_blocks: of its other launches in the session."""
     launch = document.launch
     grid = launch.grid if launch.grid_unit == "blocks" else _blocks(launch.grid, launch.block)
-    written = {use.base: use.written != "none" for use in roles.regions} if roles else {}
     integers: dict[bytes, int] = {}
     targets: dict[bytes, PointerTarget] = {}
     why = ""
@@ -73,7 +71,7 @@ def read_situation(kernel: KernelSource, document: CaptureDocument, roles: Measu
                 continue
             holders = (region for region in document.regions if region.base <= value < region.end)
             if size == 8 and (region := next(holders, None)):
-                targets[parameter.name] = PointerTarget(value, region.base, region.size, written.get(region.base))
+                targets[parameter.name] = PointerTarget(value, region.base, region.size)
     except Absent as reason:
         why = str(reason)
     return KernelSituation(kernel, document.captured_from.vendor, document.captured_from.isa, grid,

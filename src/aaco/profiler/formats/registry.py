@@ -15,8 +15,10 @@ from aaco.profiler import formats
 from aaco.profiler.capture import Parser
 from aaco.profiler.io import encodings, jsonstream, sqlite
 from aaco.profiler.io.readable import readable
+from aaco.tracelake.perfetto_export.perfetto import exported_session
 
 HEAD_BYTES = 1 << 20
+EXPORT_BYTES = 1 << 10
 PACKAGE = "aaco.profiler.formats"
 # Modules to try first, before the others are imported.
 FREQUENT = ("pytorch.kineto", "rocprofv3.rocpd", "rocprofv3.rocprofv3_csv")
@@ -52,9 +54,19 @@ def recognise(path: Path) -> Parser | None:
     frequent = (importlib.import_module(f"{PACKAGE}.{name}") for name in FREQUENT)
     recognised: Parser | None = next((parser for parser in frequent if parser.recognises(path)), None)
     recognised = recognised or next((parser for parser in parsers().values() if parser.recognises(path)), None)
+    _refuse_export(path)
     if recognised is None:
         _refuse_broken(path)
     return recognised
+
+
+def _refuse_export(path: Path) -> None:
+    """Raise BadCapture if the file is a trace that AACO wrote for a viewer: it holds less than its session."""
+    with jsonstream.opened(path) as file:
+        session = exported_session(file.read(EXPORT_BYTES))
+    if session:
+        raise BadCapture(f"{path}: `aaco perfetto` wrote this for a viewer; it holds less than its session {session}",
+                         f"aaco summary {session}; between machines: aaco bundle export, aaco bundle import")
 
 
 def _refuse_broken(path: Path) -> None:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import NAME, REAL, TEXT
+from aaco.core.words import counted
 from aaco.profiler.io.readable import readable
 
 BLOCK_BYTES = 1 << 20
@@ -97,14 +98,14 @@ class CsvTally:
         """Return the defects of the file, in sentences without its name."""
         problems = [f"column {name} stands more than once: the first is read" for name in header.repeated]
         if self.broken:
-            problems.append(f"{self.broken} rows have not the fields of the header and are left out, the first at line "
-                            f"{', '.join(map(str, self.lines))}")
+            problems.append(f"{counted(self.broken, 'rows have not the fields of the header and are')} left out, "
+                            f"the first at line {', '.join(map(str, self.lines))}")
         if self.repaired:
-            problems.append(f"{self.repaired} rows have commas or quotes in a name that nobody escaped: "
+            problems.append(f"{counted(self.repaired, 'rows have')} commas or quotes in a name that nobody escaped: "
                             "split by the numbers on both sides of it")
         if self.replaced:
             problems.append(f"{self.replaced} characters are not UTF-8 and were replaced")
-        problems += [f"{count} values of {name} are no numbers of 64 bits: read as absent"
+        problems += [counted(count, f"values of {name} are no numbers of 64 bits: read as absent")
                      for name, count in sorted(self.not_numbers.items())]
         if self.last_line is not None:
             problems.append(f"truncated: the row at line {self.last_line} is cut off"

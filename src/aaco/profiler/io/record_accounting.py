@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.core.untimed import BACKWARDS, NEVER_RAN, NOT_READ, NOT_TIMED, OUT_OF_RANGE, TOO_LONG
+from aaco.core.words import counted
 from aaco.profiler.capture import CaptureFacts, Subtotal
 
 # Times of every tracer's clock are below this; above it, differences would overflow 64 bits.
@@ -60,7 +61,7 @@ class RecordAccount:
 
     def unread(self, where: str, count: int, what: str = "work of a device") -> None:
         """Name records that no reader knows though they look like work of a device, or like `what`."""
-        self.trouble(f"records of {where!r} look like {what} {NOT_READ}", count)
+        self.trouble(f"records of {where!r} look like {what} and are {NOT_READ}", count)
 
     def timed(self, kind: str, start: pa.Array, end: pa.Array) -> np.ndarray:
         """Count a batch of records with start and end, and return the mask of those that can be rows."""
@@ -87,7 +88,7 @@ class RecordAccount:
     def facts(self, form: str, problems: tuple[str, ...] = (), **others: Any) -> CaptureFacts:
         """Return the facts of the capture, with this account in them."""
         kernels = None if self.kernel is None else Subtotal(self.records[self.kernel], self.kernel_ns)
-        troubles = tuple(f"{count:,} {what}" for what, count in sorted(self.troubles.items()))
+        troubles = tuple(counted(count, what) for what, count in sorted(self.troubles.items()))
         return CaptureFacts(format=form, records=dict(self.records), kernels=kernels, left_out=self.left,
                             problems=(*problems, *troubles), **others)
 

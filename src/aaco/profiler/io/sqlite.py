@@ -32,6 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from aaco.core.errors import BadCapture
+from aaco.core.words import counted
 from aaco.profiler.io.readable import readable
 
 MAGIC = b"SQLite format 3\0"
@@ -163,7 +164,7 @@ class Database:
 
     def problems(self) -> list[str]:
         """Return the counts of `misfits`, in words."""
-        return [f"{count:,} values of {table}.{column} are not of the column's type: read as absent"
+        return [counted(count, f"values of {table}.{column} are not of the column's type: read as absent")
                 for (table, column), count in sorted(self.misfits.items())]
 
     def _most_rows(self) -> int:

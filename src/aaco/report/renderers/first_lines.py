@@ -1,4 +1,4 @@
-"""The first screen for a terminal: at most 25 lines at 80 columns for any session.
+"""The first screen for a terminal: at most 25 lines at 80 columns for any session, more where there are fewer columns.
 
 What limits it comes first. Only what takes that back precedes it: a change, the first note, an alarm, a disturbance.
 """
@@ -51,15 +51,16 @@ class Paragraph:
 
 def lines(screen: FirstScreen, columns: int = 80) -> list[str]:
     """Return the lines of the screen, none wider than `columns`, with as many of its notes as there is room for."""
+    most = LINES * _narrow(columns)
     for notes in range(min(NOTES, len(screen.notes)), -1, -1):
         paragraphs = [paragraph for paragraph in _paragraphs(screen, columns, notes) if paragraph.lines]
         before = list(takewhile(lambda paragraph: not paragraph.answer, paragraphs))
-        if notes <= 1 or _length(paragraphs) <= LINES:
+        if notes <= 1 or _length(paragraphs) <= most:
             break
     least = sum(paragraph.room if paragraph.whole else 1 for paragraph in before)
-    while _length(before) > max(BEFORE_ANSWER, least):
+    while _length(before) > max(BEFORE_ANSWER * _narrow(columns), least):
         _shorten(before)
-    while _length(paragraphs) > LINES:
+    while _length(paragraphs) > most:
         _shorten(paragraphs)
     return [line for paragraph in paragraphs for line in ([""] * paragraph.gap + paragraph.shown())]
 
@@ -89,7 +90,7 @@ def _paragraphs(screen: FirstScreen, columns: int, notes: int) -> Iterator[Parag
     yield replace(_text("", screen.trust * screen.alarmed, columns, 3), whole=True)
     yield _text("Disturbed: ", screen.disturbed, columns, 3)
     yield replace(_text("", screen.limit, columns, 3, gap=True), answer=True)
-    yield _text("  ", screen.basis, columns, 2)
+    yield _text("  ", screen.basis, columns, 3)
     yield _text("  ", screen.trust * (not screen.alarmed), columns, 3)
     yield _text("  ", screen.facts, columns, 2)
     yield from shown[1:]
@@ -109,8 +110,13 @@ def _paragraphs(screen: FirstScreen, columns: int, notes: int) -> Iterator[Parag
             label = "      "
 
 
+def _narrow(columns: int) -> int:
+    """Return how many lines there may be for one of 80 columns."""
+    return -(-80 // min(columns, 80))
+
+
 def _text(label: str, text: str, columns: int, most: int, gap: bool = False) -> Paragraph:
-    wrapped = format.hung(label, text, columns) if text else []
+    wrapped, most = format.hung(label, text, columns) if text else [], most * _narrow(columns) + (columns < 80)
     return Paragraph(wrapped, min(most, len(wrapped)), gap, label=len(label))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from aaco.analytics.explanation import Explanation
+from aaco.core.words import plural
 from aaco.report import format
 from aaco.report.rows import Row
 from aaco.report.sections import (
@@ -189,7 +190,7 @@ def why_no_iterations(explanation: Explanation) -> str:
 
 def _telemetry(explanation: Explanation) -> Iterator[Block]:
     if "gpu_events" in explanation.tables:
-        yield Words((f"{explanation.rows('gpu_events'):,} samples",))
+        yield Words((plural(explanation.rows("gpu_events"), "sample"),))
 
 
 def _next(explanation: Explanation) -> Iterator[Block]:

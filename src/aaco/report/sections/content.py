@@ -187,7 +187,7 @@ def classification(explanation: Explanation) -> list[Row]:
 
 
 def bottleneck(explanation: Explanation) -> list[Row]:
-    """The verdict, and the two readings that the mission puts next to it."""
+    """The verdict, and the two readings that stand next to it."""
     found = explanation.diagnosis
     label = found.label.replace("_", "-").upper()
     kernels = kernel_headline(explanation)

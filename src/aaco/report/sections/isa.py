@@ -90,7 +90,7 @@ def _occupied(kernel: Mapping[str, Any]) -> str:
     found = kernel["occupancy"]
     if found["why_absent"]:
         return format.unavailable(found["why_absent"])
-    per_simd = f"{found['waves_per_simd']} waves per SIMD by registers"
+    per_simd = f"{format.plural(found['waves_per_simd'], 'wave')} per SIMD by registers"
     if found["waves"] is None:
         return per_simd
     limited = f", limited by {' and '.join(found['limited_by'])}" if found["limited_by"] else ""

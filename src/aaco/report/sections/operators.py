@@ -34,26 +34,37 @@ def rows(explanation: Explanation) -> list[Row]:
 def lines(groups: list[OperatorGroup], by: str, top: int) -> Iterator[str]:
     """A table of the groups for a terminal; below it those with unknown work, and why."""
     yield f"{by:<{NAME}}{'share':>7}{'time':>10}{'calls':>7}{'TFLOP/s':>9}{'TB/s':>9}"
-    names = shorten((_name(group, by) for group in groups[:top]), NAME - 1, format.cut)
-    for group in groups[:top]:
+    labels = [_label(group, by) for group in groups[:top]]
+    whys = {group.why if not group.known_ns else "" for group in groups[:top]}
+    why_none = whys.pop() or "" if len(whys) == 1 and top > 1 and len(groups) > 1 else ""
+    names = shorten(labels, NAME - 1, format.cut)
+    for group, label in zip(groups, labels, strict=False):
         achieved = [group.flops_per_s, group.bytes_per_s]
         cells = ["" if value is None else format.number(value / 1e12) for value in achieved]
-        yield (format.pad(names[_name(group, by)], NAME)
+        yield (format.pad(names[label], NAME)
                + f"{format.percent(group.share):>7}{format.duration(group.device_ns):>10}{group.calls or '':>7}"
                + "".join(f"{cell:>9}" for cell in cells))
-        yield from _below(group, by)
+        yield from _below(group, by, why_none)
+    if why_none:
+        yield from format.hung("", f"work not known of any: {why_none}", WIDTH)
 
 
-def _below(group: OperatorGroup, by: str) -> Iterator[str]:
-    """What limits its kernels, the shapes of a call, and why its work is not known."""
+def _below(group: OperatorGroup, by: str, why_none: str) -> Iterator[str]:
+    """What limits its kernels, the shapes of a call, and why its work is not known. why_none: printed below all."""
     limit = f"limit: {format.kernel_limit(group.limit)}" if group.limit else ""
-    shapes = _shapes(group.names[1]) if by == "call" else ""
+    shapes = call_shapes(group.names[1]) if by == "call" and _label(group, by) == _name(group, by) else ""
     if limit or shapes:
         yield f"  {format.cut('; '.join(filter(None, (limit, shapes))), WIDTH - 2)}"
-    if not group.known_ns and group.why:
+    if not group.known_ns and group.why and not why_none:
         yield from format.hung("  ", f"work not known: {group.why}", WIDTH)
-    elif group.known_ns < group.device_ns:
+    elif 0 < group.known_ns < group.device_ns:
         yield f"  work known for {format.percent(group.known_ns / group.device_ns)} of the time"
+
+
+def _label(group: OperatorGroup, by: str) -> str:
+    """Return the group's name, of a call with its shapes if they fit: calls of one operator differ in them."""
+    label = f"{_name(group, by)} {call_shapes(group.names[1])}".rstrip() if by == "call" else ""
+    return label if label and format.cells(label) < NAME else _name(group, by)
 
 
 def _said(group: OperatorGroup) -> str:
@@ -71,8 +82,8 @@ def _name(group: OperatorGroup, by: str) -> str:
     return " ".join(known) if by == "partition" and known else str(group.names[0] or NOBODY[by])
 
 
-def _shapes(text: str | None) -> str:
-    """The shapes of the tensors; an empty list is a number or an argument not given."""
+def call_shapes(text: str | None) -> str:
+    """Return the shapes of a call's tensors; an empty list is a number or an argument not given."""
     try:
         found = json.loads(text or "[]")
     except ValueError:

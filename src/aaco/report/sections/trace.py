@@ -98,7 +98,8 @@ def idle(trace: DeviceTrace, readings: Mapping[str, Reading]) -> Iterator[Row]:
     several = len({device.capture for device in trace.devices}) > 1
     for gap in trace.idle.longest[:LONGEST]:
         where = f"capture {gap.capture}, device {gap.device_id}: " if several else ""
-        yield Row("Longest gap", f"{where}{format.duration(gap.ns)} ({gap.cause}) before "
+        cause = CAUSES[gap.cause][0] if gap.cause in CAUSES else gap.cause
+        yield Row("Longest gap", f"{where}{format.duration(gap.ns)} ({cause[0].lower()}{cause[1:]}) before "
                                  + (format.name(gap.before_kernel, 60) if gap.before_kernel else "a copy or fill"))
 
 

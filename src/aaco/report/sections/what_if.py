@@ -203,6 +203,7 @@ def _facts(made: WhatIfModel, predictions: Sequence[Prediction], found: ChoiceAn
         yield "assumed", text
     for name, text in {name: text for one in predictions for name, text in one.absent.items()}.items():
         yield name.partition("_")[0], format.unavailable(text)
+    yield "samples/s", "batch / median latency; aaco sweep and the report divide by the mean latency"
     yield "marks", "* none within the limits beats it in latency, throughput and memory; x not surely within them"
 
 

@@ -48,8 +48,8 @@ def window(judged: CaptureWindow) -> str:
     """Return "steady state: steps 3-12, 41.2 ms of 1.20 s; not judged: start-up 1.16 s"."""
     if judged.told_by == WHOLE:
         return f"the whole trace, {format.duration(judged.window_ns)}: {judged.why_whole}"
-    what = "repetition" if judged.told_by == REPETITION else "step"
-    which = f"{what} {judged.first}" if judged.steps == 1 else f"{what}s {judged.first}-{judged.last}"
+    which = f"step {judged.first}" if judged.steps == 1 else f"steps {judged.first}-{judged.last}"
+    which += " (by repetition)" * (judged.told_by == REPETITION)
     outside = ", ".join(f"{span.name} {format.duration(span.ns)}" for span in judged.outside)
     left = f"; not judged: {outside}" if outside else ""
     return (f"steady state: {which}, {format.duration(judged.window_ns)} of "

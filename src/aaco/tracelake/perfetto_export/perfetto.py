@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import IO
@@ -18,17 +19,20 @@ from aaco.tracelake.perfetto_export.trackevents import Slices, Writer
 
 Told = Callable[[int], None]  # how many slices and values are written
 AS_NAMED: Mapping[str, str] = {}
+MARK = "aaco perfetto, of session {}."  # begins a file
+MARKED = re.compile(rb"aaco perfetto, of session ([\w-]+)\.")
 SHOWN = (*timeline_tracks.SHOWN, *request_tracks.SHOWN)  # the tables that slices and values are of
 
 
 def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table], report_count: Told = lambda count: None,
-                   titles: Mapping[str, str] = AS_NAMED) -> int:
+                   titles: Mapping[str, str] = AS_NAMED, session: str | None = None) -> int:
     """Write the tables' events and values as Perfetto TrackEvents; returns how many slices and values there are.
 
-    titles: what processes of tracks are shown as, where that is not their name.
+    titles: what processes of tracks are shown as, where that is not their name. session: written into the file, for
+    `exported_session`.
     Slices that overlap on one track without nesting are shown on further lanes of it.
     """
-    writer, declared, count = Writer(file), set[int](), 0
+    writer, declared, count = Writer(file, MARK.format(session) if session else ""), set[int](), 0
     for track_events in _events(tables):
         laid = lay(track_events.track, track_events.start, track_events.end)
         writer.slices(Slices(_declare(writer, declared, track_events, laid.lane, titles), track_events.start,
@@ -43,6 +47,12 @@ def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table], report_count
         count += len(series.times)
         report_count(count)
     return count
+
+
+def exported_session(beginning: bytes) -> str | None:
+    """Return the session of which a file is an export, from the file's beginning; None if it is none."""
+    marked = MARKED.search(beginning)
+    return marked and marked[1].decode()
 
 
 def _events(tables: Mapping[str, pa.Table]) -> Iterator[Events]:
@@ -81,13 +91,15 @@ def _process(writer: Writer, declared: set[int], track: Track, titles: Mapping[s
 
 
 def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table], report_count: Told = lambda count: None,
-                 titles: Mapping[str, str] = AS_NAMED) -> int:
+                 titles: Mapping[str, str] = AS_NAMED, session: str | None = None) -> int:
     """Write the tables' events and values as Chrome trace JSON; returns how many slices and values there are.
 
     Times are in us with three decimals, so no ns is lost in the text.
     """
     count, named = 0, set[tuple[int, int]]()
-    file.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
+    made_by = {"otherData": {"made_by": MARK.format(session)}} if session else {}
+    head = json.dumps({"displayTimeUnit": "ns"} | made_by, separators=(",", ":")).removesuffix("}")
+    file.write(f'{head},"traceEvents":[\n'.encode())
     separator = b""
     for lines in _chrome_lines(tables, named, titles):
         if lines:

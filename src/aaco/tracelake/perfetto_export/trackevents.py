@@ -46,11 +46,14 @@ class Slices:
 class Writer:
     """Writes packets to an open binary file."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], made_by: str = "") -> None:
+        """made_by: written first, as the metadata that Chrome writes (chrome_events.metadata)."""
         self._file = file
         self._names: dict[str, int] = {}
         self._notes: dict[str, int] = {}
         file.write(_packet(_field(10, SEQUENCE) + _field(13, _CLEARED)))
+        if made_by:
+            file.write(_packet(_message(5, _message(2, _text(1, "made_by") + _text(2, made_by)))))
 
     def process(self, uuid: int, pid: int, name: str) -> None:
         """Declare a process: the head of a group of tracks."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, COPIES, KERNELS
+from aaco.core.words import plural
 from aaco.profiler.capture import CapturedDevice, CaptureFacts, gathered
 from aaco.profiler.cupti.inside.spool import CALL, CHUNK, DATA, HEAD, MAGIC, NAME, SIZE, STATE
 from aaco.profiler.cupti.inside.tracer import COPY, DEVICE, DRIVER, FILL, KERNEL, PEER_COPY, RUNTIME
@@ -282,7 +283,8 @@ class _CuptiReader:
         if not state.get("ended"):
             yield "the program was killed, or never ended itself: what it did in its last second is not in the capture"
         if counts.get("dropped"):
-            yield f"CUPTI dropped {counts['dropped']:,} records for want of buffers: kernels and calls are missing"
+            yield (f"CUPTI dropped {plural(counts['dropped'], 'record')} for want of buffers: "
+                   "kernels and calls are missing")
         if counts.get("lost_bytes"):
             yield (f"{counts['lost_bytes']:,} bytes of records could not be written: "
                    f"{str(state.get('refused') or 'the disk refused them')[:200]}")
@@ -290,7 +292,7 @@ class _CuptiReader:
             yield (f"CUPTI kept {counts['unreturned']} buffers of records to itself: did another profiler "
                    "(torch.profiler) take over in the program?")
         if counts.get("forks"):
-            yield f"the program forked {counts['forks']} times: what forked processes did is not traced"
+            yield f"the program forked {plural(counts['forks'], 'time')}: what forked processes did is not traced"
         if state.get("chose_devices") is True:
             yield ("the program set CUDA_VISIBLE_DEVICES itself, when the tracer had initialised CUDA: it may have "
                    "worked on another device; set it outside of the program")
@@ -299,7 +301,7 @@ class _CuptiReader:
         for what in _words(self.head.get("without")):
             yield f"CUPTI refused {what}"
         for code, count in sorted(self.errors.items())[:MOST_ERRORS]:
-            yield f"{count:,} calls returned CUDA's error {code}"
+            yield f"{plural(count, 'call')} returned CUDA's error {code}"
 
 
 def _parse_object(text: bytes) -> dict[str, Any]:

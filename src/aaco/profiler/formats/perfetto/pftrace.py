@@ -62,7 +62,7 @@ KNOWN_NOTES = {name: name.lower() for name in (
 KNOWN_NOTES |= {"private_segment_size": "scratch_size", "group_segment_size": "lds_block_size"}
 NEVER_ENDED, NEVER_BEGAN = "it is never ended", "it ends a slice that never began"
 NO_TIME = "its time is no time of any age"
-TOUCHES = ("kernels begin in the very ns in which the one before them on the track ends: rocprofv3 moves the times of "
+TOUCHES = ("kernels begin in the very ns in which the one before on the track ends: rocprofv3 moves the times of "
            "kernels that overlap, these may be such")
 Notes = dict[str, Any]
 

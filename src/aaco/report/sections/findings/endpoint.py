@@ -17,6 +17,7 @@ from aaco.analytics.llm.summary import (
     QuantileEstimate,
 )
 from aaco.core.documents import decode
+from aaco.core.words import counted
 from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.rows import Row
@@ -87,7 +88,7 @@ def headline(endpoint: Endpoint) -> str:
              for latency in first if latency]
     failed = endpoint.requests - endpoint.ok
     ending = f"{failed:,} of {endpoint.requests:,} requests failed{_first_failure(endpoint)}" if failed else \
-        f"all {endpoint.requests:,} requests were answered"
+        f"{'all ' * (endpoint.requests > 1)}{counted(endpoint.requests, 'requests were answered')}"
     return f"{'; '.join([*shown, ending])}."
 
 

@@ -70,7 +70,7 @@ def _cycles(one: KernelInstructions) -> Iterator[Row]:
 
 def _waits(loads: Loads, whole: InstructionPart) -> str:
     if loads.stall_cycles is None or loads.stalled_waits is None:
-        return f"{loads.waits:,} for {loads.category}; for how long is not known"
+        return f"{loads.waits:,} for {loads.category}; their cycles are not split by what was waited for"
     share = f" ({format.percent(loads.stall_cycles / whole.cycles)} of all)" if whole.cycles else ""
     text = (f"{loads.stalled_waits:,} of {loads.waits:,} for {loads.category} stalled, "
             f"{loads.stall_cycles:,} cycles{share}")

@@ -53,7 +53,7 @@ def _traced(waves: TracedWaves) -> Iterator[str]:
     kernels = format.plural(waves.kernels, "kernel")
     of, kind = (waves.cycles, "wave cycles") if waves.stalled_cycles is not None else (waves.samples, "samples")
     if not of:
-        yield f"{kernels} traced; how long their waves waited is not known"
+        yield f"{kernels} traced; the capture does not tell stalls from work"
         return
     waits = ", ".join(f"{format.percent(count / of)} of {kind} wait for {format.clean(name)}"
                       for name, count in list(waves.waits.items())[:NAMED] if count)

@@ -11,10 +11,12 @@ from aaco.report import format
 from aaco.report.finding_view import finding_view
 from aaco.report.names import shorten
 from aaco.report.rows import Row
+from aaco.report.sections.operators import call_shapes
 from aaco.report.svg import Drawing, Scale, decades
 
 FEW = 6  # kernels and reasons that a report lists
 NAME = 40
+SHAPES = 60  # columns of the shapes of a call
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960, 520, 64, 28, 40, 48
 MOST_DOTS = 60
 LABELLED = 8
@@ -63,8 +65,9 @@ def _operator(one: Shown) -> str:
     if one["error"]:
         return f"IMPOSSIBLE: {one['error']}"
     where = f" ({rate(one['rate'])})" if one["rate"] and one["bound"] == "compute" else ""
-    return (f"{format.plural(one['calls'], 'call')}, {format.duration(one['device_ns'])}: "
-            f"{tera(one['flops_per_s'] or 0)} TFLOP/s modelled; {_limit(one)}"
+    shapes = format.cut(call_shapes(one["shapes"]), SHAPES)
+    return (f"{format.plural(one['calls'], 'call')}{f' of {shapes}' if shapes else ''}, "
+            f"{format.duration(one['device_ns'])}: {tera(one['flops_per_s'] or 0)} TFLOP/s modelled; {_limit(one)}"
             f"{format.percent(one['roof_share'] or 0)} of the theoretical {BOUND[one['bound']]} roof{where}")
 
 
@@ -153,7 +156,7 @@ def _operators(operators: Sequence[Shown], top: int) -> Iterator[str]:
     yield ""
     yield (f"{'operator, modelled work':<{NAME}}{'calls':>7}{'total':>10}{'FLOP/B':>9}{'TFLOP/s':>9}{'TB/s':>8}  "
            f"{'limit':<19}{'nearest':<13}{'roof':>7}")
-    calls = [f"{one['operator']} {one['shapes'] or ''}" for one in operators[:top]]
+    calls = [f"{one['operator']} {call_shapes(one['shapes'])}" for one in operators[:top]]
     names = shorten(calls, NAME - 1, format.name)
     for one, call in zip(operators, calls, strict=False):
         name = format.pad(names[call], NAME)

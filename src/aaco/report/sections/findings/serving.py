@@ -53,7 +53,7 @@ def rows(serving: Serving) -> Iterator[Row]:
 def judged(phase: PhaseClass) -> str:
     """Return the class of a phase with its confidence, or why there is none."""
     if phase.label is None:
-        return f"n/a: {phase.why}"
+        return f"no diagnosis: {phase.why}"
     sure = "no confidence" if phase.confidence is None else f"confidence {phase.confidence:.2f}"
     return f"{phase.label.replace('_', '-')} ({sure})" + (f": {phase.why}" if phase.why else "")
 
