@@ -24,10 +24,12 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco import pipeline
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, device_chain_ns, floor, kept_ns
@@ -40,6 +42,7 @@ from aaco.analytics.advice.mechanisms.results_on_device import RESULTS_ON_DEVICE
 from aaco.analytics.advice.work import StepWork
 from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.core.config import Settings, resolve
+from aaco.core.records import as_dict
 from aaco.steps.findings import step_work
 from benchmarks.claims import Claim
 
@@ -60,8 +63,7 @@ OTHERS = (("ab_bert_b16_s512_bf16_manual", "ab_bert_b16_s512_bf16_sdpa", "attent
           ("transfer_h2d_pageable_100MB", "transfer_h2d_pinned_100MB", "pinned_copies"))
 
 
-@dataclass(frozen=True)
-class PairFloor:
+class PairFloor(Struct, frozen=True):
     """A recorded pair with the floor of its change. Times in ms; floor_ms and ceiling are None for why_absent.
 
     after_least_ms: the step after the change in its fastest repetition, and floor_ms that of the fastest before. clean:
@@ -110,7 +112,7 @@ def pair_floor(pair: dict[str, Any], folder: Path, settings: Settings) -> PairFl
     return PairFloor(pair["pair"], tuple(pair["mechanisms"]), pair["pure"], pair["timed_without_profiler"],
                      pair["before"]["step_ms"], _kept_ms(_fastest(pair["before"]), found),
                      ceiling(step, found), pair["speedup"], fastest_ms(pair["after"]) * per_sample, found.why_absent,
-                     tuple(asdict(target) for target in found.targets), chains)
+                     tuple(as_dict(target) for target in found.targets), chains)
 
 
 def change_pairs(before: dict[str, Any], folder: Path, settings: Settings) -> Iterator[PairFloor]:
@@ -135,7 +137,7 @@ def _change(name: str, before: dict[str, Any], after: dict[str, Any], work: Step
     return PairFloor(f"{name}__{after['name']}", tuple(after["mechanisms"]), after["pure"], True, before["step_ms"],
                      _kept_ms(_fastest(before), found), ceiling(step, found), after["speedup"],
                      fastest_ms(after) * per_sample, found.why_absent,
-                     tuple(asdict(target) for target in found.targets), chains, after["measured"] == "gain")
+                     tuple(as_dict(target) for target in found.targets), chains, after["measured"] == "gain")
 
 
 def circumstances(captures: Path, settings: Settings) -> Iterator[PairFloor]:
@@ -158,7 +160,7 @@ def _other(name: str, mechanism: str, work: StepWork, step: StepTime, after_ms: 
     found, step_ms = floor_of(work, [mechanism]), step.ns / 1e6
     return PairFloor(name, (mechanism,), True, True, step_ms,
                      _kept_ms(step, found), ceiling(step, found), step_ms / after_ms,
-                     least_ms, found.why_absent, tuple(asdict(target) for target in found.targets))
+                     least_ms, found.why_absent, tuple(as_dict(target) for target in found.targets))
 
 
 def other_pair(before: str, after: str, mechanism: str, folder: Path, settings: Settings) -> PairFloor:
@@ -297,8 +299,7 @@ def line(pair: PairFloor, with_targets: bool = False) -> str:
     return "\n".join([text, *targets])
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """Pairs of one source, which are computed as they are asked for."""
 
     title: str
@@ -340,9 +341,9 @@ def main() -> int:
     of_all = _printed("All pairs", claims([*pairs, *changes], others))
     later = _printed("Recorded after the floors were defined: torch_changes", claims(changes))
     if chosen.json:
-        rows = [asdict(pair) | {"holds": pair.holds, "ratio": pair.ratio} for pair in (*pairs, *changes, *others)]
-        document = {"pairs": rows, "claims": [asdict(claim) for claim in of_all],
-                    "claims_of_changes": [asdict(claim) for claim in later]}
+        rows = [as_dict(pair) | {"holds": pair.holds, "ratio": pair.ratio} for pair in (*pairs, *changes, *others)]
+        document = {"pairs": rows, "claims": [as_dict(claim) for claim in of_all],
+                    "claims_of_changes": [as_dict(claim) for claim in later]}
         chosen.json.write_text(json.dumps(document, indent=1) + "\n")
     return int(any(claim.met is False for claim in (*of_all, *later)))
 

@@ -30,9 +30,11 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco import pipeline
 from aaco.analytics.advice import expected as expectations
@@ -54,6 +56,7 @@ from aaco.analytics.workload.facts import WorkloadFacts
 from aaco.core.advice import FactValues
 from aaco.core.config import Settings, resolve
 from aaco.core.readings import Absent, Reading
+from aaco.core.records import as_dict
 from aaco.steps import readings
 from aaco.steps.findings import step_work
 from aaco.tracelake import documents, layout
@@ -77,8 +80,7 @@ FAMILIES = {"gpt": "gpt", "dlrm": "recommender", "moe": "moe", "rnn": "recurrent
             "long_attention": "attention", "checkpointed": "encoder"}
 
 
-@dataclass(frozen=True)
-class ReadSession:
+class ReadSession(Struct, frozen=True):
     """What advice needs of the session of a before."""
 
     work: StepWork
@@ -96,8 +98,7 @@ class ReadSession:
         return [advice.mechanism for advice in advised if advice.mechanism]
 
 
-@dataclass(frozen=True)
-class TriedChange:
+class TriedChange(Struct, frozen=True):
     """A change that was measured. recorded: None where the trace before it makes no prediction, for why_absent.
 
     turns: in each turn of the recording times as fast, per sample. useless: no gain was intended. alternatives: whether
@@ -129,8 +130,7 @@ class TriedChange:
         return statistics.median(ratios) > NO_GAIN and min(ratios) > 1
 
 
-@dataclass(frozen=True)
-class JudgedChange:
+class JudgedChange(Struct, frozen=True):
     """A change with what was expected of it by the record of other families; None for why_absent. place: among what is
     advised, from 0 on.
     """
@@ -387,8 +387,8 @@ def document(record: TrackRecord) -> dict[str, Any]:
     """Return the track record as it ships."""
     return {"source": "python -m benchmarks.advice_expected --write",
             "what": "log(measured / predicted) of the time after recorded changes, an H100 and an H200, no profiler",
-            "habits": {name: round(value, 4) for name, value in asdict(record.habits).items()},
-            "residuals": [asdict(residual) | {"log_residual": round(residual.log_residual, 4)}
+            "habits": {name: round(value, 4) for name, value in as_dict(record.habits).items()},
+            "residuals": [as_dict(residual) | {"log_residual": round(residual.log_residual, 4)}
                           for residual in record.residuals]}
 
 
@@ -437,7 +437,7 @@ def report(found: Sequence[TriedChange], writes: bool = False, json_path: Path |
     if writes:
         write(record)
     if json_path:
-        json_path.write_text(json.dumps([asdict(claim) for claim in stated], indent=1) + "\n")
+        json_path.write_text(json.dumps([as_dict(claim) for claim in stated], indent=1) + "\n")
     return int(any(claim.met is False for claim in stated))
 
 

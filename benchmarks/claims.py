@@ -13,13 +13,15 @@ import pkgutil
 import sys
 import time
 import traceback
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 
+from msgspec import Struct, structs
 
-@dataclass(frozen=True)
-class Claim:
+from aaco.core.records import as_dict
+
+
+class Claim(Struct, frozen=True):
     """What is claimed, the bar, the measured figure as text, and whether it meets the bar; None: it has no bar."""
 
     claim: str
@@ -29,11 +31,10 @@ class Claim:
 
     def __post_init__(self) -> None:
         """Take a verdict of numpy too, which is no bool: it would be counted nowhere, and no JSON be written."""
-        object.__setattr__(self, "met", None if self.met is None else bool(self.met))
+        structs.force_setattr(self, "met", None if self.met is None else bool(self.met))
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """What a part found, and how long that took."""
 
     claims: list[Claim]
@@ -110,7 +111,7 @@ def _print(part: str, claim: Claim) -> None:
 
 def _keep(package: ModuleType, found: dict[str, Part], given: Path | None, about: dict[str, str] | None) -> None:
     document = {**({"about": about} if about else {}),
-                "parts": {name: [asdict(claim) for claim in part.claims] for name, part in found.items()},
+                "parts": {name: [as_dict(claim) for claim in part.claims] for name, part in found.items()},
                 "seconds": {name: round(part.seconds, 1) for name, part in found.items()}}
     text = json.dumps(document, indent=1) + "\n"
     if given:

@@ -19,12 +19,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from aaco.runner.iterations import count
 from tests.browser.chromium import Browser, Page
@@ -36,8 +36,7 @@ PAGES = {"newest first": "/", "a model, 2nd page": "/?model=resnet50&page=2", "a
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass
-class Served:
+class Served(Struct):
     """A server's costs: until it listened, and the pages it showed, each from its address until it was painted."""
 
     pid: int

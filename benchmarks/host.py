@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from onnx import TensorProto, helper, numpy_helper
 from aaco.collectors.host import bpf_scheduler, procfs
 from aaco.collectors.host.bpf_scheduler import SchedulerTracer
 from aaco.core.host import Host
+from aaco.core.records import as_dict
 from benchmarks import switch_cost
 from benchmarks.programs import PING_PONG, busy, go, tell, waiting
 
@@ -187,7 +187,7 @@ def main() -> None:
     for mode, row in found["inference"].items():
         print(f"  {mode:<32}{row['ratio']:>12.4f}{row['low']:>12.4f} .. {row['high']:.4f}  "
               f"{said(row['ratio'] <= 1.005)}")
-    print(json.dumps(found, default=asdict))
+    print(json.dumps(found, default=as_dict))
 
 
 if __name__ == "__main__":

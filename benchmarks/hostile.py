@@ -21,9 +21,10 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from aaco import pipeline
 from aaco.core.config import Settings, resolve
@@ -43,8 +44,7 @@ LONGEST_S = 120
 FORMS: tuple[output_formats.Text, ...] = ("terminal", "json", "markdown", "html")
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(Struct, frozen=True):
     """What became of a capture: kernels and ns of the tables, and what is said of it."""
 
     kernels: int
@@ -52,8 +52,7 @@ class Read:
     said: frozenset[str]
 
 
-@dataclass
-class Tally:
+class Tally(Struct):
     """How the mutants of a format fared, and each failure: seed, what was done, what is wrong."""
 
     outcomes: Counter[str] = field(default_factory=Counter)

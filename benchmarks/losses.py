@@ -21,7 +21,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco import pipeline
 from aaco.analytics.streaming.calls import CallKind, call_kind
@@ -40,6 +40,7 @@ from aaco.analytics.truth.finding import Records
 from aaco.core import tables
 from aaco.core.config import resolve
 from aaco.core.documents import encode
+from aaco.core.records import as_dict
 from aaco.profiler.capture import CaptureFacts, members
 from aaco.profiler.formats import registry
 from aaco.steps.findings import truth as findings
@@ -54,8 +55,7 @@ WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 TABLES = ("kernels", "copies", "api_calls")
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """How one kind of damage fared: captures it could be done to, captures in which it was found, the others' names.
 
     kind: LOSS, MISLEADING or OTHER.
@@ -83,7 +83,7 @@ def read(path: Path) -> tuple[dict[str, pa.Table], dict[str, Any]]:
             facts = piece
         elif (name := piece.schema.metadata[b"aaco.table"].decode()) in pieces:
             pieces[name].append(piece)
-    return {name: _whole(name, found) for name, found in pieces.items()}, asdict(facts)
+    return {name: _whole(name, found) for name, found in pieces.items()}, as_dict(facts)
 
 
 def _whole(name: str, pieces: list[pa.Table]) -> pa.Table:
@@ -444,8 +444,7 @@ TEXTS = {LOSS: "losses of 1 % and more, where launches or numbers were recorded"
 LEAST_FOUND, MOST_FALSE = 0.95, 0.01
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(Struct, frozen=True):
     """A share with its exact binomial interval."""
 
     found: int
@@ -490,7 +489,7 @@ def main() -> None:
     print(f"bars: {100 * LEAST_FOUND:.0f} % found, {100 * MOST_FALSE:.0f} % false: {'met' if met else 'NOT MET'}")
     if options.json:
         options.json.write_text(json.dumps({
-            "outcomes": [asdict(item) for item in outcomes], "captures": count, "false_alarms": false_alarms,
+            "outcomes": [as_dict(item) for item in outcomes], "captures": count, "false_alarms": false_alarms,
             "shares": {name: [share.found, share.of, *exact_share(share.found, share.of)]
                        for name, share in (*shares.items(), ("false", false))}, "met": met}, indent=2))
     sys.exit(not met)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.attribution.call_context import CallContexts, Is
 from aaco.analytics.attribution.sequence import SequenceNode
@@ -28,8 +28,7 @@ AT_ONCE = 1200  # kernels of a sequence
 FEWEST = 20
 
 
-@dataclass(frozen=True)
-class Ordered:
+class Ordered(Struct, frozen=True):
     """A sequence; truth: the node of each kernel."""
 
     families: list[str]

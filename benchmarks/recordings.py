@@ -12,12 +12,12 @@ import csv
 import gzip
 import io
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core.tables import API_CALLS, EXECUTED_NODES, GRAPH_NODES, KERNELS
 from aaco.profiler.formats.onnxruntime import ort
@@ -31,8 +31,7 @@ LAUNCHING = {(RUNTIME, 211): "cudaLaunchKernel", (RUNTIME, 430): "cudaLaunchKern
              (DRIVER, 307): "cuLaunchKernel", (DRIVER, 652): "cuLaunchKernelEx"}
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """kernels also holds copies and fills, named memcpyN and memset; iteration: the inference it began in."""
 
     kernels: pa.Table

@@ -32,17 +32,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, save
 
 from aaco.analytics.quality import features, sentinel
 from aaco.core.plan import Plan
+from aaco.core.records import as_dict
 from aaco.core.tables import ITERATION_FEATURES
 from aaco.runner import iterations, ort, registry, self_accounting
 
@@ -66,8 +68,7 @@ NOISE: dict[str, list[list[str]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """One run beside one noise: an iteration_features table, and of each row its window; even ones were quiet, -1 none.
     """
 
@@ -77,8 +78,7 @@ class Recording:
     window: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(Struct, frozen=True):
     """What the sentinel said of one recording. Counts of (said so, all) that truth labels; shares without a label."""
 
     noise: str
@@ -250,7 +250,7 @@ def report(scores: list[Score]) -> None:
         good, of = sums[name]
         bar = "" if name == "quiet" else f" (bar 95 %: {'met' if of and good / of >= BAR else 'missed'})"
         print(f"{label:<26}{100 * good / of if of else float('nan'):>7.2f} % of {of:,}{bar}")
-    print(json.dumps({"scores": [vars(each) for each in scores], "totals": sums}))
+    print(json.dumps({"scores": [as_dict(each) for each in scores], "totals": sums}))
 
 
 def _share(pair: tuple[int, int]) -> str:

@@ -15,14 +15,15 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco import pipeline
 from aaco.core.config import resolve
+from aaco.core.records import as_dict
 from aaco.steps.serving_inputs import ServingInputs
 from aaco.tracelake.queries import QueryableSession
 from benchmarks import serving_repetition, serving_verdicts
@@ -36,8 +37,7 @@ TRACELENS_NS = {"aten::mm": 5_782_254, "sglang_profiler::attention_paged_attenti
 LIKELY = (1, 2, 4, 8, 16, 32, 64)  # batches that were captured
 
 
-@dataclass(frozen=True)
-class BarResult:
+class BarResult(Struct, frozen=True):
     """One line of the table."""
 
     claim: str
@@ -46,8 +46,7 @@ class BarResult:
     met: bool
 
 
-@dataclass(frozen=True)
-class OperatorScore:
+class OperatorScore(Struct, frozen=True):
     """How many kernels, whose true operator is known, got it, got another, or none; and how many got shapes that are
     not those of the replay."""
 
@@ -251,7 +250,7 @@ def main() -> int:
             for result in part(captures, Path(folder)):
                 results.append(result)
                 print(f"{'met   ' if result.met else 'MISSED'}  {result.claim:62} {result.measured:>20}  {result.bar}")
-    record = json.dumps({"bars": [asdict(result) for result in results]})
+    record = json.dumps({"bars": [as_dict(result) for result in results]})
     print(record)
     if asked.json:
         asked.json.write_text(record + "\n")

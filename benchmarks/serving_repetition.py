@@ -10,9 +10,10 @@ import gzip
 import json
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.tracelake.queries import QueryableSession
 from benchmarks.serving_cost import ANNOTATIONS, IDS
@@ -29,8 +30,7 @@ WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 RUNTIME = ("cuda_runtime", "cuda_driver")
 
 
-@dataclass(frozen=True)
-class StepScore:
+class StepScore(Struct, frozen=True):
     """Steps that were annotated, those that were found and whole, and those of these that are right."""
 
     annotated: int

@@ -10,10 +10,11 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco import pipeline
 from aaco.core.config import resolve
@@ -33,8 +34,7 @@ LAUNCHED = re.compile(r"(?:cuda|hip|cu)(?:Ext)?(?:Module)?Launch(?:Cooperative)?
 STEP = re.compile(r"(prefill|decode|mixed)_(?:bs(\d+)|1x(\d+)|\d+_and_(\d+))(?:_ctx(\d+))?_?(graph|eager)?")
 
 
-@dataclass(frozen=True)
-class ServingTruth:
+class ServingTruth(Struct, frozen=True, dict=True):
     """What is known of a capture. clean_ms: of a step without a profiler; flops_per_byte: of its work; None where
     nobody measured it."""
 

@@ -27,16 +27,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from aaco.collectors.host import bpf, bpf_scheduler
 from aaco.collectors.host.bpf_ring import BpfRing
 from aaco.core.host import Host
+from aaco.core.records import as_dict
 from benchmarks.programs import IDLE, PARENT, PARTNERS, tell, waiting
 
 TURNS, ROUNDS = 2_000, 12  # bytes there and back in a round; rounds of each mode in a sitting
@@ -51,8 +52,7 @@ Runs = Callable[[], tuple[int, int, int]]  # ns and number of the runs of the pr
 Differences = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """ns a switch: the median of the paired differences and its interval; by_kernel: null where it was not weighed."""
 
     ns: float
@@ -66,8 +66,7 @@ class Cost:
         return (self.high - self.low) / 2
 
 
-@dataclass(frozen=True)
-class Game:
+class Game(Struct, frozen=True):
     """Two players, the modes in which they play, and the kernel's account of those that have a program."""
 
     players: subprocess.Popen[str]
@@ -251,7 +250,7 @@ def main() -> None:
         sys.exit(f"BPF cannot be loaded here: {reason}")
     found = measure()
     print(table(found))
-    print(json.dumps(found, default=asdict))
+    print(json.dumps(found, default=as_dict))
 
 
 if __name__ == "__main__":

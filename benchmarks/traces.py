@@ -18,12 +18,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, COPIES, KERNEL_GROUPS, KERNELS
 from aaco.tracelake import layout
@@ -66,8 +66,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """Of one process."""
 
     cpu_s: float
@@ -75,8 +74,7 @@ class Cost:
     peak_mb: float
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """Something to be done with a trace, and what it may cost. `check` says what differs from the truth."""
 
     name: str

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from aaco.core import clocks
 from aaco.core.plan import Plan
+from aaco.core.records import as_dict
 from aaco.core.session import Session
 from aaco.tracelake import layout
 
@@ -25,7 +25,7 @@ def session(capture: str, root: Path) -> Session:
                 profile_iterations=runtime["profile"]["iterations"])
     made = Session.create(root, plan.model_dump(), "", "0")
     moment = folder / "clocks.json"  # of the machine that recorded it, where captures of several clocks are joined
-    made.amend(clocks=json.loads(moment.read_text()) if moment.is_file() else asdict(clocks.snapshot()),
+    made.amend(clocks=json.loads(moment.read_text()) if moment.is_file() else as_dict(clocks.snapshot()),
                backend_asked=runtime["provider"], backend_ran=runtime["profile"]["providers"][0])
     shutil.copytree(folder, made.folder, dirs_exist_ok=True)
     for zipped in (*made.folder.glob("model/*.onnx.gz"), *made.folder.glob("profiler/raw/cupti-*/*.gz")):

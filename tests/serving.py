@@ -6,11 +6,11 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fastapi.testclient import TestClient
+from msgspec.structs import replace
 
 from aaco.core.config import Config, taken
 from aaco.dashboard import serving

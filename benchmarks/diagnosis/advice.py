@@ -16,10 +16,11 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco import pipeline
 from aaco.core.config import Settings, resolve
@@ -44,8 +45,7 @@ HALF = 0.5
 FEW_LAUNCHES = 3  # to a wait, on average: a graph of fewer saves next to nothing
 
 
-@dataclass(frozen=True)
-class RawCapture:
+class RawCapture(Struct, frozen=True, dict=True):
     """A capture as text, and as events where it is a PyTorch trace."""
 
     path: Path
@@ -142,8 +142,7 @@ CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "pinned_copies": (r"pin_memory|Page-lock", ("pin_memory",)), "inputs_on_device": (r"pin_memory|Page-lock", ())}
 
 
-@dataclass(frozen=True)
-class Advised:
+class Advised(Struct, frozen=True):
     """What the product advises on a capture: every text, and the actions that a fact withholds."""
 
     texts: tuple[str, ...]

@@ -15,11 +15,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.bottleneck import calibration
 from aaco.analytics.bottleneck.calibration import ReliabilityBin, Thresholds
@@ -39,8 +40,7 @@ MARKS = ("<!-- confusion matrix: begin -->", "<!-- confusion matrix: end -->")
 SURE = 0.8
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """A recording with the verdict on it: the class, how clearly, and the probability that it is right."""
 
     recording: Recording

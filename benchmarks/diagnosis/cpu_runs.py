@@ -19,11 +19,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+from msgspec import Struct
+from msgspec.structs import replace
 from scipy.stats import beta
 
 from aaco.runner.zoo.builder import GraphBuilder, write
@@ -41,8 +42,7 @@ BINDING = 0.3  # of the CPUs' time: a quota that took less was no limit, as othe
 DECIDED_IDLE, DECIDED_LOADED, RIGHT = 0.95, 0.80, 0.95
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """A run: its model, what is planted, and the class that is right; None where it is only to be decided."""
 
     model: str
@@ -53,8 +53,7 @@ class Case:
     cpus: int = 0  # that it may use; 0: all
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What the product said of a case. parts_sum: whether the parts summed to the wall exactly."""
 
     case: Case

@@ -13,11 +13,11 @@ import csv
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.analytics.costs import torch
 from aaco.analytics.kernels.families import UNKNOWN, decode, of_names
@@ -62,8 +62,7 @@ JUDGED = {
 }
 
 
-@dataclass
-class Used:
+class Used(Struct):
     """The kernels of one capture on a device: calls and ns by name; ns by (name, launching operator)."""
 
     ns: Counter[str] = field(default_factory=Counter)

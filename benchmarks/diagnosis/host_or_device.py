@@ -12,11 +12,11 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from msgspec import Struct
 from scipy.stats import binomtest
 
 from aaco import pipeline
@@ -30,8 +30,7 @@ WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 SURE = 0.8
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """A recorded step: the share of the unprofiled step in which its device is busy, and what the trace alone says."""
 
     name: str

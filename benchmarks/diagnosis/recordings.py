@@ -15,9 +15,10 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco import pipeline
 from aaco.core.config import Settings, resolve
@@ -41,8 +42,7 @@ OTHER_KERNELS = ("sync_boolean_masks", "sync_stopping_test")
 HALF = 0.5
 
 
-@dataclass(frozen=True, eq=False)
-class Recording:
+class Recording(Struct, frozen=True, eq=False):
     """label: the planted class; why_untrusted: empty where it is truth. readings: with the unprofiled latency given, or
     without."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.analytics.roofline import counted, formulas
 from aaco.analytics.roofline.counted import Work
@@ -146,8 +146,7 @@ def _work(parser: ModuleType, path: Path) -> tuple[Work, str | None]:
     return done, capture.facts.devices[0].arch
 
 
-@dataclass(frozen=True)
-class _Capture:
+class _Capture(Struct, frozen=True):
     kernels: pa.Table
     counters: list[pa.RecordBatch]
     device_facts: dict[str, float]

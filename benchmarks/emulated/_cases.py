@@ -15,17 +15,18 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.calibration import device_compilers
 from aaco.core import host
 from aaco.core.errors import AacoError, Missing
+from aaco.core.records import as_dict
 from aaco.optimize.kernels import compiling, trial, widening
 from aaco.optimize.kernels.compiling import Toolchain
 from aaco.optimize.kernels.equivalence import EMULATED_LIMIT_S, Trials
@@ -47,8 +48,7 @@ THREADS = 128
 Numbers = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """A launch: its blocks, its arguments (memory as an array, numbers as bytes), and its dynamic local memory.
 
     out: which argument the kernel writes. size: of the parameter that the shape decides. expected: what it computes, in
@@ -221,7 +221,7 @@ def _answer(writing: int, request: TrialRequest) -> None:
         os.write(writing, json.dumps(line).encode() + b"\n")
 
     try:
-        trial.main(asdict(request), tell)
+        trial.main(as_dict(request), tell)
     except AacoError as error:
         tell(what=error.what)
     except BaseException as error:  # noqa: BLE001  the parent says it

@@ -10,10 +10,10 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
+from msgspec import Struct, field
 from onnx import TensorProto
 
 from benchmarks.faults import models
@@ -24,8 +24,7 @@ CONTROL = "no_fault"
 QUOTA_PERIOD_US = 10_000
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """The CPUs of the measured process, and those of others."""
 
     target: tuple[int, ...]
@@ -39,8 +38,7 @@ class Place:
         return cls(tuple(cpus[:count]), tuple(cpus[count:]))
 
 
-@dataclass(frozen=True)
-class Plant:
+class Plant(Struct, frozen=True):
     """What is done to a run. share: of a sound iteration's time, that the host's work adds to it."""
 
     cause: str

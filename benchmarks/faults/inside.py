@@ -14,12 +14,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from msgspec.structs import replace
 
 from aaco.runner import provider, worker
 from aaco.runner.job import Job

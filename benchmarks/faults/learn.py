@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import softmax
@@ -38,8 +39,7 @@ FIRST_WEIGHT = 0.5
 UNKNOWN_SHARE = 0.3  # weight of a run whose cause was left out
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """One labelled run: shifts in the order of SYMPTOMS, NaN where missing."""
 
     model: str
@@ -95,8 +95,7 @@ def _matrix(runs: Sequence[Run]) -> Reals:
     return np.array([run.shifts for run in runs]).reshape(len(runs), len(COLUMNS))
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """Runs judged by one table: scores (runs x answers x groups), what signs rule out (runs x answers), the index of
     the right answer, and their weight."""
 

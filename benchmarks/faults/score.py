@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from aaco.analytics.root_cause.causes import SOUND, UNKNOWN
@@ -23,8 +23,7 @@ FOLDS, BINS, RESAMPLES = 4, 10, 1000
 Reals = NDArray[np.float64]
 
 
-@dataclass
-class Tally:
+class Tally(Struct):
     """Answers to runs with one right answer: first, among the first three, and how sure."""
 
     first: list[bool] = field(default_factory=list)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.bottleneck.own_times import STRAGGLER
 from aaco.analytics.bottleneck.ranks import RankTime, Windows
@@ -20,6 +21,7 @@ from aaco.analytics.timeline.windows import MARKERS, CaptureWindow
 from aaco.core import files, tables
 from aaco.core.documents import encode
 from aaco.core.machine import Gpu, Machine
+from aaco.core.records import as_dict
 from aaco.core.session import RECORD, Session
 from aaco.tracelake import layout, manifest, store
 from aaco.tracelake.share import archive
@@ -33,8 +35,7 @@ SESSION_SD, PROCESS_SD, ITERATION_SD = 0.015, 0.005, 0.03  # of logarithms
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class FleetPlan:
+class FleetPlan(Struct, frozen=True):
     """A fleet: how many sessions, over how many groups and nodes, and what is planted in how many of them.
 
     regressions: single sessions. stragglers: single processes. ranks: devices of each session that a trace recorded, 0:
@@ -60,8 +61,7 @@ class FleetPlan:
     seed: int = 7
 
 
-@dataclass(frozen=True)
-class SessionPlan:
+class SessionPlan(Struct, frozen=True):
     """One session of a fleet: its identity, its level, and the factor of each of its processes and devices."""
 
     number: int
@@ -79,8 +79,7 @@ class SessionPlan:
         return f"{self.created:%Y%m%d_%H%M%S}_{self.number:06x}"
 
 
-@dataclass(frozen=True)
-class Planted:
+class Planted(Struct, frozen=True):
     """What has to be found: session ids; (session id, process); node ids; (session id, rank)."""
 
     regressions: frozenset[str]
@@ -173,7 +172,7 @@ def write_session(folder: Path, row: SessionPlan, plan: FleetPlan) -> Session:
 
 def _environment(row: SessionPlan, machine: Machine) -> dict[str, Any]:
     return {"schema_version": 1, "captured_utc": row.created.isoformat(), "host": {"id": row.node},
-            "machine": asdict(machine), "why_absent": {}}
+            "machine": as_dict(machine), "why_absent": {}}
 
 
 def _iterations(latencies: Any, plan: FleetPlan) -> Any:

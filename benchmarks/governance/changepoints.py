@@ -20,11 +20,11 @@ import re
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -41,8 +41,7 @@ MODELS, PROCESSES = ("mlp", "conv", "tfm"), ("p1", "p3", "p5", "q1", "q3")
 THRESHOLDS = (1e-3, 1e-4, 1e-5, 1e-6)
 
 
-@dataclass(frozen=True)
-class Planted:
+class Planted(Struct, frozen=True):
     """Series with shifts in them, and where these are."""
 
     series: list[Reals]

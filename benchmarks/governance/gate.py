@@ -14,11 +14,11 @@ made      iid, AR(1) within processes, two modes of processes, and a drift that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aaco.core.config import Analysis

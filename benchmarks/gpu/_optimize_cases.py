@@ -12,10 +12,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from aaco.optimize.kernels import compiling, widening
 from aaco.optimize.kernels.compiling import Toolchain

@@ -7,10 +7,11 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.replay import capture as captures
 from aaco.replay.blobs import DOCUMENT, ROLES
@@ -25,8 +26,7 @@ SWAPPABLE = ("add", "gather", "triton", "counter")  # with their pointers exchan
 TWICE = ReplayRequest(iterations=2)
 
 
-@dataclass(frozen=True)
-class Plant:
+class Plant(Struct, frozen=True):
     """A replay that is not faithful, because of one thing. change: edits capture.json."""
 
     case: Case

@@ -10,8 +10,9 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from aaco.core.errors import AacoError
 from aaco.profiler.formats.nvidia import cupti as cupti_format
@@ -27,8 +28,7 @@ LAUNCH = 12
 LAST = 18  # launches of a program, or of a replay, that are timed
 
 
-@dataclass
-class Case:
+class Case(Struct):
     """A kernel: its capture, or what prevented it, and what was measured of it."""
 
     name: str

@@ -10,13 +10,13 @@ import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco import pipeline
 from aaco.analytics.attribution.spans import TOLERANCE_NS
@@ -51,8 +51,7 @@ NEEDS = ((r"Conv|Gemm|MatMul", PRODUCT), (r"Softmax", "softmax"), (r"LayerNorm",
 FUNCTOR = re.compile(r"(\d+)OP_|OP_(\w+?)<")  # of ONNX Runtime's elementwise kernels, mangled with its length or not
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """What runs: a model of the zoo or a changed one, its batch (None: its own), the backend, and nodes of the host.
 
     may_refuse: whether ONNX Runtime may say that it takes no such graph.
@@ -74,8 +73,7 @@ CASES = (Case("resnet50, batch 1", "resnet50", 1), Case("resnet50, batch 32", "r
 Kernel = tuple[str, str | None]  # name, node
 
 
-@dataclass(frozen=True)
-class Capture:
+class Capture(Struct, frozen=True):
     """Kernels of the names pass, in start order: name, and the node by the clock alone; its copies, [kind, node]; the
     names of the kernels of the pass that recorded nothing else; and the types of the nodes."""
 

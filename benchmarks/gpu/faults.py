@@ -14,9 +14,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.core.errors import AacoError
 from aaco.core.session import find
@@ -58,8 +59,7 @@ def hog() -> AbstractContextManager[None]:
     return beside("benchmarks.faults.hogs", "busy", str(CPU), "1.0", str(os.getpid()))
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """A workload that runs for some seconds, and what the diagnosis must name: any of `named`, a class or a condition.
 
     may: what else of FAULTS it may say truly.

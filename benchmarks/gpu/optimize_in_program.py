@@ -10,9 +10,10 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from aaco.core.config import Settings
 from aaco.core.errors import UsageError

@@ -8,12 +8,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.llm import client, record, target
@@ -23,8 +23,7 @@ from tests.fakes import llm_server
 from tests.fakes.llm_server import Running
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """Tables of a load; sent: right before and after the server sent each event that has a chunk, by request and
     number; CPU time of the client while it ran, s."""
 

@@ -7,13 +7,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 from aaco import __version__
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.core import clocks
 from aaco.core.documents import encode
+from aaco.core.records import as_dict
 from aaco.core.session import Session
 from aaco.llm.record import Kind, ReadRecorder
 from aaco.tracelake import layout
@@ -75,7 +75,7 @@ def _recorded(folder: Path) -> Session:
     requests = max(1, TOKENS // CHUNKS)
     plan = {"model": "m", "backend": "endpoint", "endpoint": "http://h"}
     session = Session.create(folder, plan, "", __version__)
-    session.amend(clocks=asdict(clocks.snapshot()))
+    session.amend(clocks=as_dict(clocks.snapshot()))
     session.write_json(layout.LOAD, encode(EndpointLoad(
         url="http://h", api="chat", model="m", answers_as=[], requests=requests, arrivals="closed", rate_per_s=None,
         concurrency=OPEN, prompts="random words", prompt_tokens="8", max_tokens="250", shared_prefix_pct=0.0, body="{}",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco import pipeline
@@ -32,8 +32,7 @@ NOTHING: Sequence[Mapping[str, str]] = (
     {"session.disable_cpu_ep_fallback": "0"}, {"session.use_device_allocator_for_initializers": "0"})
 
 
-@dataclass(frozen=True)
-class Planted:
+class Planted(Struct, frozen=True):
     """A change that is planted: its kind, and the changed model where it has one."""
 
     kind: str
@@ -41,8 +40,7 @@ class Planted:
     model: onnx.ModelProto | None = None
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """How far a planted change came: by which gate it was refused, or that it was kept; and why."""
 
     kind: str
@@ -50,8 +48,7 @@ class Ended:
     why: str
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """A recorded session of a model, with its inputs and outputs by name."""
 
     session: Session

@@ -14,9 +14,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.core import files
 from aaco.core.session import Session
@@ -34,8 +35,7 @@ ENDING_CPU_S, MOST_ENDING_S = 1.0, 60.0  # of a process whose search was killed
 QUICK = {"KILLS": 2}
 
 
-@dataclass
-class Found:
+class Found(Struct):
     """What the kills left."""
 
     kills: int = 0

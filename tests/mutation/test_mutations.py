@@ -2286,7 +2286,7 @@ MUTATIONS = [
      "tests/unit/test_duet_device.py::test_a_side_with_a_path_of_its_own_keeps_it"),
     ("workflows/duet/past.py", '(OF_THE_DEVICE if device else "")', '""',
      "tests/unit/test_duet_device.py::test_the_device_has_a_history_of_its_own"),
-    ("workflows/duet/kept.py", 'document.get("device", asdict(BEFORE))', 'document["device"]',
+    ("workflows/duet/kept.py", 'document.get("device", as_dict(BEFORE))', 'document["device"]',
      "tests/unit/test_duet_device.py::test_what_was_measured_before_is_judged_by_its_latency"),
     ("governance/interleaved/duet_verdict.py", "return self.only_quiet and metric == LATENCY", "return self.only_quiet",
      "tests/unit/test_duet_device.py::test_only_the_latency_leaves_out_disturbed_pairs"),

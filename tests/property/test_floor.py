@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aaco.analytics.advice.floor import device_chain_ns, floor
 from aaco.analytics.advice.least import own_time

@@ -5,10 +5,10 @@ column of _by_name not added to.
 """
 
 from collections import Counter
-from dataclasses import replace
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aaco.analytics.timeline.launch_tax import COLUMNS, EDGES_US, Durations, LaunchTax
 from aaco.analytics.timeline.trace import trace

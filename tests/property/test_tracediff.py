@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aaco.governance.contexts import Contexts
 from aaco.governance.tracediff import OUTSIDE, Trace, compare

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aaco.analytics.what_if.model import BatchChoice, BatchMeasurement, what_if_model
 from aaco.analytics.what_if.roofs import MachineRoofs

@@ -13,12 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aaco import cli, pipeline
 from aaco.analytics.llm.summary import Endpoint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import signal
@@ -24,6 +23,7 @@ from aaco.cli import llm
 from aaco.core import clocks
 from aaco.core.config import Settings, resolve
 from aaco.core.errors import ModelError, UsageError
+from aaco.core.records import as_dict
 from aaco.core.session import Session, sessions
 from aaco.core.tables import ENGINE_STEPS, KERNELS, LLM_EVENTS, REQUESTS
 from aaco.llm import decoders
@@ -183,7 +183,7 @@ def test_the_kernels_of_a_traced_decoder_are_drawn_under_its_requests(settings: 
     """
     traced = import_captures([nsys.example(tmp_path / "report.sqlite")], settings).session
     offsets = clocks.snapshot()
-    traced.amend(clocks=dataclasses.asdict(offsets))
+    traced.amend(clocks=as_dict(offsets))
     monkeypatch.setenv("AACO_TRACED_BY", traced.id)
     run = asked(settings, requests=2)
     steps = store.read(run.session, ENGINE_STEPS).to_pylist()
@@ -339,7 +339,7 @@ def test_what_cannot_be_is_refused(settings: Settings, given: dict[str, Any], er
 
 def test_options_of_the_other_kind_are_refused(settings: Settings, capfd: pytest.CaptureFixture[str]):
     """Each is of one kind, or of both. Mutation: they are taken and not used."""
-    server, decoder = ({field.name for field in dataclasses.fields(kind)} for kind in (LoadRequest, DecodeRequest))
+    server, decoder = (set(kind.__struct_fields__) for kind in (LoadRequest, DecodeRequest))
     assert set(llm.OF_SERVERS) == server - decoder - {"url"} | {"model"}
     assert set(llm.OF_DECODERS) == decoder - server
     for words, said in ((["llama-tiny", "--body", "{}"], "--body is not for a decoder"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from aaco import cli
 from aaco.analytics.llm.load_sweep import ENERGY
@@ -133,6 +134,6 @@ def test_without_telemetry_it_is_said_so_and_a_decoder_on_the_cpu_used_no_device
     plain = decode_run.ask_decoder(request, settings)
     assert plain.metrics[PER_TOKEN].why_absent == "the load was sent without --telemetry"
     assert not store.holds(plain.session, GPU_EVENTS)
-    watched = decode_run.ask_decoder(DecodeRequest(**{**vars(request), "telemetry": True}), settings)
+    watched = decode_run.ask_decoder(DecodeRequest(**{**structs.asdict(request), "telemetry": True}), settings)
     assert store.holds(watched.session, GPU_EVENTS)
     assert watched.metrics[PER_TOKEN].why_absent == "the decoder used no device: it ran on the CPU"

@@ -7,16 +7,17 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aaco.collectors import capabilities
 from aaco.collectors.capabilities import Capability
 from aaco.collectors.gpu.gpu_access import NO_DEVICE
 from aaco.collectors.inventory.machine import Host
 from aaco.core.readings import Absent
+from aaco.core.records import as_dict
 from aaco.report.sections import capabilities as overview
 from tests.fakes import hosts
 
@@ -51,7 +52,7 @@ def test_every_answer_is_complete_and_in_groups() -> None:
     groups = [item.group for item in found]
     assert groups == sorted(groups, key=groups.index)
     assert len({item.name for item in found}) == len(found)
-    json.dumps([asdict(item) for item in found])
+    json.dumps([as_dict(item) for item in found])
 
 
 def test_no_program_is_loaded_into_the_kernel_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,11 @@
 import importlib
 import json
 import sys
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 
+from aaco.core.records import as_dict
 from benchmarks import claims
 
 PARTS = {
@@ -70,5 +70,5 @@ def test_claims_without_a_missed_one_are_fine(package, monkeypatch, tmp_path):
 def test_a_verdict_of_numpy_is_a_plain_one():
     """Mutation: kept as it is, which no JSON can hold and no count finds."""
     claim = claims.Claim("a", "", "1", np.float64(1) < 2)
-    assert claim.met is True and json.loads(json.dumps(asdict(claim)))["met"] is True
+    assert claim.met is True and json.loads(json.dumps(as_dict(claim)))["met"] is True
     assert claims.Part([claim, claims.Claim("b", "", "1", np.bool_(False))], 0).count(False) == 1

@@ -6,13 +6,13 @@ import base64
 import hashlib
 import html
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from aaco.core import config, extras

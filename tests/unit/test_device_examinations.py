@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import replace
 from statistics import median
 
 import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from aaco import pipeline
 from aaco.analytics.critical_path.summary import NOT_LOOKED_FOR

@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aaco.core.errors import AacoError, BadCapture
+from aaco.core.records import as_dict
 from aaco.core.tables import PAIRS
 from aaco.governance.interleaved import duet, duet_verdict
 from aaco.governance.interleaved.duet_verdict import DEVICE, Terms, Traced
@@ -242,7 +243,7 @@ def test_the_text_of_both_metrics(golden):
 
 def test_what_was_measured_before_is_judged_by_its_latency():
     """A document and pairs of the version before. Mutation: a field required that they lack."""
-    terms = asdict(replace(TERMS, prior=Prior(1e-4, 4.0, 3)))
+    terms = as_dict(replace(TERMS, prior=Prior(1e-4, 4.0, 3)))
     before = {name: value for name, value in terms.items() if "device" not in name}
     table = measured(1.3, 1.0, 0.001).drop_columns(["baseline_device_ms", "current_device_ms"])
     document = {"terms": before, "stopped_by": "processes", "differences": [], "labels": ["a", "b"], "seed": 7,

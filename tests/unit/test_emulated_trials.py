@@ -6,7 +6,6 @@ The emulator is tests/fakes/emulator.py; where AACO_TINYGRAD names a checkout of
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import json
 import os
 import random
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from aaco.cli import app
 from aaco.core.errors import AacoError, BadCapture, Missing
@@ -91,7 +91,7 @@ def test_what_the_compiler_adds_to_the_arguments_is_of_this_launch() -> None:
     hidden = {"hidden_block_count_x": (8, 4), "hidden_block_count_z": (12, 4), "hidden_group_size_y": (16, 2),
               "hidden_grid_dims": (18, 2), "hidden_heap_v1": (24, 8)}
     arguments = tuple(KernelArgument(None, None, kind, at, size, None) for kind, (at, size) in hidden.items())
-    kernel = dataclasses.replace(AmdProgram(fake.code(), "counter").kernels["counter"], arguments=arguments)
+    kernel = replace(AmdProgram(fake.code(), "counter").kernels["counter"], arguments=arguments)
     content = amd_program._kernarg(kernel, b"\7" * 40, 40, (256, 6, 4), (128, 2, 1))
     assert content == b"\7" * 8 + struct.pack("<IIHH", 2, 4, 2, 3) + b"\7" * 4 + bytes(8) + b"\7" * 8
     assert inputs.places_of(launch_with(3), ("a", "b")) == launch_with(2).layout

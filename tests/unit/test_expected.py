@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy import stats
 
 from aaco.analytics.advice.achieved import REPLAY_GAP_NS, ChangedStep, changed_step, room_for_more

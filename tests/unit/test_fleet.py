@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from aaco.cli import app
 from aaco.core import files, tables
@@ -482,7 +483,7 @@ def test_sessions_are_held_against_their_own_fingerprint_only(folder: Path, tmp_
         plan = FleetPlan(20, models=1, devices=1, iterations=10)
         session = write_session(tmp_path / "s" / row.session_id, row, plan)
         if row.number % 2:
-            slower = write_session(tmp_path / "x", type(row)(**{**vars(row), "level_ms": 2 * row.level_ms}), plan)
+            slower = write_session(tmp_path / "x", replace(row, level_ms=2 * row.level_ms), plan)
             shutil.rmtree(session.folder)
             slower.amend(config_hash="other")
             slower.folder.rename(session.folder)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from aaco import pipeline
 from aaco.analytics.bottleneck.own_times import ALONE, RankTimes

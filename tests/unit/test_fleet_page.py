@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from aaco.cli import app
@@ -49,7 +50,7 @@ def client(folder: Path, lake: Path) -> TestClient:
 
 
 def changed(row: SessionPlan, **names: str) -> SessionPlan:
-    return SessionPlan(**vars(row) | names)
+    return replace(row, **names)
 
 
 def run(*arguments: str) -> Result:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from aaco.analytics import metrics
 from aaco.cli import app
@@ -44,7 +45,7 @@ def models(document: dict[str, list[dict[str, object]]]) -> dict[object, object]
 def rows() -> list[SessionPlan]:
     """Nine sessions of each of two models, the first at about 5 ms and the second at 10, and one of a third model."""
     planned = sessions(PLAN)[0]
-    return [*planned, SessionPlan(**vars(planned[0]) | {"number": 99, "model": ALONE})]
+    return [*planned, replace(planned[0], number=99, model=ALONE)]
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,7 @@ def test_a_session_without_timed_inferences_counts_and_says_why(rows: list[Sessi
     from aaco.tracelake import manifest
 
     for row in rows[:2]:
-        session = write_session(tmp_path / "s" / row.session_id, SessionPlan(**vars(row) | {"model": "bert"}), PLAN)
+        session = write_session(tmp_path / "s" / row.session_id, replace(row, model="bert"), PLAN)
         (session.folder / "metrics/inference_iters.parquet").unlink()
         manifest.write(session, {})
     ingest(tmp_path / "lake", bundles([tmp_path / "s"]))

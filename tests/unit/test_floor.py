@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aaco.analytics.advice.achieved import changed_step
 from aaco.analytics.advice.floor import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -12,6 +11,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from aaco.core import documents
@@ -98,10 +98,10 @@ def test_what_the_baselines_version_shows_too_is_the_machine():
     for anew, outcome, why in ((WORSE, "regressed", "because"), (metric(), "unconfirmed", "the machine changed"),
                                (metric(status="inconclusive", effect=11.0), "unconfirmed", "the machine changed"),
                                (metric("throughput_per_s", "regressed"), "unconfirmed", "the machine changed")):
-        again = dataclasses.replace(measurement(WORSE, session="s2"), anew=measurement(anew, session="b2").verdict)
+        again = replace(measurement(WORSE, session="s2"), anew=measurement(anew, session="b2").verdict)
         check = decided(made, Measured(made.benchmarks[0], measurement(WORSE), [again])).checks[0]
         assert check.outcome == outcome and why in check.why
-    never = dataclasses.replace(measurement(metric(), session="s2"), anew=measurement(WORSE).verdict)
+    never = replace(measurement(metric(), session="s2"), anew=measurement(WORSE).verdict)
     check = decided(made, Measured(made.benchmarks[0], measurement(WORSE), [never])).checks[0]
     assert check.outcome == "unconfirmed" and "did not show it again" in check.why
     missed = Measurement("s2", None, objective("fail"), anew=measurement(metric()).verdict)  # of no baseline's business

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.governance.compare import Side
 from aaco.tracelake.history import baselines
@@ -84,5 +83,5 @@ def test_sessions_in_turns_are_paired_by_their_times():
     assert "in turns" in compare_runs.judge(*sides, REQUEST).design
     for unknown in (None, replicates[1].created_utc):
         changed = replicates[0].model_copy(update={"created_utc": unknown})
-        other = dataclasses.replace(sides[0], replicates=(changed, *sides[0].replicates[1:]))
+        other = replace(sides[0], replicates=(changed, *sides[0].replicates[1:]))
         assert "in turns" not in compare_runs.judge(other, sides[1], REQUEST).design

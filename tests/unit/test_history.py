@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -17,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aaco.core.errors import AacoError, BadBundle, NoBaseline, StorageError, UsageError
 from aaco.tracelake.history.history import History, Key, Sample
@@ -104,7 +104,7 @@ def test_the_same_sample_twice_is_once_and_another_value_is_refused(history):
 def test_what_is_no_measurement_is_refused_with_the_reason(history, change, why):
     history.append([sample("before")])
     with pytest.raises(UsageError, match=why):
-        history.append([sample("good"), dataclasses.replace(sample("bad"), **change)])
+        history.append([sample("good"), replace(sample("bad"), **change)])
     assert history.sessions(KEY)["session_id"].to_pylist() == ["before"]
 
 

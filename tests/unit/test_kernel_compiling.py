@@ -6,10 +6,10 @@ import json
 import re
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aaco.calibration import device_compilers
 from aaco.core import limited

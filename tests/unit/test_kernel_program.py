@@ -6,10 +6,10 @@ import os
 import signal
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aaco.core import config
 from aaco.core.errors import UsageError

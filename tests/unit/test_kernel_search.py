@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from aaco.core.errors import AacoError, UsageError
 from aaco.optimize.kernels import applying, search, trial
@@ -72,7 +73,7 @@ class Searches:
             raise KeyboardInterrupt
         self.gpu = compiled_gpu.CompiledGpu(self.tools)
         try:
-            trial.main(request.__dict__, lambda **line: lines.append(line))
+            trial.main(structs.asdict(request), lambda **line: lines.append(line))
         except AacoError as error:
             lines.append({"raised": error})
         finally:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aaco.analytics.llm import context_slope
 from aaco.analytics.llm.backlog import Backlog

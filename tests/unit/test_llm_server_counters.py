@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from aaco.analytics.llm.server_counters import PhaseTotal, ServerCounters, means, totals
 from aaco.core.readings import Absent

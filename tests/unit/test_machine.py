@@ -6,10 +6,10 @@ import os
 import subprocess
 import tarfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aaco.collectors.inventory import machine
 from aaco.collectors.inventory.machine import Host

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
+from msgspec.structs import replace
 
 from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.analytics.advice.recommend import Recommendation, with_machine_gains
@@ -63,7 +63,7 @@ def test_an_advice_is_expected_to_gain_what_it_gained_here(settings):
     """The bound stays as it is, and the order follows what is expected."""
     for model, gain_pct in (("a", 2.0), ("b", 1.0), ("c", 3.0)):
         tried(settings, model, gain_pct)
-    gains = {"gains": {name: vars(gain) for name, gain in outcomes.of_advice(settings, "here").items()}}
+    gains = {"gains": {name: structs.asdict(gain) for name, gain in outcomes.of_advice(settings, "here").items()}}
     names = [action.name for action in ACTIONS if not action.mechanism and action.name != "graph_level"]
     before = (advice("graph_level", 60.0), advice(names[0], 20.0))
     after = with_machine_gains(before, gains)

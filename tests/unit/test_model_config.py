@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from aaco.analytics.serving.model_config import Experts, LatentAttention, read_config
 from aaco.analytics.serving.model_weights import EXPERT, products

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from aaco.analytics.advice import recommend
 from aaco.analytics.advice.expected import Expected
@@ -30,7 +29,8 @@ def explained(diagnosis=None, facts=None, **shares):
     readings = measure({}, None, Analysis()) | {name: Reading(name, "pct", share) for name, share in shares.items()}
     facts = WorkloadFacts(tuple(WorkloadFact(name, value) for name, value in (facts or {}).items()))
     examined = {"workload_facts": facts.document()}
-    return replace(Sample().explain(), readings=readings, examined=examined, diagnosis=diagnosis or diagnose(readings))
+    return replace(Sample().explain(), readings=readings, examined=examined,
+                               diagnosis=diagnosis or diagnose(readings))
 
 
 def said(explanation):

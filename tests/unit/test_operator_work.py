@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from aaco.analytics.costs.operator_work import document, summed
 from aaco.analytics.costs.torch.priced import NO_OPERATOR, NOTHING, TOO_MUCH, priced

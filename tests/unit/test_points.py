@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from aaco.analytics import metrics

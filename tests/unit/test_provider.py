@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -15,9 +14,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
 from aaco.core.errors import Missing, ModelError, UsageError
+from aaco.core.records import as_dict
 from aaco.runner import provider
 from aaco.runner.job import Job
 from tests import models
@@ -237,7 +238,7 @@ def test_why_a_session_did_not_open(tmp_path, monkeypatch, text, kind, says):
 def test_the_measured_process_ends_with_the_error_and_without_a_row(tmp_path):
     asked = job(tmp_path, models.chain(tmp_path / "chain.onnx"), {"x": np.ones((1, 64), np.float32)},
                 provider="NoSuchExecutionProvider")
-    done = subprocess.run([sys.executable, "-m", "aaco.runner.worker"], input=json.dumps(asdict(asked)), text=True,
+    done = subprocess.run([sys.executable, "-m", "aaco.runner.worker"], input=json.dumps(as_dict(asked)), text=True,
                           capture_output=True)
     assert done.returncode == 6, done.stderr
     assert "NoSuchExecutionProvider" in json.loads((tmp_path / "outcome.json").read_text())["error"]["what"]

@@ -2,12 +2,12 @@
 
 import math
 import re
-from dataclasses import replace
 from functools import reduce
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aaco.analytics import rules
 from aaco.analytics.advice import recommend

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aaco.calibration import child
 from aaco.cli import app, outcome
@@ -86,7 +86,7 @@ def replays(tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch) -> Rep
 
 @pytest.mark.parametrize("tolerance", [None, NumberTolerance("float32", 1e-6)])
 def test_a_launch_is_replayed_at_its_addresses(replays: Replays, tolerance: NumberTolerance | None) -> None:
-    result = replays.replay(replays.capture(), dataclasses.replace(TWICE, tolerance=tolerance))
+    result = replays.replay(replays.capture(), replace(TWICE, tolerance=tolerance))
     assert (result.fidelity.verdict, result.fidelity.proved_bytes) == ("exact", SIZE)
     assert (result.regions, result.exact_addresses, result.substituted, result.processes) == (3, 3, 1, 1)
     assert [(use.read, use.written) for use in result.uses] == [(True, "none"), (False, "all"), (False, "none")]
@@ -155,7 +155,7 @@ def test_another_driver_is_refused_unless_it_is_allowed(replays: Replays) -> Non
     (path / "capture.json").write_text(json.dumps(document))
     with pytest.raises(UsageError, match=r"captured with driver 550\.54, this is 580\.1"):
         replays.replay(path)
-    assert replays.replay(path, dataclasses.replace(TWICE, any_driver=True)).fidelity.verdict == "exact"
+    assert replays.replay(path, replace(TWICE, any_driver=True)).fidelity.verdict == "exact"
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.resources import files
 from xml.etree import ElementTree
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aaco.core import tables
 from aaco.report import extremes

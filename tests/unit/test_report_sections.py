@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib.resources import files
 
 import pytest
+from msgspec.structs import replace
 
 from aaco.report import finding_view
 from aaco.report.renderers import html, markdown, outline, terminal

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from aaco.report.renderers import html, json_report, terminal
@@ -33,7 +33,7 @@ def test_the_title_of_a_long_import_fits_the_box() -> None:
     """Mutation: one column more for the name."""
     explanation = Sample(device=0).explain()
     long = replace(explanation, captures={"captures": []}, model={"name": "m" * 90},
-                   record={**explanation.record, "backend_ran": "imported: rocpd (rocprofv3) and more"})
+                               record={**explanation.record, "backend_ran": "imported: rocpd (rocprofv3) and more"})
     title = next(line for line in terminal._box(long, 80) if "Backend:" in line)  # written before any section
     assert cell_len(title) == 80 and title.startswith("║") and title.endswith("║")
 

@@ -1,9 +1,9 @@
 """The sections on what the devices did: in every form of the report, for planted traces, hostile names and none."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from aaco.analytics.measure import measure
 from aaco.analytics.timeline import trace as tracing
@@ -108,7 +108,7 @@ def test_hostile_names_stay_text():
 def test_the_page_stays_small_with_many_devices():
     rows = [at(1000 * number, 1000 * number + 700, device_id=device) for device in range(64) for number in range(300)]
     found = replace(explained.Sample().explain(),
-                    trace=tracing.trace(timed.kernels(*rows), Analysis()))
+                                trace=tracing.trace(timed.kernels(*rows), Analysis()))
     assert len(html.render(found).encode()) < 1_000_000
     assert any("56 more devices" in row.text for _, rows in catalogue.rows_of_part("devices", found) for row in rows)
 

@@ -1,12 +1,12 @@
 """profiler.rocprof_json on pictures that no recorded capture has, each with an answer planted in it."""
 
 import json
-from dataclasses import asdict
 
 import pytest
 
 from aaco.analytics.truth.record_accounting import AccountCheck
 from aaco.core.errors import BadCapture
+from aaco.core.records import as_dict
 from aaco.profiler.capture import Subtotal
 from aaco.profiler.formats.rocprof_legacy import rocprof_json
 from tests.pieces import rows, together
@@ -92,7 +92,7 @@ def test_kernels_that_stand_twice_are_taken_once(tmp_path):
     assert facts.kernels.count == 2 and facts.kernels.ns == 2000
     part = facts.left_out["again: the same execution stands in the file twice"]
     assert (part.count, part.ns) == (1, 800)
-    account = AccountCheck(asdict(facts))
+    account = AccountCheck(as_dict(facts))
     account.count, account.ns = 2, 2000
     assert account.account((0, 0)).dropped == (0, 0)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy import stats
 
 from aaco.analytics.diagnosis import UNCHECKED, diagnose

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 
 from aaco.analytics.what_if.sizes import SizePoint, size_curve
 from aaco.analytics.what_if.sweep import BatchPoint, curve

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy import optimize, stats
 
 from aaco.analytics.roofline.devices import boards

@@ -1,6 +1,5 @@
 """The measured process: its loop, its rows, and that it never outlives its parent."""
 
-import dataclasses
 import gzip
 import json
 import os
@@ -8,13 +7,14 @@ import signal
 import subprocess
 import sys
 import types
-from dataclasses import asdict
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aaco.core.errors import AacoError
 from aaco.core.plan import Plan
+from aaco.core.records import as_dict
 from aaco.runner import iterations, ort, region, registry, self_accounting, worker
 from aaco.runner.job import Job
 from aaco.runner.stopping import Stop
@@ -37,7 +37,7 @@ WORKER = [sys.executable, "-m", "aaco.runner.worker"]
 
 
 def start(job, **changes):
-    told = json.dumps(asdict(job) | changes)
+    told = json.dumps(as_dict(job) | changes)
     return subprocess.run(WORKER, input=told, text=True, capture_output=True)
 
 
@@ -72,7 +72,7 @@ def test_an_orphan_does_not_measure(job, tmp_path):
 def test_a_profiler_between_is_no_orphan_s_parent(job, tmp_path):
     """ncu starts the program as its child. Mutation: only the direct parent counts."""
     between = [sys.executable, "-c", f"import subprocess, sys; sys.exit(subprocess.call({WORKER!r}))"]
-    subprocess.run(between, input=json.dumps(asdict(job)), text=True, check=True)
+    subprocess.run(between, input=json.dumps(as_dict(job)), text=True, check=True)
     assert (tmp_path / "outcome.json").exists()
 
 
@@ -88,10 +88,10 @@ def test_a_profiler_is_told_where_the_measured_inferences_begin_and_end(job, tmp
     monkeypatch.setattr(region.ctypes, "CDLL", lambda name: driver)
     if refuses:
         with pytest.raises(AacoError, match="cuProfilerStart failed with CUDA's error 201"):
-            worker._run_timing(dataclasses.replace(job, region=True))
+            worker._run_timing(replace(job, region=True))
         assert asked == [("begin", 3)]
         return
-    worker._run_timing(dataclasses.replace(job, region=True))
+    worker._run_timing(replace(job, region=True))
     assert asked == [("begin", 3), ("end", 10)]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.analytics import rules
 from aaco.analytics.advice.floors import Floors
@@ -33,8 +34,7 @@ ONLY_CAPTURED = ("the trace is of a graph's capture: its launches ran nothing, s
                  "import it with a trace of the replay: aaco import REPLAY --capture FILE")
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """The class that is diagnosed, the others with their evidence, and the conditions that hold as well.
 
     trust: what the trace check says of the recording that all of it was read from.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aaco.analytics.diagnosis import Diagnosis
 from aaco.analytics.timeline.trace import DeviceTrace
@@ -30,8 +32,7 @@ NOT_TIMED = "the capture has no time for them"
 STATISTICS = ("mean", "std", "p50", "p90", "p95", "p99", "min", "max", "iqr", "mad")
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """Where every kernel of the capture went: parts sum to the file exactly, in count and ns."""
 
     in_file: tuple[int, int]
@@ -46,8 +47,7 @@ class Coverage:
                 "dropped": {reason: _part(part) for reason, part in self.dropped.items()}}
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(Struct, frozen=True, eq=False, weakref=True):
     """One session explained: its record and facts, tables, readings and diagnosis."""
 
     session_id: str
@@ -65,13 +65,14 @@ class Explanation:
     coverage: Coverage | None
     absent: Mapping[str, str]  # expected file -> why it is not there
     verdict: Mapping[str, Any] | None = None  # regress/verdict.json
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     captures: Mapping[str, Any] = field(default_factory=dict)  # profiler/captures.json: what an import read
     truth: Mapping[str, Any] = field(default_factory=dict)  # trace_check.json: what shows that the trace is false
     capsule: Mapping[str, Any] = field(default_factory=dict)  # capsule.json: the laboratory that it was measured in
     examined: Mapping[str, Any] = field(default_factory=dict)  # by slot what findings say
     trace: DeviceTrace | None = None  # what the devices did; None where none did anything that was recorded
-    computed: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # `once`: by function
+
+    __hash__ = object.__hash__  # by identity, as `once` asks
 
     @property
     def trust(self) -> Trust:
@@ -100,12 +101,13 @@ class Explanation:
 
 def once(compute: Callable[[Explanation], T]) -> Callable[[Explanation], T]:
     """Compute it for each explanation once, however many sections ask; they share the result and leave it as it is."""
+    made: WeakKeyDictionary[Explanation, T] = WeakKeyDictionary()
+
     @wraps(compute)
     def kept(explanation: Explanation) -> T:
-        if compute not in explanation.computed:
-            explanation.computed[compute] = compute(explanation)
-        made: T = explanation.computed[compute]
-        return made
+        if explanation not in made:
+            made[explanation] = compute(explanation)
+        return made[explanation]
 
     return kept
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.core.config import Analysis
 from aaco.core.readings import Reading
@@ -11,8 +12,7 @@ from aaco.core.readings import Reading
 LEVELS = ("ok", "warning", "bad")
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(Struct, frozen=True):
     """A reading's level, and the limit that it reached (for "ok": the one that it did not reach)."""
 
     reading: Reading

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Literal
 
+from msgspec import Struct
 from pydantic import AwareDatetime, Field, PlainSerializer, ValidationError
 
 from aaco.core import files
@@ -110,8 +110,7 @@ class MachineCard(ClosedModel):
         return ", ".join(warnings + [f"others used {others:.0f} % of the CPUs"] * (others > BUSY_PCT))
 
 
-@dataclass(frozen=True)
-class CeilingDrift:
+class CeilingDrift(Struct, frozen=True):
     """The change of a ceiling between two cards of one machine: `relative` is new / old - 1."""
 
     name: str

@@ -22,12 +22,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.lib.stride_tricks import as_strided
 
 from aaco.calibration import child, rounds
@@ -211,8 +211,7 @@ def _random_array(dtype: str, *shape: int) -> Array:
 # Bandwidth
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """An access pattern over `lanes` arrays of one size; a pass reads and writes `moved` times that size."""
 
     lanes: int
@@ -394,8 +393,7 @@ def calls(budget_s: float) -> tuple[RateSeries, str]:
 # The fresh process
 
 
-@dataclass(frozen=True)
-class MachineSnapshot:
+class MachineSnapshot(Struct, frozen=True):
     """The machine's state at one instant; None for what the kernel does not report."""
 
     cpu_mhz: float | None

@@ -12,9 +12,10 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from aaco.calibration import libraries
 from aaco.core import limited
@@ -43,8 +44,7 @@ NVRTC = RuntimeCompiler("libnvrtc", ("13", "12", "11.2"), "nvrtc", "CUBIN")
 HIPRTC = RuntimeCompiler("libhiprtc", ("7", "6", "5", ""), "hiprtc", "Code")
 
 
-@dataclass(frozen=True)
-class DeviceCode:
+class DeviceCode(Struct, frozen=True):
     """What a compiler made: the code, and what it printed."""
 
     code: bytes

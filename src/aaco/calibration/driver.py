@@ -10,9 +10,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from aaco.calibration import libraries
 from aaco.calibration.work import BLOCK
@@ -82,8 +83,7 @@ def symbol(name: str, vendor: Vendor) -> str:
     return hip if vendor == "AMD" else cuda
 
 
-@dataclass(frozen=True)
-class ReadyLaunch:
+class ReadyLaunch(Struct, frozen=True):
     """A launch that is ready: the function, its grid, and its arguments as the driver takes them."""
 
     arguments: tuple[Any, ...]  # of "launch"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from aaco.calibration import child, rounds
 from aaco.calibration.card import CalibratedDevice, Ceiling, CeilingConditions
@@ -23,8 +24,7 @@ VISIT = 16  # bursts of launches between any two ceilings
 NEAR_NS = 250_000_000  # a row this near belongs to a measurement too short to hold one
 
 
-@dataclass(frozen=True)
-class GpuCeilings:
+class GpuCeilings(Struct, frozen=True):
     """A device, its ceilings, when each was measured (start and end, CLOCK_MONOTONIC), and why others are absent."""
 
     device: CalibratedDevice

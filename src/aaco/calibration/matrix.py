@@ -10,11 +10,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from ctypes import byref, c_char, c_int, c_int8, c_int32, c_int64, c_size_t, c_uint64, c_void_p
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.calibration import libraries
 from aaco.calibration.driver import DriverGpu, Vendor
@@ -25,8 +25,7 @@ MOST_WAYS = 4  # algorithms of the library's heuristic that are tried
 SAMPLE = 1 << 20  # random elements; a matrix repeats them
 
 
-@dataclass(frozen=True)
-class Lt:
+class Lt(Struct, frozen=True):
     """One vendor's library: its name and the values of its header's names."""
 
     library: tuple[str, tuple[str, ...]]
@@ -50,8 +49,7 @@ R32F, R64F, R16F, R8I, R32I, R16BF = 0, 1, 2, 3, 10, 14  # cudaDataType, hipData
 F8_OCP_FROM = ("gfx950", "gfx12")  # these read OCP's fp8; gfx942 reads the variant without a negative zero
 
 
-@dataclass(frozen=True)
-class MatrixProduct:
+class MatrixProduct(Struct, frozen=True):
     """A type of product. `rate`: the ceiling that it is a rate of."""
 
     compute: str

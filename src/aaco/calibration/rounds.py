@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.calibration.card import Ceiling, CeilingConditions
 from aaco.core.errors import AacoError
@@ -28,8 +28,7 @@ def settled(best: Sequence[float], window: int = WINDOW, tolerance: float = TOLE
     return now - before < tolerance * now
 
 
-@dataclass(frozen=True)
-class RateSeries:
+class RateSeries(Struct, frozen=True):
     """Rates from rounds over several kernels: the best sustained rate of each, and the repeats of the fastest."""
 
     best: Mapping[str, float]

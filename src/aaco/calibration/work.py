@@ -5,7 +5,7 @@ The constants are the source's; tests/unit/test_calibration_kernels.py runs the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aaco.core.errors import Missing
 
@@ -21,8 +21,7 @@ L2_TURNS, LDS_TURNS, FMA_TURNS = 256, 2048, 4096
 BLOCKS_PER_UNIT = {"l2_read": 8, "lds_read": 16, "fma": 16}
 
 
-@dataclass(frozen=True)
-class KernelSizes:
+class KernelSizes(Struct, frozen=True):
     """The launch sizes of one device's kernels. Bytes, and blocks of BLOCK threads."""
 
     lane: int  # of each array in device memory

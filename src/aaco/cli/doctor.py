@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import click
 
 from aaco.cli import manual, options, say
+from aaco.core.records import as_dict
 
 
 @manual.command()
@@ -22,7 +21,7 @@ def doctor(full: bool, prepare: bool, as_json: bool) -> None:
     from aaco.report.sections import capabilities
 
     checks = examine()
-    say.answer(as_json, {"schema_version": 1, "capabilities": [asdict(check) for check in checks]},
+    say.answer(as_json, {"schema_version": 1, "capabilities": [as_dict(check) for check in checks]},
                lambda _: capabilities.full_lines(checks) if full else capabilities.lines(checks))
 
 
@@ -31,7 +30,7 @@ def _prepare(as_json: bool) -> None:
 
     advice = lab_session.advice()
     if as_json:
-        say.document({"schema_version": 1, "advice": [asdict(piece) for piece in advice]})
+        say.document({"schema_version": 1, "advice": [as_dict(piece) for piece in advice]})
         return
     for piece in advice:
         refused = piece.why_not if not piece.commands else None

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from aaco.cli import manual, options, say
 from aaco.cli.talk import talk
 from aaco.core.errors import Exit, UsageError
+from aaco.core.records import as_dict
 from aaco.core.words import plural
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ lake_option = click.option("--lake", type=click.Path(path_type=Path, file_okay=F
 metric_option = click.option("--metric", default="latency_ms", show_default=True, help="Which metric is judged.")
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """The options of all questions: which lake, which sessions, how many false discoveries, where it runs, JSON."""
 
     lake: Path
@@ -112,7 +112,7 @@ def compact(lake: Path | None, config_file: Path | None, as_json: bool) -> None:
     from aaco.fleet import compaction
 
     done = compaction.compact(_lake(lake, config_file))
-    say.answer(as_json, {"schema_version": 1, **vars(done)}, lambda _: [
+    say.answer(as_json, {"schema_version": 1, **as_dict(done)}, lambda _: [
         f"{plural(done.sessions, 'session')} compacted, {done.dropped} dropped; {done.files} files, {done.written} of "
         f"them new, {done.removed} old ones removed"])
 

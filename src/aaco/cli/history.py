@@ -11,6 +11,7 @@ import click
 from aaco.cli import manual, options, say, series
 from aaco.cli.baseline import baselines_dir, with_store
 from aaco.core.errors import UsageError
+from aaco.core.records import as_dict
 from aaco.report.format import plural
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ def sessions(benchmark: str, metric: str, machine: str | None, configuration: st
         rows, unit = opened.sessions(key, branch).to_pylist(), opened.unit(key)[0]
         accepted = {item.session_id: item for item in opened.accepted(key)}
     if as_json:
-        say.document({"schema_version": 1, **vars(key), "unit": unit, "sessions": rows,
-                      "accepted": [vars(item) for item in accepted.values()]})
+        say.document({"schema_version": 1, **as_dict(key), "unit": unit, "sessions": rows,
+                      "accepted": [as_dict(item) for item in accepted.values()]})
         return
     for row in rows:
         spread = "one process" if row["log_sd"] is None else f"sd {100 * row['log_sd']:.2f} %"
@@ -137,7 +138,8 @@ def accept(benchmark: str, session: str, author: str, reason: str, metric: str, 
         key = _key(opened, benchmark, metric, machine, configuration)
         session = _session(opened, key, session)
         opened.accept(key, session, author, reason)
-    say.answer(as_json, {"schema_version": 1, **vars(key), "session_id": session, "author": author, "reason": reason},
+    say.answer(as_json, {"schema_version": 1, **as_dict(key), "session_id": session, "author": author,
+                         "reason": reason},
                lambda _: [f"{key.benchmark} {key.metric}: the level from {session} on is accepted by {author}"])
 
 
@@ -187,7 +189,7 @@ def _session(opened: History, key: Key, reference: str) -> str:
 
 def _summary(opened: History, key: Key) -> dict[str, Any]:
     table, (unit, direction) = opened.sessions(key), opened.unit(key)
-    return {**vars(key), "unit": unit, "direction": direction, "sessions": table.num_rows,
+    return {**as_dict(key), "unit": unit, "direction": direction, "sessions": table.num_rows,
             "samples": sum(table["processes"].to_pylist())}
 
 

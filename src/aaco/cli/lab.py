@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +11,7 @@ import click
 from aaco.cli import manual, options, say
 from aaco.core import files
 from aaco.core.errors import Exit, UsageError
+from aaco.core.records import as_dict
 
 if TYPE_CHECKING:
     from aaco.steps.lab_session import LaboratoryRequest
@@ -157,7 +157,7 @@ def status(config_file: Path | None, as_json: bool) -> None:
     if as_json:
         say.document({"schema_version": 1, "laboratories": [
             {"lab": account.lab, "state": lab_session.state(account), "owner": account.owner.model_dump(),
-             "changes": [asdict(change) for change in account.changes]} for account in accounts]})
+             "changes": [as_dict(change) for change in account.changes]} for account in accounts]})
         return
     for account in accounts:
         say.line(f"{account.lab}  {lab_session.state(account)}, {len(account.changes)} changes noted")
@@ -174,7 +174,7 @@ def restore(config_file: Path | None, as_json: bool) -> None:
     from aaco.steps import lab_session
 
     done = lab_session.restore(options.settings(config_file))
-    undone = [asdict(reverted) for _, list_ in done for reverted in list_]
+    undone = [as_dict(reverted) for _, list_ in done for reverted in list_]
     if as_json:
         say.document({"schema_version": 1, "undone": undone})
     else:
@@ -196,7 +196,7 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
 
     differences = lab_session.differences(*(lab_session.load(path) for path in (a, b)))
     if as_json:
-        say.document({"schema_version": 1, "differences": [asdict(difference) for difference in differences]})
+        say.document({"schema_version": 1, "differences": [as_dict(difference) for difference in differences]})
         return
     for difference in differences:
         say.line(f"{difference.key}: {difference.a} -> {difference.b}")

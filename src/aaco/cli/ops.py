@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from aaco.cli import distrust, manual, options, say
+from aaco.core.records import as_dict
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,8 +72,8 @@ def _tree(session_id: str, operators: pa.Table, top: int, as_json: bool) -> None
     parts = rolled.parts[:top]
     if as_json:
         say.document({"session_id": session_id, "schema_version": 1, "kernels": rolled.kernels,
-                      "total_ns": rolled.total_ns, "modules": [asdict(part) for part in parts],
-                      "unattributed": [asdict(one) for one in rolled.loose], "others": len(rolled.parts) - len(parts)})
+                      "total_ns": rolled.total_ns, "modules": [as_dict(part) for part in parts],
+                      "unattributed": [as_dict(one) for one in rolled.loose], "others": len(rolled.parts) - len(parts)})
         return
     say.lines((*listing(parts, rolled.total_ns), *(f"of none: {loose(one)}" for one in rolled.loose)))
     if len(rolled.parts) > len(parts):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ import click
 from aaco.cli import distrust, manual, options, say
 from aaco.cli.talk import talk
 from aaco.core.errors import UsageError
+from aaco.core.records import as_dict
 
 if TYPE_CHECKING:
     from aaco.core.config import Settings
@@ -81,7 +81,7 @@ def optimize(session: str | None, named: str | None, only_list: bool, top: int, 
     distrust.warn(session_judged)
     if as_json:
         say.document({"schema_version": 1, "session_id": session_judged.id, "gates": config.optimize.model_dump(),
-                      "kernels": [asdict(kernel) for kernel in judged[:top]], "others": max(0, len(judged) - top)})
+                      "kernels": [as_dict(kernel) for kernel in judged[:top]], "others": max(0, len(judged) - top)})
         return
     say.lines(shown.lines(judged, top, say.columns()))
     if len(judged) > top:

@@ -49,7 +49,7 @@ def until_interrupted(asked: ServerSettings, path: str, message: Callable[[str],
 
     message: of the address, printed after the place of the sessions.
     """
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from aaco.dashboard import serving
 

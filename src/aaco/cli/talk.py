@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from aaco.cli import say
 from aaco.core.show import SILENT, Show

@@ -11,10 +11,11 @@ import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+
+from msgspec import Struct
 
 import aaco
 from aaco.collectors.gpu import amd_sensors, gpu_access
@@ -50,8 +51,7 @@ NO_DRIVER = "nvidia-smi must work, and a container needs --gpus all"
 Probe = Callable[[Host], str]
 
 
-@dataclass(frozen=True)
-class Capability:
+class Capability(Struct, frozen=True):
     """One capability: present (`detail`), or absent (`why_not`, and `fix`, the next thing to try)."""
 
     group: str
@@ -62,8 +62,7 @@ class Capability:
     fix: str = ""
 
 
-@dataclass(frozen=True)
-class HostCheck:
+class HostCheck(Struct, frozen=True):
     """A check of one capability: `probe` returns the detail or raises Absent.
 
     in_kernel: it loads programs into the kernel, whose verifier takes tens of milliseconds of CPU for them.

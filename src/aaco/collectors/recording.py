@@ -9,11 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core import files
 from aaco.core.errors import BadCapture
@@ -22,8 +22,7 @@ _HEADER = struct.Struct("<8sII")
 _LENGTH = struct.Struct("<I")  # of the description that follows it
 
 
-@dataclass(frozen=True)
-class RecordFormat:
+class RecordFormat(Struct, frozen=True):
     """A kind of file, its writer, and how to have it written again."""
 
     writer: str

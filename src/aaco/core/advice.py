@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 # By the name of a fact its values; a fact that is not known is not in it.
 FactValues = Mapping[str, frozenset[str]]
@@ -13,8 +14,7 @@ WORDS = {("graph_capture", "sized_by_data"): "data decide sizes, which are fixed
          ("graph_capture", "too_short"): "few launches lie between two waits of the host"}
 
 
-@dataclass(frozen=True)
-class FactCondition:
+class FactCondition(Struct, frozen=True):
     """A condition on one fact. It holds if the fact has one of the values; negated, if it is not known to have one."""
 
     fact: str
@@ -41,8 +41,7 @@ def fact_is_not(fact: str, *values: str) -> FactCondition:
     return FactCondition(fact, frozenset(values), negated=True)
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """Something to try. applies_if: all must hold. already_done_if: none may hold. acts_on: the reading that says on
     which share of the time; empty where none does."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any, Self
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]  # times and durations in ns, ids, numbers of rows
@@ -19,11 +19,11 @@ Structs = NDArray[np.void]  # rows of a structured type
 Array = NDArray[Any]
 
 
-class ArrayRows:
-    """A frozen dataclass of arrays of one length: the columns of some rows."""
+class ArrayRows(Struct, frozen=True):
+    """Arrays of one length: the columns of some rows."""
 
     def __len__(self) -> int:
-        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+        return len(getattr(self, self.__struct_fields__[0]))
 
     def take(self, rows: Ints | Flags | slice) -> Self:
         """Return these rows."""
@@ -31,7 +31,7 @@ class ArrayRows:
             if rows.all():
                 return self
             rows = np.flatnonzero(rows)  # once, not for each column
-        return type(self)(*(getattr(self, column.name)[rows] for column in fields(self)))  # type: ignore[arg-type]
+        return type(self)(*(getattr(self, column)[rows] for column in self.__struct_fields__))
 
 
 def find_sorted(sorted_ids: Array, ids: Array) -> Ints:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from aaco.core.host import Host, text
 from aaco.core.readings import Absent, known
 
 
-@dataclass(frozen=True)
-class Cgroup:
+class Cgroup(Struct, frozen=True):
     """A mounted hierarchy of control groups: this process's own group in it, and the top that it can see."""
 
     version: int

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class ClockOffsets:
+class ClockOffsets(Struct, frozen=True):
     """At CLOCK_MONOTONIC `monotonic_ns`, what the other clocks read. All in ns.
 
     `uncertainty_ns` is the width of the monotonic bracket around the other readings.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from aaco.core.errors import UsageError, first_problem
@@ -158,8 +158,7 @@ def unread(environment: Mapping[str, str]) -> dict[str, str]:
     return meant_by_name
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """The resolved configuration and, per dotted key, which layer decided it."""
 
     config: Config

@@ -1,7 +1,7 @@
 """JSON documents: each is declared once, as a type with a file and a version, and read in one way.
 
 The type is the decoder, what is written is encoded from it, and its JSON Schema is published. A model (`Document`) is
-checked when the document is read; a dataclass, which analytics computes, is decoded where it is used.
+checked when the document is read; a Struct, which analytics computes, is decoded where it is used.
 A reader can rely on it: what the type names is there and has its type.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, TypeVar
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from aaco.core import files
@@ -48,7 +48,7 @@ class Document(Part):
 
 
 class FindingDocument(Document):
-    """What a finding says. Of one that analytics declares as a dataclass, the rest is asked for where it is decoded.
+    """What a finding says. Of one that analytics declares as a Struct, the rest is asked for where it is decoded.
 
     Every one was written with its version: `{}` is what damage leaves, not a finding that found nothing.
     """
@@ -72,8 +72,7 @@ class ClosedModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-@dataclass(frozen=True)
-class Declaration:
+class Declaration(Struct, frozen=True):
     """A JSON document of a bundle: its file there, the type that it is decoded into, and its newest version."""
 
     file: str
@@ -92,7 +91,7 @@ DECLARED: dict[str, Declaration] = {}  # by file
 def document(file: str, version: int = 1) -> Callable[[type[Content]], type[Content]]:
     """Declare a class as the one type of a bundle's JSON file. Raise TypeError where the file has one already.
 
-    version: the newest, of a dataclass; a model has its own as the default of its field `schema_version`.
+    version: the newest, of a Struct; a model has its own as the default of its field `schema_version`.
     """
     def declare(form: type[Content]) -> type[Content]:
         if file in DECLARED:
@@ -139,9 +138,9 @@ def encode(content: object) -> dict[str, Any]:
 
 
 def decode(document: Mapping[str, Any], form: type[Content]) -> Content:
-    """Return a document as an instance of the dataclass declared for it. Raise BadBundle.
+    """Return a document as an instance of the Struct declared for it. Raise BadBundle.
 
-    Keys that the dataclass does not have are passed over: a later version may have added them.
+    Keys that the Struct does not have are passed over: a later version may have added them.
     """
     import msgspec
 

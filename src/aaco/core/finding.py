@@ -7,11 +7,11 @@ made, whether it applies to a session at all, and the name of the slot in which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core.config import Analysis
 from aaco.core.session import Session
@@ -25,8 +25,7 @@ Results = Iterator[tuple[Target, Content]]
 Find = Callable[[Session, Analysis], Results]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A question to the tables of a session; its meaning is the docstring of the function that answers it.
 
     reads: the tables, and files of the bundle, without which there is no answer. after: findings with results that it
@@ -42,7 +41,7 @@ class Finding:
     report: str
     whole: bool
     on_host: bool
-    find: Find = field(repr=False)
+    find: Find
 
     @property
     def documents(self) -> tuple[str, ...]:

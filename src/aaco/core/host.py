@@ -10,9 +10,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
 
 from aaco.core.readings import Absent
 
@@ -23,8 +24,7 @@ class NoAnswer(Absent):
     """A tool took longer than its time limit."""
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(Struct, frozen=True):
     """Where to look: the real system, or a copy of one under `root`."""
 
     root: Path = Path("/")

@@ -6,12 +6,12 @@ Each function here is an input name; its parameters are tables or other inputs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.core.readings import Absent
@@ -21,8 +21,7 @@ OF_THE_HOST = "the profile times the host's dispatch of a node, not the device's
 RUN = "model_run"
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """The profiled window: its measured kernels, inferences and wall time."""
 
     kernels: pa.Table
@@ -86,8 +85,7 @@ def window(kernels: pa.Table, api_calls: pa.Table) -> Window:
     return Window(in_inferences, inferences, int(run_ns.sum()), run_ns)
 
 
-@dataclass(frozen=True)
-class KernelsAlone:
+class KernelsAlone(Struct, frozen=True):
     """Measured inferences of a pass that recorded only kernels: the union of the kernels' times, and the wall time."""
 
     union_ns: int
@@ -128,8 +126,7 @@ def gpu_window(window: Window) -> Window:
     return Window(on_device, window.inferences, window.wall_ns, window.run_ns)
 
 
-@dataclass(frozen=True)
-class MeasuredSpans:
+class MeasuredSpans(Struct, frozen=True):
     """From the first measured inference of each process to its last: starts and ends, ns."""
 
     start: NDArray[np.int64]

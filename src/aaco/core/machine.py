@@ -7,7 +7,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 GIB = 1 << 30
 # Words of a CPU's or GPU's marketing name that tell nothing the label does not already say.
@@ -15,8 +16,7 @@ _NOISE = re.compile(r"\((R|TM|r|tm)\)|\s+@ [\d.]+GHz|\s+\d+-Core Processor|\bCPU
 _MAKER = re.compile(r"^(NVIDIA|AMD)\s+(Instinct\s+)?")
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """One device, as the driver presents it (a partition of a partitioned GPU is a device). Unknown is None."""
 
     vendor: str
@@ -39,8 +39,7 @@ class Gpu:
         return _MAKER.sub("", self.model) if self.model else self.arch or f"{self.vendor} GPU"
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """A machine's identity and measured ceilings. Unknown is None.
 
     `id` depends on hardware alone, so it survives reboots, load and software updates. `threads` counts the logical

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
+
+from msgspec import Struct, field
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
@@ -27,8 +28,7 @@ def or_why(ask: Callable[[], Answer]) -> tuple[Answer | None, str]:
         return None, str(reason)
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """A value with the ends of its confidence interval, in the metric's unit; and which of several ways gave it."""
 
     value: float
@@ -37,8 +37,7 @@ class Estimate:
     method: str = ""
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """A metric's value, or the reason there is none. Absent is never zero."""
 
     metric: str
@@ -67,8 +66,7 @@ class Reading:
         return Evidence(self, "<=", threshold, because, weight, essential)
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """One comparison of a reading with a threshold. `holds` is None when the reading is absent."""
 
     reading: Reading
@@ -88,8 +86,7 @@ class Evidence:
         return self.reading.value <= self.threshold
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """A label with everything for it, against it and unknown."""
 
     label: str

@@ -10,11 +10,12 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import TypeVar
+
+from msgspec import Struct
 
 from aaco.core.advice import Step, steps_of
 from aaco.core.readings import Estimate, Evidence, Verdict
@@ -31,8 +32,7 @@ _HOLDS: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-@dataclass(frozen=True)
-class Band:
+class Band(Struct, frozen=True):
     """A named region of a metric's values."""
 
     relation: str
@@ -55,8 +55,7 @@ class Band:
         return f"{self.relation}{self.limit:g} {self.label}"
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """A metric's definition; its meaning is the docstring of the function that computes it."""
 
     name: str
@@ -68,15 +67,14 @@ class Metric:
     aliases: tuple[str, ...]
     meaning: str
     inputs: tuple[str, ...]
-    compute: Compute = field(repr=False)
+    compute: Compute
 
     def band(self, value: float) -> str:
         """The label of the first band that holds, or an empty string."""
         return next((band.label for band in self.bands if band.holds(value)), "")
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A bottleneck class or condition, and the generator of evidence for it."""
 
     label: str
@@ -85,7 +83,7 @@ class Rule:
     source: str
     meaning: str
     inputs: tuple[str, ...]
-    judge: Judge = field(repr=False)
+    judge: Judge
 
     @property
     def advice(self) -> tuple[str, ...]:

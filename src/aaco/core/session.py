@@ -106,8 +106,8 @@ class Record(BaseModel):
     @field_validator("clocks")
     @classmethod
     def _clocks(cls, clocks: dict[str, int]) -> dict[str, int]:
-        if clocks.keys() not in ({}.keys(), ClockOffsets.__dataclass_fields__.keys()):
-            raise ValueError(f"expected {', '.join(ClockOffsets.__dataclass_fields__)}, or nothing")
+        if clocks.keys() not in ({}.keys(), set(ClockOffsets.__struct_fields__)):
+            raise ValueError(f"expected {', '.join(ClockOffsets.__struct_fields__)}, or nothing")
         return clocks
 
     @property

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Show:
+class Show(Struct, frozen=True):
     """A line per step, (done, total) while something is counted, and the file descriptor to which a started program's
     output is copied (None: it is not shown).
     """

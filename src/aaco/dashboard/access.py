@@ -14,11 +14,11 @@ import hmac
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aaco.core.errors import StorageError
@@ -42,8 +42,7 @@ NOTED = (401, 403, 408, 413, 421, 503)
 LONGEST = 300  # letters of a path or a reason in the log
 
 
-@dataclass(frozen=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """The caller, by its name in the audit log, and its role."""
 
     name: str

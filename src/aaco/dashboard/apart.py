@@ -9,7 +9,8 @@ import resource
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.core.errors import BY_EXIT_CODE, AacoError, UsageError
 from aaco.dashboard.settings import ServerSettings
@@ -19,8 +20,7 @@ MOST_TALK = 1 << 16
 PREFIX, FIX = "aaco: ", "  try: "
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """The limits of the process. file_bytes: of one file that it writes; None for no limit."""
 
     seconds: float

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from msgspec import Struct
+
 from aaco.core import files
 from aaco.core.config import Settings
 from aaco.core.errors import UsageError
@@ -35,8 +37,7 @@ class Token:
     digest: bytes = field(repr=False)
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The limits of requests."""
 
     upload_bytes: int = 2 << 30
@@ -61,8 +62,7 @@ class Limits:
         return min(limit, self.rows * (100 if form == "arrow" else 1))
 
 
-@dataclass(frozen=True)
-class ServerSettings:
+class ServerSettings(Struct, frozen=True):
     """Address, sessions, tokens and limits. writable: on loopback, callers without a token may write.
 
     Raise UsageError if other machines reach the address and there is no token.
@@ -73,7 +73,7 @@ class ServerSettings:
     port: int = 8502
     tokens: tuple[Token, ...] = ()
     writable: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = Limits()
     audit_file: Path | None = None
     config_file: Path | None = None
 

@@ -10,8 +10,9 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
+
+from msgspec import Struct
 
 from aaco.core import files, transactions
 from aaco.core.errors import BadBundle, UsageError
@@ -42,8 +43,7 @@ def landing_file(sha256: str) -> str:
     return f"{LANDING}/{sha256}.parquet"
 
 
-@dataclass(frozen=True)
-class LakeState:
+class LakeState(Struct, frozen=True):
     """What a reader sees: the manifest (None: nothing was compacted yet), the sessions in landing with the digests of
     their facts, and the retired sessions that files still hold."""
 

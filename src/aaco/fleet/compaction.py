@@ -13,15 +13,17 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aaco.core import files as core_files
 from aaco.core.errors import BadBundle
+from aaco.core.records import as_dict
 from aaco.fleet import facts, sums
 from aaco.fleet.catalog import LANDING, Catalog, LakeState, landing_file
 from aaco.fleet.lakes import open_store
@@ -34,8 +36,7 @@ SCHEMA_VERSION = 1  # of a manifest
 Partition = tuple[str, str | None, str | None]
 
 
-@dataclass(frozen=True)
-class DataFile:
+class DataFile(Struct, frozen=True):
     """A compacted file, as a manifest lists it. month, model and device are those of all its sessions. summed: whether
     its kernels are in the manifest's sums."""
 
@@ -53,8 +54,7 @@ class DataFile:
         return self.month, self.model, self.device
 
 
-@dataclass(frozen=True)
-class MonthFile:
+class MonthFile(Struct, frozen=True):
     """A file with the facts of all compacted files of a month but their kernels: to open many small files takes longer
     than to read them. A month with one file, or with large ones, has none."""
 
@@ -64,11 +64,10 @@ class MonthFile:
     month: str
 
 
-@dataclass(frozen=True)
-class LakeManifest:
+class LakeManifest(Struct, frozen=True):
     """manifests/SHA256.json. Fields are added, never renamed.
 
-    A dataclass, which msgspec checks: pydantic would take a tenth of a question's time to import.
+    A Struct, which msgspec checks: pydantic would take a tenth of a question's time to import.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -82,8 +81,7 @@ class LakeManifest:
         return sum(file.rows for file in self.files)
 
 
-@dataclass(frozen=True)
-class Compacted:
+class Compacted(Struct, frozen=True):
     """What a compaction did: sessions taken out of landing, retired sessions dropped, files written and removed, and
     how many files there are now."""
 
@@ -280,7 +278,7 @@ def _order(partition: Partition) -> tuple[str, ...]:
 
 
 def _write_manifest(lake: Store, manifest: LakeManifest) -> str:
-    content = (json.dumps(asdict(manifest), indent=1) + "\n").encode()
+    content = (json.dumps(as_dict(manifest), indent=1) + "\n").encode()
     sha256 = hashlib.sha256(content).hexdigest()
     lake.write(_manifest_file(sha256), content)
     return sha256

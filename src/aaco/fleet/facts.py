@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core.errors import BadBundle, first_line
 from aaco.core.tables.spec import FLAG, INT, REAL, TEXT, TableSpec
@@ -71,8 +71,7 @@ ADDED = {2: ("fp32_flops", "dram_bytes_per_s", "devices_used", "why_no_devices_u
          3: ("labels", "why_no_labels", "health", "why_no_health")}
 
 
-@dataclass(frozen=True)
-class BundleFacts:
+class BundleFacts(Struct, frozen=True):
     """A bundle's row, and the bytes of the Parquet file of only this row. sha256: of those bytes, its name."""
 
     session_id: str

@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from aaco.core import files
 from aaco.core.errors import AacoError, UsageError
@@ -37,8 +38,7 @@ Outcomes: TypeAlias = Iterator[BundleFacts | str]
 Read: TypeAlias = Callable[[Iterable[Path]], Outcomes]
 
 
-@dataclass
-class Ingested:
+class Ingested(Struct):
     """What an ingest did. refused: by path, why; the other bundles were taken in all the same."""
 
     added: list[str] = field(default_factory=list)
@@ -116,8 +116,7 @@ def _one_ahead(items: Iterable[Item]) -> Iterator[Item]:
     yield from waiting
 
 
-@dataclass(frozen=True)
-class _Unread:
+class _Unread(Struct, frozen=True):
     """Bundles of a batch that the lake does not know: their digests, and what reading them gives, in the same order.
 
     Workers read one batch while the one before it is written.

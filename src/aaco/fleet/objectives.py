@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import groupby
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from aaco.analytics import metrics
 from aaco.core import registry, statistics
@@ -33,8 +33,7 @@ DECLARED = tuple(f"aaco.analytics.metrics.{name}" for name in ("latency", "host"
 FEWEST = 2  # sessions that a level of a group takes
 
 
-@dataclass
-class _Group:
+class _Group(Struct):
     """Comparable sessions, the newest first. levels: by metric, the sessions with a value and their values."""
 
     key: tuple[Any, ...]

@@ -11,12 +11,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+from msgspec.structs import replace
 
 from aaco import __version__
 from aaco.core.errors import AacoError, StorageError, UsageError, first_line

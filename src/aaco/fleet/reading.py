@@ -21,6 +21,7 @@ from aaco.core import files, labels, providers, tables
 from aaco.core.errors import AacoError, BadBundle, UsageError
 from aaco.core.machine import Gpu
 from aaco.core.readings import Absent
+from aaco.core.records import as_dict
 from aaco.core.redaction import redact_json
 from aaco.core.session import RECORD, Record, Session
 from aaco.core.tables.spec import TableSpec, rows_where
@@ -152,7 +153,7 @@ def _health(session: Session, why: str) -> dict[str, Any]:
     for device_id, watched in sorted(samples.items()):
         temperatures = watched["temp_c"] or watched["hotspot_c"]
         try:
-            states.append(vars(device_health.of_samples(device_id, temperatures, watched["throttle_reasons"],
+            states.append(as_dict(device_health.of_samples(device_id, temperatures, watched["throttle_reasons"],
                                                         errors.get(device_id, {}))))
         except Absent as absent:
             reasons.append(str(absent))
@@ -205,7 +206,7 @@ def _device(env: Mapping[str, Any], backend: str | None) -> tuple[str | None, in
         return None, None
     if backend == providers.CPU or not gpus:
         return machine.get("cpu_model"), machine.get("sockets")
-    return Gpu(**{name: gpus[0].get(name) for name in Gpu.__dataclass_fields__}).name, len(gpus)
+    return Gpu(**{name: gpus[0].get(name) for name in Gpu.__struct_fields__}).name, len(gpus)
 
 
 def _ceilings(env: Mapping[str, Any], on_device: bool) -> dict[str, float | None]:

@@ -19,11 +19,11 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec import Struct
 from pydantic import Field
 
 from aaco.core import config, documents, files
@@ -58,8 +58,7 @@ class Head(documents.Document):
     writer: str = Field(pattern=r"^[0-9a-f]{32}$")
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """A head, and what the store calls this version of it."""
 
     head: Head
@@ -270,8 +269,7 @@ class S3Store:
         return writer
 
 
-@dataclass(frozen=True)
-class Writer:
+class Writer(Struct, frozen=True):
     """Who writes. conditional: whether the store keeps conditions."""
 
     id: str

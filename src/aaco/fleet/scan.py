@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core.errors import BadBundle, StorageError, UsageError
 from aaco.core.labels import LONGEST, NAMES, is_value
@@ -43,8 +43,7 @@ UNREADABLE = (duckdb.IOException, duckdb.InvalidInputException, duckdb.BinderExc
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True)
-class FleetFilter:
+class FleetFilter(Struct, frozen=True):
     """Which sessions: of this model, this device, with all of these labels; None and () for all."""
 
     model: str | None = None
@@ -75,8 +74,7 @@ class FleetFilter:
             for name, value in self.labels)])
 
 
-@dataclass(frozen=True)
-class Shard:
+class Shard(Struct, frozen=True):
     """Files of a lake, with all that a map over them depends on: by path, how many sessions each holds.
 
     files: of all facts but kernels. with_kernels: of the same sessions, with kernels, which one map needs.

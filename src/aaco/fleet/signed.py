@@ -19,6 +19,8 @@ from datetime import UTC, datetime
 from typing import Self
 from urllib.parse import quote, urlsplit
 
+from msgspec import Struct
+
 from aaco.core.errors import AacoError, StorageError, UsageError
 
 TIMEOUT_S = 20.0  # for any part of an answer
@@ -57,8 +59,7 @@ class Account:
         return cls(parts.scheme, parts.netloc, region, key, secret, os.environ.get("AWS_SESSION_TOKEN", ""))
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """The answer to a request: 404 and 412 (the condition does not hold) are answers, too."""
 
     status: int

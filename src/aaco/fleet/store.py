@@ -10,9 +10,10 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from aaco.core import files
 from aaco.core.errors import AacoError, BadBundle, NoBaseline, StorageError, first_line
@@ -33,8 +34,7 @@ class Overtaken(StorageError):
     """Another writer committed since the catalog was opened: nothing of ours was."""
 
 
-@dataclass(frozen=True)
-class CatalogFile:
+class CatalogFile(Struct, frozen=True):
     """A catalog that is open: its file here, what it is called, and what makes a transaction of it seen by others."""
 
     path: Path

@@ -9,20 +9,20 @@ point, one step for 8-bit integers as outputs, a few per cent with 8-bit arithme
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
+from aaco.core.records import as_dict
 from aaco.tracelake.outputs import Output
 
 Status = Literal["equal", "close", "different", "unknown"]
 SEVEREST: tuple[Status, ...] = ("different", "unknown", "close", "equal")
 
 
-@dataclass(frozen=True)
-class Tolerance:
+class Tolerance(Struct, frozen=True):
     """What may differ: `relative` of an element, and `of_largest` of the output's largest element."""
 
     relative: float
@@ -36,8 +36,7 @@ STEP = {"int8", "uint8"}  # as outputs: quantised values, which rounding may put
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(Struct, frozen=True):
     """How an output of one run agrees with that of the other; None where there is nothing to compare.
 
     max_abs and max_rel (|a - b| / max(|a|, |b|)) are over the elements `compared`, of `elements` in all.
@@ -149,7 +148,7 @@ def _coarsest(kinds: Sequence[str]) -> str:
 
 def document(found: Sequence[Agreement], sides: Mapping[str, Any]) -> dict[str, Any]:
     """For JSON: the overall status and every output; an infinite difference is null with its reason in `why`."""
-    rows = [{**vars(one), "max_abs": _finite(one.max_abs), "max_rel": _finite(one.max_rel)} for one in found]
+    rows = [{**as_dict(one), "max_abs": _finite(one.max_abs), "max_rel": _finite(one.max_rel)} for one in found]
     return {"schema_version": 1, "status": overall(found), **sides, "outputs": rows}
 
 

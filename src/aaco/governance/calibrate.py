@@ -10,10 +10,10 @@ comparisons of known answer; `python -m benchmarks.governance --only calibration
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core.arrays import Reals
 
@@ -23,8 +23,7 @@ NODES = 1000  # of each distribution
 LIMIT = 1e-3  # no reliability was published for what is surer than this
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """A logistic fit: logit of the probability = intercept + slope x logit of the posterior."""
 
     intercept: float

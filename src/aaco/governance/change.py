@@ -9,7 +9,6 @@ first (the two-factor case of Shorrocks 2013; Kitagawa 1955).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 from typing import Literal
@@ -17,6 +16,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.core.arrays import Ints
 from aaco.core.inputs import union_ns
@@ -26,8 +26,7 @@ from aaco.tracelake.history.replicates import KernelSum, Profile
 Kind = Literal["count", "duration", "gaps", "overlap"]
 
 
-@dataclass(frozen=True)
-class FamilyChange:
+class FamilyChange(Struct, frozen=True):
     """A kernel family's part of the change, over `Change.inferences`: executions, time, and the two parts of delta.
 
     A family that is on one side only changed by its count: it has no mean duration to compare.
@@ -42,8 +41,7 @@ class FamilyChange:
     delta_duration_ns: int
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """One addend of the change; `family` is empty for gaps and overlap."""
 
     family: str
@@ -56,8 +54,7 @@ class Part:
         return (self.family, "") if self.family else ("", self.kind)
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """The change of the profiled window, every figure summed over the same number of `inferences` on both sides."""
 
     inferences: int

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from aaco.analytics.quality import sentinel
@@ -40,8 +41,7 @@ POOR = 50.0  # of measurement_quality: below it is poor or bad by its bands
 PROVENANCE = ("model", "tool_version", "git_commit", "git_branch")  # shown where they differ, never blocking
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(Struct, frozen=True):
     """One side of a comparison: sessions of fresh processes that all measured the same thing."""
 
     label: str
@@ -93,8 +93,7 @@ class Side:
         return change.combine([replicate.profile for replicate in self.replicates if replicate.profile])
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """The change from baseline to current in percent (positive = slower), with its interval and what it could show.
 
     low_pct, high_pct, p_*, mde80_pct and sigma_session are None together, and `why_no_interval` says why.

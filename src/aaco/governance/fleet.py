@@ -6,9 +6,8 @@ that are compared. Both are robust: sessions that are off hardly move what they 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.core import statistics
@@ -28,8 +27,7 @@ MOST_SHARED = 8.0
 SMALL = 0.8  # the median absolute deviation of n values is too small by about n / (n - 0.8): Croux & Rousseeuw 1992
 
 
-@dataclass(frozen=True)
-class NodeShift:
+class NodeShift(Struct, frozen=True):
     """How far a node's sessions are off, in the median and in per cent; positive is worse. NaN p: not judged."""
 
     node: str

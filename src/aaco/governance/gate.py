@@ -8,10 +8,11 @@ own kind, never a change; and where something regressed, no other benchmark's fa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Literal
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import Field
 
 from aaco.core.documents import FrozenModel
@@ -106,8 +107,7 @@ class Report(FrozenModel):
             each.state == "expired" for each in self.ignored)
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """A session of a benchmark, with what it says: its verdict, where there was something to compare with.
 
     anew: that on the baseline's version, which was measured after it.
@@ -119,8 +119,7 @@ class Measurement:
     anew: RegressionVerdict | None = None
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """A benchmark as far as it was measured. again: the re-runs of a suspect. error: what the tool could not do."""
 
     benchmark: Benchmark

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.core.readings import Absent
 from aaco.governance.compare import Comparison, Side, compare
@@ -14,8 +16,7 @@ from aaco.tracelake.history.measures import LATENCY, MEASURES
 Histories = Mapping[str, Sequence[Sessions]]
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """Every metric's comparison, those that were not called changed among all of them being inconclusive.
 
     metric: the one that represents all: the first, unless another one regressed and it did not. q_values: of the

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core import statistics
 from aaco.core.arrays import Reals
@@ -13,8 +13,7 @@ from aaco.core.arrays import Reals
 LEAST_RUNS = 3  # of a history: fewer do not show how much the spread itself differs from run to run
 
 
-@dataclass(frozen=True)
-class Prior:
+class Prior(Struct, frozen=True):
     """What earlier runs of the same thing on this machine say of the scatter of one process: its variance, on the log
     scale, worth `degrees` of freedom beside this run's own."""
 

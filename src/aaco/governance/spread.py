@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.core import statistics
 from aaco.core.arrays import Reals
@@ -31,8 +32,7 @@ DIFFER = ((12, 0.15), (4, 0.25))
 PAIRS = 5  # neighbours in time, one of each side: so many are compared pair by pair
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """The difference of the sides' means on the log scale, and the scatter of one unit of replication.
 
     units: over how many each side is averaged. history: sessions beside the two sides that the scatter is known from.
@@ -52,8 +52,7 @@ class Spread:
         return self.sigma * math.sqrt(1 / self.units[0] + 1 / self.units[1])
 
 
-@dataclass(frozen=True)
-class _Squares:
+class _Squares(Struct, frozen=True):
     """Sums of squares of sessions around their group, and of processes around their session, with their degrees."""
 
     between: float

@@ -16,11 +16,11 @@ framework asked for it: over (operator, family) the kernel time is split once mo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import lcm
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from aaco.analytics.streaming.alignment import align
 from aaco.core.arrays import Ints
@@ -41,8 +41,7 @@ from aaco.tracelake.document_schemas.regressions import (
 OUTSIDE = "outside"  # of the kernels: copies or fills before the first or after the last one
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """One side. Per kernel, in start order: `kernel` (code in `kernel_names`), `start`, `end` (ns), `device` and
     `stream` (any integers; equal ones are the same place), `launch` (row of the launching call, -1 where unknown).
     Per call: `call` (code in `call_names`) and `parent` (row of the enclosing call, -1 for none).
@@ -68,8 +67,7 @@ class Trace:
     waits: Mapping[str, int] | None = None
 
 
-@dataclass(frozen=True)
-class TraceChange:
+class TraceChange(Struct, frozen=True):
     """The difference of two traces. The spans after less those before = sum of groups + delta_gaps - delta_overlap, and
     the purposes sum to what the groups sum to. warnings: what a reader must know before any figure of it."""
 

@@ -13,13 +13,15 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct
 
 from aaco.core import files
 from aaco.core.errors import BadBundle
 from aaco.core.readings import Absent
+from aaco.core.records import as_dict
 from aaco.core.session import Owner
 
 SUFFIX = ".journal"
@@ -39,8 +41,7 @@ class Setting(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class KnobChange:
+class KnobChange(Struct, frozen=True):
     """One change: a knob's target held `old` and is to hold `new`."""
 
     knob: str
@@ -49,8 +50,7 @@ class KnobChange:
     new: str
 
 
-@dataclass(frozen=True)
-class Undone:
+class Undone(Struct, frozen=True):
     """The result of undoing one change.
 
     untouched: it holds the old value (never changed, or undone before). foreign: another process has changed it since.
@@ -62,8 +62,7 @@ class Undone:
     detail: str = ""
 
 
-@dataclass(frozen=True)
-class JournalAccount:
+class JournalAccount(Struct, frozen=True):
     """A journal as read: its owner, and the changes in the order they were begun."""
 
     path: Path
@@ -115,7 +114,7 @@ class Journal:
         change = KnobChange(name, target, knob.read(target), new)
         if change.old == new:
             return change
-        self._append(asdict(change))
+        self._append(as_dict(change))
         knob.write(target, new)
         now = knob.read(target)
         if now != new:

@@ -11,9 +11,11 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aaco.core.host import Host
 from aaco.core.readings import Absent, or_why
@@ -31,8 +33,7 @@ GROUPED = {kind.name for kind in KNOBS.values() if kind.__module__ == cgroup.__n
 FOR_COMMANDS = "is turned for a command: aaco lab run, or --lab"
 
 
-@dataclass(frozen=True)
-class KnobResult:
+class KnobResult(Struct, frozen=True):
     """The result of one knob. held: None if this machine has nothing that it could turn."""
 
     knob: str
@@ -42,8 +43,7 @@ class KnobResult:
     why_not: str = ""  # and, where it holds, what a reader should know
 
 
-@dataclass
-class Lab:
+class Lab(Struct):
     """A laboratory that is set up. `host_outcomes` and `process_outcomes` have the results."""
 
     level: Level

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aaco.core.host import Host
 from aaco.core.readings import Absent
@@ -12,8 +12,7 @@ from aaco.laboratory.knobs.knob import Knob, NotHere, Want
 from aaco.laboratory.lab import GROUPED
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """One knob of the host: the commands that turn it; none if it is turned already, or cannot be (why_not)."""
 
     knob: str

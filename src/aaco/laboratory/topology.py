@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.core.errors import UsageError
 from aaco.core.host import Host, cpu_list, number, text
@@ -14,8 +15,7 @@ GPU_CLASSES = (0x0300, 0x0302, 0x0380, 0x1200)  # PCI: VGA, 3D, other display, p
 GPU_VENDORS = (0x1002, 0x10DE)
 
 
-@dataclass(frozen=True, order=True)
-class Cpu:
+class Cpu(Struct, frozen=True, order=True):
     """A logical CPU. `core` is the lowest CPU of its core; `thread` its place in it."""
 
     package: int

@@ -16,11 +16,11 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import httptools
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.llm import key_search, own_thread, stamps
@@ -47,8 +47,7 @@ REFUSED, TLS, CUT, GARBLED, SILENT, SLOW, DESCRIPTORS = (
     b"connect", b"tls", b"cut", b"not_http", b"gap_timeout", b"timeout", b"descriptors")
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(Struct, frozen=True):
     """What to send: the requests, and when.
 
     due_ns: since the start, in order; None: each as soon as one of `most_open` is done. most_open: requests under way

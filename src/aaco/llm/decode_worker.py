@@ -10,11 +10,11 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from aaco import markers
 from aaco.core.arrays import Ints
@@ -29,8 +29,7 @@ START_NS = 1_000_000  # before the first request is due
 WARMUP_TOKENS = 4
 
 
-@dataclass(frozen=True)
-class DecodeJob:
+class DecodeJob(Struct, frozen=True):
     """What to answer, as JSON on stdin. Paths are absolute.
 
     runtime: the fields of a runner's job, of a model in ONNX Runtime; genai: the folder of a model of

@@ -12,7 +12,8 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from aaco.core.errors import Missing
 from aaco.llm.stamps import NS, RX_SOFTWARE, SOFTWARE
@@ -31,8 +32,7 @@ WRAP = 1 << 32
 Instruction = tuple[int, int, int, int]
 
 
-@dataclass
-class ArrivalOrder:
+class ArrivalOrder(Struct):
     """The bytes of a connection as they arrived, in any order, and which packet completed them.
 
     Offsets count the bytes that the server sent. pieces: their ends and times, for bytes that were not read yet.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core import files
 from aaco.core.errors import UsageError
@@ -28,8 +28,7 @@ LONGEST = 1 << 24  # tokens
 SHAPES, SPREADS = ("normal", "lognormal"), 4.0
 
 
-@dataclass(frozen=True)
-class Lengths:
+class Lengths(Struct, frozen=True):
     """Numbers from least to most, drawn evenly, or from a distribution and cut to that range.
 
     shape: even, normal (centre: mean, spread: standard deviation) or lognormal (centre: median, spread: standard
@@ -79,8 +78,7 @@ class Lengths:
         return int(min(max(round(drawn), self.least), self.most))
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """One thing to ask. messages: of a chat, in place of a prompt. at_ms: when, in a trace."""
 
     prompt: str

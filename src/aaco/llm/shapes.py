@@ -9,9 +9,9 @@ characters, whole UTF-8, and numbers as JSON has them. What fits no shape is dec
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core.arrays import Array, Flags, Ints, UInts8
 from aaco.llm.answers import Malformed, decode, kind_of
@@ -31,8 +31,7 @@ QUOTE, ZERO, BACKSLASH, SPACE = b'"0\\ '
 UNKNOWN = -1
 
 
-@dataclass(frozen=True)
-class ChunkShape:
+class ChunkShape(Struct, frozen=True):
     """A chunk with holes. pieces: the bytes around them, one more than holes; is_text: which of them hold a text."""
 
     kind: str
@@ -105,8 +104,7 @@ def shape_of(content: bytes) -> ChunkShape | None:
     return ChunkShape(kind, pieces, tuple(hole["name"] is None for hole in holes), totals[0] if totals else None)
 
 
-@dataclass(frozen=True)
-class _QuotedPieces:
+class _QuotedPieces(Struct, frozen=True):
     """Pieces of content, and where quotes are: `quotes` of all, `first` the number of each one's first."""
 
     letters: UInts8

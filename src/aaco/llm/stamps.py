@@ -10,9 +10,9 @@ import socket
 import struct
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.core import clocks
@@ -51,8 +51,7 @@ def look() -> tuple[int, int, int]:
     return offsets.realtime_ns, offsets.monotonic_ns, offsets.uncertainty_ns
 
 
-@dataclass(frozen=True)
-class ClockLooks:
+class ClockLooks(Struct, frozen=True):
     """The looks at both clocks, in order: when, CLOCK_MONOTONIC minus CLOCK_REALTIME, and how wide each bracket was."""
 
     at: NDArray[np.int64]

@@ -6,9 +6,10 @@ import json
 import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Struct
 
 from aaco import __version__
 from aaco.core.errors import Missing, UsageError
@@ -20,8 +21,7 @@ CONNECT_S = 5.0
 EXAMPLE = "aaco llm http://127.0.0.1:8000 --model NAME"
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """A server: scheme, host, port, path of requests, and the interface of its requests."""
 
     scheme: str
@@ -42,8 +42,7 @@ class Target:
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Struct, frozen=True):
     """An address that accepts connections. tls: None for plain HTTP."""
 
     family: int

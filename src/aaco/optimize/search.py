@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core import statistics
 from aaco.core.candidate import Candidate, together
@@ -35,22 +35,19 @@ SLACK = 1.1  # of the time that a comparison is given: processes differ by as mu
 ENOUGH, ROUND_S = 1.1, 10  # a budget that is proposed: times what is needed, rounded up
 
 
-@dataclass(frozen=True)
-class CheckStep:
+class CheckStep(Struct, frozen=True):
     """Load the change, run it on several inputs, compare its outputs."""
 
     change: Candidate
 
 
-@dataclass(frozen=True)
-class ScreenStep:
+class ScreenStep(Struct, frozen=True):
     """Time the change in turns with the baseline, in few processes."""
 
     change: Candidate
 
 
-@dataclass(frozen=True)
-class ConfirmStep:
+class ConfirmStep(Struct, frozen=True):
     """Time it in turns in new processes, as planned. again: the last one, against the untouched baseline."""
 
     change: Candidate

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.analytics.costs.precision import computes_in
 from aaco.analytics.explanation import Explanation
@@ -32,8 +32,7 @@ DEFAULTS: Mapping[str, str] = {
     "option.prefer_nhwc": "0", "option.cudnn_conv_algo_search": "EXHAUSTIVE"}
 
 
-@dataclass(frozen=True)
-class Situation:
+class Situation(Struct, frozen=True):
     """What a session ran, as far as changes depend on it.
 
     settings: what its backend sets, by the names of Candidate.settings. cpus: how many its process may use, and cores:

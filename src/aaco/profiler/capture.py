@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.core.errors import BadCapture
 
@@ -17,16 +17,14 @@ TOGETHER = 1 << 14  # rows: what a piece costs is then little beside what its ro
 COUNTED, TIMED, MIXED = "counted", "timed", "mixed"
 
 
-@dataclass(frozen=True)
-class Subtotal:
+class Subtotal(Struct, frozen=True):
     """The number of some records of a capture and the sum of their durations, ns (0 for records without a duration)."""
 
     count: int
     ns: int
 
 
-@dataclass(frozen=True)
-class CapturedDevice:
+class CapturedDevice(Struct, frozen=True):
     """A device as the capture describes it; unknown fields are None."""
 
     id: int
@@ -36,8 +34,7 @@ class CapturedDevice:
     vram_bytes: int | None = None
 
 
-@dataclass(frozen=True)
-class CaptureFacts:
+class CaptureFacts(Struct, frozen=True):
     """What a capture states about itself, and the parser's account of every record in it.
 
     records: the number of records of each kind in the file, counted before any of them is interpreted.

@@ -9,8 +9,9 @@ import ctypes
 import mmap
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from aaco.core.errors import BadCapture
 from aaco.profiler.formats.code_object import code_object, elf
@@ -31,8 +32,7 @@ _DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
 _PACKET = struct.Struct("<HHHHHHIIIIIQQQQ")
 
 
-@dataclass(frozen=True)
-class KernelLaunchState:
+class KernelLaunchState(Struct, frozen=True):
     """What a launch needs in addition to the program. registers: the first scalar ones; kept: what they point to."""
 
     entry: int

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.replay.engine import CacheMode
 
 AGREES_PCT = 3.0
 
 
-@dataclass(frozen=True)
-class CacheAgreement:
+class CacheAgreement(Struct, frozen=True):
     """The mode with the time nearest to the program's, and the difference, in percent of the program's."""
 
     mode: CacheMode

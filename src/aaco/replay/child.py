@@ -10,12 +10,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from aaco.calibration.child import answer
 from aaco.core import files
+from aaco.core.records import as_dict
 from aaco.replay import capture as captures
 from aaco.replay import engine
 from aaco.replay.cuda import CudaReplay, RegionTaken
@@ -66,7 +66,7 @@ def _facts(device: CudaReplay) -> dict[str, Any]:
 
 def _iterate(device: CudaReplay, how: engine.ReplayRequest, tell: Callable[..., None]) -> None:
     for time_us, check in engine.iterate(device, how):
-        tell(time_us=time_us, check=asdict(check) if check else None)
+        tell(time_us=time_us, check=as_dict(check) if check else None)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from aaco.profiler.formats.code_object import code_object, cubin
 from aaco.profiler.formats.code_object.code_object import CompiledKernel
 from aaco.replay.documents import ArgumentPlace
 
 
-@dataclass(frozen=True)
-class CodeLayout:
+class CodeLayout(Struct, frozen=True):
     """The kernels of a code object. arguments: of each kernel, None where the code object does not list them.
 
     lds_bytes: local memory of fixed size, of kernels where the code object says it; variables: their bytes by name.

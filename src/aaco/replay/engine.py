@@ -6,8 +6,9 @@ The device has a protocol, which replay/cuda.py implements.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from aaco.replay.documents import CapturedRegion, RegionUse
 from aaco.replay.fidelity import ReplayCheck
@@ -17,8 +18,7 @@ CacheMode = Literal["as-left", "cold", "warm"]
 CACHE_MODES: tuple[CacheMode, ...] = ("as-left", "cold", "warm")
 
 
-@dataclass(frozen=True)
-class ReplayRequest:
+class ReplayRequest(Struct, frozen=True):
     """How often to launch, and in which state.
 
     recopy: restore before each launch. check_all: not only the first and the last one. tolerance: of a checked one.

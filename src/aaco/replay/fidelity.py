@@ -7,16 +7,16 @@ known to differ because the captured launch changed it; only that counts as proo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from aaco.replay.documents import RegionUse
 
 FidelityVerdict = Literal["exact", "within tolerance", "differs", "unproved"]
 
 
-@dataclass(frozen=True)
-class ReplayCheck:
+class ReplayCheck(Struct, frozen=True):
     """One iteration's memory against the memory after the captured launch.
 
     wrong_before: bytes that differed before the iteration and that the kernel had to put right. poisoned: of these, the
@@ -31,8 +31,7 @@ class ReplayCheck:
     wrong: dict[int, int]
 
 
-@dataclass(frozen=True)
-class Fidelity:
+class Fidelity(Struct, frozen=True):
     """The verdict, and why. proved_bytes: what the checked iterations had to write, the least of them."""
 
     verdict: FidelityVerdict

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.replay.documents import KernelLaunch
 
@@ -18,8 +19,7 @@ STATIC_LIMIT = 48 << 10  # bytes of dynamic shared memory that a kernel gets wit
 CONFIG = struct.Struct("<7I4xQQI4x")  # CUlaunchConfig: grid, block, shared memory, stream, attributes, their number
 
 
-@dataclass(frozen=True)
-class EncodedLaunch:
+class EncodedLaunch(Struct, frozen=True):
     """Arguments of cuLaunchKernelEx, without the function, which goes between; and what they point to."""
 
     config: Any

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.calibration.driver import DriverGpu
 from aaco.core.errors import Missing
@@ -18,8 +19,7 @@ from aaco.replay.capture import HOW_TO_RUN, KernelCapture
 from aaco.replay.documents import CapturedRegion
 
 
-@dataclass(frozen=True)
-class Reservation:
+class Reservation(Struct, frozen=True):
     """What became of asking for a region's address. address: where it came; None if it failed with this status."""
 
     region: CapturedRegion

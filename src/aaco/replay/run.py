@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import statistics
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct, structs
+
 from aaco.calibration import child
 from aaco.core.errors import AacoError
+from aaco.core.records import as_dict
 from aaco.replay import capture as captures
 from aaco.replay import steering
 from aaco.replay.capture import KernelCapture
@@ -27,8 +28,7 @@ EMULATED = "an emulator ran it, whose time says nothing of a device"
 METHOD = "each region's bytes inverted before a launch, and every region compared with its state after the captured one"
 
 
-@dataclass(frozen=True)
-class ReplayResult:
+class ReplayResult(Struct, frozen=True):
     """What a replay measured. times_us: of the iterations, less empty_pair_us; empty where no_time says why.
 
     regions: without the module's variables, which the driver puts where it likes, and which are located by their
@@ -70,7 +70,7 @@ def child_command(capture: KernelCapture, request: ReplayRequest, code: Path | N
     measured: of regions that need no measuring again. Raise BadCapture.
     """
     with tempfile.NamedTemporaryFile("w", prefix="aaco-replay-", suffix=".json") as file:
-        json.dump({"capture": str(capture.path), "code": str(code) if code else None, "how": asdict(request),
+        json.dump({"capture": str(capture.path), "code": str(code) if code else None, "how": as_dict(request),
                    "measured": [use.model_dump() for use in measured]}, file)
         file.flush()
         yield ["aaco.replay.holding", json.dumps(steering.held(capture)), "aaco.replay.child", file.name]
@@ -176,6 +176,6 @@ def replay_each_cache(path: Path, result: ReplayResult, code: Path | None = None
     A state in which the replay is not faithful has no time. Raise as replay() does.
     """
     results = [result if mode == result.request.cache else replay(path,
-                                                                  dataclasses.replace(result.request, cache=mode), code)
+                                                                  structs.replace(result.request, cache=mode), code)
                for mode in CACHE_MODES]
     return {result.request.cache: result.median_us for result in results if result.median_us is not None}

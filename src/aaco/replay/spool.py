@@ -9,8 +9,9 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from aaco.calibration.driver import nvidia_version
 from aaco.core import files
@@ -39,8 +40,7 @@ TOO_LARGE = "TOO LARGE"
 DEVICE_LAUNCH = (b"cudaCDP2LaunchDevice", b"cudaLaunchDevice")  # what a kernel calls that launches others
 
 
-@dataclass(frozen=True)
-class SpooledRegion:
+class SpooledRegion(Struct, frozen=True):
     """An allocation of the process. device: its number, -1 for memory of the host."""
 
     base: int
@@ -49,8 +49,7 @@ class SpooledRegion:
     device: int
 
 
-@dataclass
-class LaunchSpool:
+class LaunchSpool(Struct):
     """The pieces of a spool, by what they are; memory is a view of the file."""
 
     symbol: str = ""

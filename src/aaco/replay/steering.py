@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.core.errors import BadCapture
 from aaco.replay.addresses import Span
@@ -22,8 +23,7 @@ ON_DEVICE = ("device", "managed", "kernarg")  # roles of regions
 ADDRESSES = 1 << 47  # CUDA's unified addresses end there: beyond, it answers "invalid value"
 
 
-@dataclass(frozen=True)
-class SteeringPlan:
+class SteeringPlan(Struct, frozen=True):
     """What to reserve, and what to map in it; both in the order of addresses, none overlapping.
 
     hosts: pages for the host's memory. substituted: regions of the host that are in `pieces`, by their addresses.

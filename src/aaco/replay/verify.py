@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.core.errors import BadCapture
 from aaco.replay.capture import KernelCapture
@@ -11,8 +12,7 @@ from aaco.replay.code import CodeLayout, read_code
 from aaco.replay.documents import CapturedRegion, When, pages_of
 
 
-@dataclass(frozen=True)
-class CaptureVerification:
+class CaptureVerification(Struct, frozen=True):
     """What was checked, and what is wrong with it. digests: of pages; none in captures of the first format."""
 
     pages: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from aaco.core.documents import decode
 from aaco.report.rows import Row
@@ -14,8 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 LAST = 100
 
 
-@dataclass(frozen=True)
-class FindingView:
+class FindingView(Struct, frozen=True):
     """sections: turns the finding's document into titles and rows. meaning: what the document's file holds. place: in
     the order of a report."""
 
@@ -32,7 +32,7 @@ def finding_view(slot: str, meaning: str, place: int = LAST, title: str = "",
     """Return a decorator that registers a function as the view of a slot. Raise TypeError if the slot has one.
 
     The function yields the rows of the one section with this title; without a title it yields titles and rows. It
-    takes the document, or what the dataclass declared for it makes of it: its form.
+    takes the document, or what the Struct declared for it makes of it: its form.
     """
 
     def register(function: Function) -> Function:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from aaco.core.readings import Reading
 from aaco.report import format
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from aaco.analytics.explanation import Explanation
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One line of a report: label, text, and the metric that defines it (empty for a plain fact)."""
 
     label: str

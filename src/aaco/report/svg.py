@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from markupsafe import escape
+from msgspec import Struct
 
 from aaco.report import format
 
@@ -31,8 +31,7 @@ COLOURS = 8
 Anchor = Literal["start", "middle", "end"]
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """From values in [low, high] to pixels in [start, end], linear or logarithmic."""
 
     low: float

@@ -10,9 +10,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.core import files
 from aaco.core.errors import AacoError, Missing
@@ -22,8 +23,7 @@ KEEP_BYTES = 1 << 20  # of each output; the rest is counted
 LAUNCHER = Path(__file__).with_name("launch.py")
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """One run of a command. Times are CLOCK_MONOTONIC, just before it was spawned and just after it had ended.
 
     CPU times, faults and switches are those of the command and of the children it waited for. max_rss_bytes is the

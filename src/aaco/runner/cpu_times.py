@@ -11,8 +11,9 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 TASKS = Path("/proc/self/task")
 STAT = Path("/proc/stat")
@@ -23,8 +24,7 @@ BUSY = (1, 2, 3, 6, 7)  # fields of a CPU's line in proc_stat(5): user, nice, sy
 STEAL = 8
 
 
-@dataclass(frozen=True)
-class CpuSnapshot:
+class CpuSnapshot(Struct, frozen=True):
     """Counters since each began. by_thread: ns that it ran, and waited for a CPU, by id; busy_ns, stolen_ns: of the
     CPUs that this process may use; throttled_ns: by quotas of its control groups, None if none reports.
     """

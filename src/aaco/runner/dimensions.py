@@ -9,8 +9,9 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from aaco.core.errors import UsageError
 
@@ -24,8 +25,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
 
-@dataclass(frozen=True)
-class InputSpec:
+class InputSpec(Struct, frozen=True):
     """A model's declaration of an input: element type by numpy (or ml_dtypes) name, and sizes, symbols or None."""
 
     name: str
@@ -56,8 +56,7 @@ class InputSpec:
         return "past" in self.name.lower() or "cache" in self.name.lower()
 
 
-@dataclass(frozen=True)
-class ShapeRequest:
+class ShapeRequest(Struct, frozen=True):
     """Requested shapes. A name or None in a shape leaves that dimension open.
 
     `exact` shapes belong to arrays that already exist: their batch must be the batch. Shapes that `yield` are defaults:
@@ -70,8 +69,7 @@ class ShapeRequest:
     yields: bool = False
 
 
-@dataclass(frozen=True)
-class _Axis:
+class _Axis(Struct, frozen=True):
     """A dynamic dimension of one input; an unnamed one has a label of its own."""
 
     spec: InputSpec

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from aaco.core import files
 from aaco.core.errors import AacoError
+from aaco.core.records import as_dict
 from aaco.runner import command, measured, ort, pairs
 from aaco.runner.job import DuetJob, Job
 from aaco.runner.measured import MeasuredProcess
@@ -21,16 +23,14 @@ from aaco.runner.pairs import DuetPlan
 REST_BETWEEN = {"session.force_spinning_stop": "1"}
 
 
-@dataclass(frozen=True)
-class ModelSide:
+class ModelSide(Struct, frozen=True):
     """A workload, and the additions to its process's environment."""
 
     workload: Workload
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class CommandSide:
+class CommandSide(Struct, frozen=True):
     """A command line, and the additions to its environment."""
 
     argv: tuple[str, ...]
@@ -53,7 +53,7 @@ def of_models(folder: Path, sides: tuple[ModelSide, ModelSide], duet: DuetPlan, 
     process_sides = [sides[number] for number in duet.sides]
     with ExitStack() as stack:
         scratches = [stack.enter_context(ort.scratch_of(side.workload)) for side in process_sides]
-        jobs = [asdict(Job(kind="time", rows="", account="", warmup=warmup, iterations=len(duet.first),
+        jobs = [as_dict(Job(kind="time", rows="", account="", warmup=warmup, iterations=len(duet.first),
                            entries=REST_BETWEEN,
                            **ort.job_of(side.workload, scratch)))
                 for side, scratch in zip(process_sides, scratches, strict=True)]
@@ -120,7 +120,7 @@ def _make_process(scratch: Path, side: ModelSide, common: Mapping[str, Any], min
                   tell: int = -1) -> MeasuredProcess:
     outcome = scratch / "duet.json"
     job = DuetJob(**common, outcome=str(outcome), mine=mine, hear=hear, tell=tell)
-    return MeasuredProcess("aaco.runner.duet_worker", asdict(job), outcome, scratch / "stderr", side.environment,
+    return MeasuredProcess("aaco.runner.duet_worker", as_dict(job), outcome, scratch / "stderr", side.environment,
                            tuple(end for end in (hear, tell) if end >= 0))
 
 

@@ -12,10 +12,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.runner import pairs, provider, worker
 from aaco.runner.job import DuetJob, Job
@@ -25,8 +26,7 @@ from aaco.runner.surroundings import Rest
 OPEN, WARMUP = -2, -1  # in place of the number of a pair
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """A step of one side: to open it, to warm it up, or its part of a pair."""
 
     pair: int

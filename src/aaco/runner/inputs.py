@@ -9,11 +9,11 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
+from msgspec import Struct
 
 from aaco.core.arrays import Array
 from aaco.core.errors import ModelError, UsageError
@@ -29,8 +29,7 @@ _SAME_ROWS = {"Identity", "Cast", "DequantizeLinear"}
 _SAME_VALUES = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
 
 
-@dataclass(frozen=True)
-class FedInputs:
+class FedInputs(Struct, frozen=True):
     """A model's inputs: an array per input, the number of samples, and whether the model allows no other."""
 
     arrays: dict[str, Array]

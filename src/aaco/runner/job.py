@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True)
-class Job:
+
+class Job(Struct, frozen=True):
     """One worker process's work. Paths are absolute."""
 
     parent: int  # process that waits for this one, or for the profiler that started it
@@ -42,8 +42,7 @@ class Job:
     offered: str = ""  # where the graph goes that was offered to the provider, if those dumps are refused
 
 
-@dataclass(frozen=True)
-class DuetJob:
+class DuetJob(Struct, frozen=True):
     """One process's work in a duet, as JSON on stdin. Paths are absolute.
 
     sides: per side, the job that opens it. mine: the sides that live in this process. vary: whether every pair has

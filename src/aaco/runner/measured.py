@@ -10,9 +10,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from msgspec import Struct, field
 
 from aaco.core import files
 from aaco.core.errors import BY_EXIT_CODE, AacoError
@@ -21,8 +22,7 @@ from aaco.runner import command, surroundings
 POLL_S = 0.05
 
 
-@dataclass(frozen=True)
-class MeasuredProcess:
+class MeasuredProcess(Struct, frozen=True):
     """A process to start: its module, the job it gets on stdin, the files for its outcome and its output.
 
     environment is added to ours; before precedes its command; inherits are file descriptors that it gets under the same

@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import IO, Any
 
 import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
+from msgspec import Struct
 from onnx import TensorProto
 
 from aaco.core.errors import ModelError
@@ -32,8 +32,7 @@ _TEXT_AS_BYTES = ("s", "strings", "string_data")  # of attributes, and of tensor
 _VARINT, _DELIMITED, _FIXED = 0, 2, {1: 8, 5: 4}
 
 
-@dataclass(frozen=True)
-class ModelIdentity:
+class ModelIdentity(Struct, frozen=True):
     """A model's identity by content: the file and the external data files it names."""
 
     sha256: str
@@ -41,8 +40,7 @@ class ModelIdentity:
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _ProtoField:
+class _ProtoField(Struct, frozen=True):
     """A top-level field of a serialised message: its number, wire type and the payload's place in the file."""
 
     number: int

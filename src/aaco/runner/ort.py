@@ -11,16 +11,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core import files
 from aaco.core.errors import AacoError
 from aaco.core.plan import Plan
+from aaco.core.records import as_dict
 from aaco.runner import iterations, measured, model_file, self_accounting, surroundings
 from aaco.runner.job import Job
 from aaco.runner.measured import MeasuredProcess
@@ -38,8 +39,7 @@ Progress = Callable[[int], None]
 Started = Callable[[int], None]
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """A model file, the backend to run it on, and one array per input."""
 
     model: Path
@@ -163,7 +163,7 @@ def job_of(workload: Workload, scratch: Path) -> dict[str, Any]:
 def _run_job(job: Job, scratch: Path, poll: Callable[[], None], started: Started,
              environment: Mapping[str, str], before: tuple[str, ...] = (),
              limit_s: float | None = None) -> dict[str, Any]:
-    return measured.run([MeasuredProcess("aaco.runner.worker", asdict(job), Path(job.outcome), scratch / "stderr",
+    return measured.run([MeasuredProcess("aaco.runner.worker", as_dict(job), Path(job.outcome), scratch / "stderr",
                                          environment, before=before)], poll, started, limit_s)[0]
 
 

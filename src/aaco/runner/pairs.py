@@ -9,14 +9,15 @@ import os
 import struct
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core import files
 from aaco.core.errors import BadCapture
+from aaco.core.records import as_dict
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,8 +32,7 @@ SKEW_NS = 2000  # of a device's time by two clocks, each of which may be a micro
 SPINS = 4000  # turns of an empty loop, some 50 us: long against a clock reading, short against most inferences
 
 
-@dataclass(frozen=True)
-class DuetPlan:
+class DuetPlan(Struct, frozen=True):
     """One process's part of the plan, drawn before it starts.
 
     kind: what its two sides are: baseline and current, or twice the same. created: in which order the sides are
@@ -42,7 +42,7 @@ class DuetPlan:
     process: int
     kind: Kind
     created: tuple[int, int] | None
-    first: tuple[int, ...] = field(repr=False)
+    first: tuple[int, ...]
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -51,7 +51,7 @@ class DuetPlan:
 
     def document(self) -> dict[str, Any]:
         """Return the plan as JSON."""
-        return asdict(self)
+        return as_dict(self)
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> DuetPlan:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from msgspec import Struct
+from msgspec.structs import replace
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from aaco.core.errors import AacoError, Missing, ModelError, UsageError
@@ -86,8 +87,7 @@ def dump_offered(job: Job, path: str) -> None:
     open_session(replace(job, provider=CPU, provider_options={}), level=OFFERED, dump=path)
 
 
-@dataclass(frozen=True)
-class BoundModel:
+class BoundModel(Struct, frozen=True):
     """A model with its inputs: `run` makes one inference, `produced` returns the outputs of the last one.
 
     `vary` moves every element of every input by one place, so that the next inference has other inputs of the same

@@ -5,10 +5,10 @@ A warm-up ends when the latencies have settled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core import statistics
 from aaco.core.readings import known
@@ -18,8 +18,7 @@ Reason = Literal["iterations", "precision", "budget", "settled"]
 FIRST_LOOK = 20
 
 
-@dataclass(frozen=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """The rule of one run. Looks at the precision only at growing counts (20, 25, 31, ...), so looking stays cheap.
 
     Stopping on the width of an interval is not a test, so repeated looks cost coverage but decide nothing about

@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """launcher: a program and its arguments; the command is appended, and the program becomes it.
 
     After burst_ns of inferences the measured loop sleeps for rest_ns, between two inferences; 0: it never does.

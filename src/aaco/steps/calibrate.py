@@ -16,9 +16,10 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+from msgspec import Struct
 
 from aaco.analytics.quality import thermal
 from aaco.analytics.roofline.nodes import PEAK
@@ -41,16 +42,14 @@ NO_GPU = "aaco calibrate --device cpu, or aaco doctor  # says what a GPU machine
 ONE = "measuring the ceilings of {} (round {} of {})"
 
 
-@dataclass(frozen=True)
-class DeviceAddress:
+class DeviceAddress(Struct, frozen=True):
     """A device as a backend names it: its vendor, and its number for programs that this process starts."""
 
     vendor: Vendor
     number: int = 0
 
 
-@dataclass(frozen=True)
-class _ChosenDevice:
+class _ChosenDevice(Struct, frozen=True):
     """A device of this machine: its kind, the name of its card, and whether the vendor has others here."""
 
     kind: Gpu

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints
@@ -34,8 +35,7 @@ LOST = 0.1  # of the kernels of a name: up to so many without counters ran alone
 COLUMNS = ("kernel_id", "process_id", "device_id", "dispatch_id", "dur_ns", "kernel_name")
 
 
-@dataclass(frozen=True)
-class ProgramExecution:
+class ProgramExecution(Struct, frozen=True):
     """An execution. counted: its kernels with counters; counters: their names."""
 
     key: Key

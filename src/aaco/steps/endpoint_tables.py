@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.core import tables

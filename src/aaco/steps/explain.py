@@ -6,10 +6,10 @@ What differs between them is which tables and documents a session holds. Only `k
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from aaco.analytics.advice import floors
 from aaco.analytics.advice.recommend import (

@@ -6,10 +6,11 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.serving.annotations import read_capture
 from aaco.core import files
@@ -36,8 +37,7 @@ SAVED_AS = ((("rocpd", "rocprofv3_json", "rocprofv3_csv", "pftrace"), rocprofv3_
             (("rocprof_db", "rocprof_json", "rocprof_csv"), rocprof_csv.run_of))
 
 
-@dataclass(frozen=True)
-class CaptureFiles:
+class CaptureFiles(Struct, frozen=True):
     """A capture: the file to parse, every file of it, and what parses it. only: the executions that are meant."""
 
     path: Path
@@ -51,16 +51,14 @@ class CaptureFiles:
             self.parser.parse(self.path))
 
 
-@dataclass(frozen=True)
-class SkippedFile:
+class SkippedFile(Struct, frozen=True):
     """A file that is not imported, and why."""
 
     path: Path
     why: str
 
 
-@dataclass(frozen=True)
-class CaptureSelection:
+class CaptureSelection(Struct, frozen=True):
     """What an import reads, in the order of the captures' indices, and what it leaves.
 
     counted: per further execution of the same program its captures, of which only the counters are taken

@@ -8,11 +8,11 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from aaco import __version__
 from aaco.analytics.bottleneck.unprofiled import Unprofiled
@@ -23,6 +23,7 @@ from aaco.analytics.streaming.launch_ids import LaunchFinder
 from aaco.core import files
 from aaco.core.documents import encode
 from aaco.core.errors import UsageError
+from aaco.core.records import as_dict
 from aaco.core.redaction import looks_secret, redact
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
@@ -67,7 +68,7 @@ def given_latency(text: str | None, steps: int | None = None) -> dict[str, Any] 
         raise UsageError("--steps counts the steps that --latency times, and no latency is given", "--latency MS|FILE")
     latencies_ms = latencies.read(text)
     source = "given as a number" if len(latencies_ms) == 1 else Path(text).name
-    return encode(GivenLatency(**asdict(Unprofiled.of(latencies_ms, source, steps))))
+    return encode(GivenLatency(**as_dict(Unprofiled.of(latencies_ms, source, steps))))
 
 
 def open_captures(paths: Sequence[Path], form: str | None, keep: bool, show: Show = SILENT, device: str = ""
@@ -244,11 +245,11 @@ def _document(reading: CaptureReading, writer: Writer, ranks: Sequence[int | Non
 
 def _capture(index: int, facts: CaptureFacts, rank: int | None, writer: Writer) -> dict[str, Any]:
     tallies_of_capture = {table: tallies[index] for table, tallies in writer.tallies.items() if index in tallies}
-    facts_kept = {name: value for name, value in asdict(facts).items() if name not in ("metadata", "rank")}
+    facts_kept = {name: value for name, value in as_dict(facts).items() if name not in ("metadata", "rank")}
     facts_kept["problems"] = [*facts_kept["problems"], *_repeated(index, writer)]
     metadata, left_out = allowed(facts.metadata)
     return {"index": index, "rank": rank, **facts_kept,
-            "tables": {table: asdict(tally) for table, tally in tallies_of_capture.items()},
+            "tables": {table: as_dict(tally) for table, tally in tallies_of_capture.items()},
             "span_ns": _span(tallies_of_capture.values()), "metadata": metadata, "metadata_left_out": left_out}
 
 

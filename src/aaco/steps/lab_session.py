@@ -10,10 +10,11 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from aaco.collectors.inventory import environment
 from aaco.core import documents, files
@@ -21,6 +22,7 @@ from aaco.core.config import Settings
 from aaco.core.errors import UsageError
 from aaco.core.host import Host, cpu_list
 from aaco.core.plan import Plan
+from aaco.core.records import as_dict
 from aaco.core.session import Session
 from aaco.laboratory import bursts, journal, lab, levels, topology
 from aaco.laboratory.journal import JournalAccount, Undone
@@ -42,8 +44,7 @@ SOFTWARE = ("os", "kernel", "python", "onnxruntime", "packages", "variables")
 OF_THE_MOMENT = ("began_utc", "ended_utc", "lab", "drift", "undone", "hash")
 
 
-@dataclass(frozen=True)
-class LaboratoryRequest:
+class LaboratoryRequest(Struct, frozen=True):
     """What a person asks a laboratory to be. cpus: a kernel list; else `policy` and `count` choose."""
 
     level: Level
@@ -164,7 +165,7 @@ def exit_(settings: Settings) -> dict[str, Any]:
     undone = lab.undo(there.path)
     if not there.path.exists():
         kept.unlink(missing_ok=True)
-    return document | {"ended_utc": now(), "drift": drifted, "undone": [asdict(knob) for knob in undone]}
+    return document | {"ended_utc": now(), "drift": drifted, "undone": [as_dict(knob) for knob in undone]}
 
 
 def entered(place: Path) -> JournalAccount | None:
@@ -205,7 +206,7 @@ def _cpus(text: str, present: set[int]) -> tuple[int, ...]:
 
 def _knob(outcome: KnobResult, group: str) -> dict[str, Any]:
     """With a name for our group that is the same every time."""
-    text = json.dumps(asdict(outcome)).replace(group, "aaco")
+    text = json.dumps(as_dict(outcome)).replace(group, "aaco")
     knob: dict[str, Any] = json.loads(text)
     return knob
 

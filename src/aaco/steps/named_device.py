@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from aaco.analytics.roofline.devices.boards import BOARDS, Board, board_of
 from aaco.core.errors import UsageError

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics import metrics
 from aaco.analytics.bottleneck.cpu_budget import CpuRun, ThreadTimes
@@ -53,8 +53,7 @@ LEVELS = ("disable", "basic", "extended", "all")  # of graph optimisation; each 
 TOKENS = ("input_ids", "decoder_input_ids", "tokens")
 
 
-@dataclass(frozen=True)
-class SessionFacts:
+class SessionFacts(Struct, frozen=True):
     """What a session holds besides its tables: its documents, and what its findings say of the devices.
 
     measured_tables: as `in_inferences` returns them, cut once for all who read them.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from aaco import __version__
@@ -24,6 +25,7 @@ from aaco.core.errors import AacoError, UsageError, first_problem
 from aaco.core.machine import Machine
 from aaco.core.plan import HOST, LONGEST_WARMUP, Command, Plan
 from aaco.core.providers import MEMORY, MIGRAPHX, ON_CUDA
+from aaco.core.records import as_dict
 from aaco.core.redaction import redact
 from aaco.core.redaction.command_line import RedactedCommand, redact_command
 from aaco.core.session import Session
@@ -41,8 +43,7 @@ MOST_TIMES = 3  # as many processes as were asked for, at most, to have enough c
 OF_A_PASS = ("load_ms", "warmup", "stopped_by", "null_loop", "witness", "probes", "cpu", "telemetry", "cooling")
 
 
-@dataclass(frozen=True)
-class PreparedModel:
+class PreparedModel(Struct, frozen=True):
     """A plan with an existing model, backend and inputs: nothing about it is misspelt."""
 
     plan: Plan
@@ -60,8 +61,7 @@ class PreparedModel:
                 "synthetic_weights": self.workload.synthetic_weights}
 
 
-@dataclass(frozen=True)
-class PreparedCommand:
+class PreparedCommand(Struct, frozen=True):
     """A plan with an existing command, and its words after redaction."""
 
     plan: Plan
@@ -78,8 +78,7 @@ class PreparedCommand:
                 "backend_asked": HOST}
 
 
-@dataclass(frozen=True)
-class Begun:
+class Begun(Struct, frozen=True):
     """A session with its folder, and the machine that it is recorded on."""
 
     session: Session
@@ -186,7 +185,7 @@ def begin(prepared: PreparedModel | PreparedCommand, settings: Settings, session
     facts, host = prepared.identifies, machine.identify()
     if session is None:
         session = Session.create(settings.config.storage.sessions_dir, facts["plan"], prepared.plan.tag, __version__)
-    session.amend(clocks=asdict(clocks.snapshot()), machine_id=host.id, **facts)
+    session.amend(clocks=as_dict(clocks.snapshot()), machine_id=host.id, **facts)
     return Begun(session, host)
 
 
@@ -225,14 +224,14 @@ def _keep_model(session: Session, prepared: PreparedModel) -> None:
     graph = model_file.strip_weights(prepared.model).SerializeToString()
     files.write_atomically(session.folder / layout.SOURCE_GRAPH, lambda file: file.write(graph))
     session.write_json(layout.MODEL_META, {
-        "schema_version": SCHEMA_VERSION, "name": prepared.plan.model, **asdict(prepared.identity),
+        "schema_version": SCHEMA_VERSION, "name": prepared.plan.model, **as_dict(prepared.identity),
         "synthetic_weights": prepared.workload.synthetic_weights})
 
 
 def _keep_environment(begun: Begun, measured_card: card.MachineCard | None, show: Show) -> None:
     show.step("environment")
     ceilings = {item.name: item.value for item in measured_card.ceilings} if measured_card else None
-    facts = asdict(replace(begun.host, ceilings=ceilings)) | {"card": measured_card.model_dump(mode="json")
+    facts = as_dict(replace(begun.host, ceilings=ceilings)) | {"card": measured_card.model_dump(mode="json")
                                                               if measured_card else None}
     begun.session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {"machine": facts})
 
@@ -347,7 +346,7 @@ def _run_once(session: Session, prepared: PreparedCommand, process: int, phase: 
         ran = program.run(command.argv, command.timeout_s, watch.begin, telemetry.marks(session, process))
     ran = replace(ran, stdout=redact_output(ran.stdout), stderr=redact_output(ran.stderr))
     program.keep(session.folder, process, phase, ran)
-    facts = {name: value for name, value in asdict(ran).items() if name not in ("stdout", "stderr")}
+    facts = {name: value for name, value in as_dict(ran).items() if name not in ("stdout", "stderr")}
     return ran, {"process": process, "phase": phase, **facts, "telemetry": watch.told, "cooling": cooled}
 
 

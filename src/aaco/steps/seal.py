@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from aaco.analytics.advice.machine_gain import MachineGain, MachineGains
 from aaco.analytics.explanation import Explanation

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from aaco.analytics.serving.config_fields import TRY
 from aaco.analytics.serving.model_config import read_config
@@ -17,8 +18,7 @@ from aaco.tracelake import layout
 CONFIG = "config.json"
 
 
-@dataclass(frozen=True)
-class ServingInputs:
+class ServingInputs(Struct, frozen=True):
     """captures: traces of the capture of device graphs. eager: traces of the same step without graphs; files, or
     folders of them. model_config: a config.json, or the folder that holds it. ranks: of tensor parallelism."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling, ceiling_of, floor, kept_ns, scaled
 from aaco.analytics.advice.floors import NAME as FLOORS
@@ -20,8 +21,7 @@ from aaco.steps.readings import unprofiled
 from aaco.tracelake import documents, layout
 
 
-@dataclass(frozen=True)
-class AskedFloor:
+class AskedFloor(Struct, frozen=True):
     """The floor of changes done together, and the step that its ceiling is of; None for the reason in the floor.
 
     why_not_advised: the facts of the workload by which advice refuses them; empty where it offers one.

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.core import files
 from aaco.core.errors import BadBundle, StorageError
@@ -22,8 +23,7 @@ from aaco.core.session import RECORD, Owner, Session
 Stamp = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """What a list shows of a session."""
 
     session_id: str
@@ -35,7 +35,7 @@ class Entry:
     created_utc: str | None = None
     finished_utc: str | None = None
     failure: str | None = None
-    owner: Owner | None = field(default=None, repr=False)
+    owner: Owner | None = None
 
     @property
     def status(self) -> str:
@@ -147,8 +147,7 @@ def stamp(folder: Path | str, name: str = RECORD) -> Stamp | None:
     return status.st_ctime_ns, status.st_ino, status.st_size
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """Which sessions, and in which order: None takes all. since, until: times with a zone; text: in an id or a tag."""
 
     tag: str | None = None

@@ -11,11 +11,11 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.core import files
@@ -29,8 +29,7 @@ UNREADABLE = (ValueError, TypeError, KeyError, EOFError, OSError, zipfile.BadZip
 FIX = "aaco info SESSION  # checks every file's hash"
 
 
-@dataclass(frozen=True)
-class Produced:
+class Produced(Struct, frozen=True):
     """An output as the runtime gave it; `array` is None where it has no form here, and `why_not` says why.
 
     dtype is numpy's (or ml_dtypes') name of what the model computed; bfloat16 comes as float32, which holds it exactly.
@@ -42,8 +41,7 @@ class Produced:
     why_not: str = ""
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(Struct, frozen=True):
     """An output as it was kept: its digest and, of `elements` in all, those in `values` (None: none were kept)."""
 
     name: str

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.core import tables
@@ -34,8 +35,7 @@ class SessionPart(Session):
     end_ns: int
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """A stretch of time [start_ns, end_ns), and of each table the rows that start in it."""
 
     start_ns: int

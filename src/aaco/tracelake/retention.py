@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from msgspec import Struct
 
 from aaco.core import files
 from aaco.core.errors import BadBundle, StorageError
@@ -14,8 +15,7 @@ from aaco.core.session import LATEST, Session, sessions
 from aaco.tracelake.history import baselines
 
 
-@dataclass(frozen=True)
-class Removal:
+class Removal(Struct, frozen=True):
     """One session to remove, why, and the space it gives back."""
 
     session: Session

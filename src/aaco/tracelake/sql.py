@@ -11,13 +11,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core import files, tables
 from aaco.core.errors import UsageError, first_line
@@ -59,8 +59,7 @@ EVENT_SOURCES: dict[str, dict[str, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A query's rows in batches of its schema, to be read while the connection is open."""
 
     schema: pa.Schema

@@ -11,8 +11,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from aaco import __version__
 from aaco.core.addresses import require_address
@@ -25,8 +26,7 @@ PAUSES_S = (0.5, 2.0)  # before the second and the third attempt
 AGAIN = (408, 425, 429)  # beside everything from 500 on: what the other side may take a moment later
 
 
-@dataclass(frozen=True)
-class Delivery:
+class Delivery(Struct, frozen=True):
     """Whether an alert arrived, at which host, after how many attempts, and what went wrong at last."""
 
     host: str

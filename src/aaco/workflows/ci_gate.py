@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco import __version__, pipeline
 from aaco.core import documents, files
@@ -26,8 +28,7 @@ from aaco.workflows.compare_runs import DiffRequest
 AS_BEFORE = ("equivalent", "inconclusive", "unconfirmed", "no_baseline", "kept", "near", "skipped")
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """A suite with all that it names, ready to be run."""
 
     suite: Suite

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco import __version__
 from aaco.analytics.explanation import Explanation
@@ -31,8 +32,7 @@ OF_VERDICT = ("effect_pct", "ci", "env_diff", "causes")  # what stands in diff.j
 RECENT = 200  # sessions: how far back a machine's noise is that of today
 
 
-@dataclass(frozen=True)
-class DiffRequest:
+class DiffRequest(Struct, frozen=True):
     """What to judge by: the tolerated slowdown, whether unlike things, and sessions that were contaminated or measured
     badly, are judged too, and how many comparisons of a thing with itself may be called changed."""
 

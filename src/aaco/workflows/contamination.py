@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from aaco.analytics.explanation import Explanation
 from aaco.core.readings import Verdict
@@ -17,8 +18,7 @@ CONDITIONS = ("interference", "throttled_clock", "shared_device", "drifting_late
               "noisy_latency", "several_modes")
 
 
-@dataclass(frozen=True)
-class Contamination:
+class Contamination(Struct, frozen=True):
     """A condition under which a side was measured, and the reading that shows it; without value: what was found."""
 
     side: SideName

@@ -6,11 +6,12 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aaco.analytics.llm.load import PROCESS, EndpointLoad, InProcess
 from aaco.core import files
@@ -18,6 +19,7 @@ from aaco.core.arrays import Ints
 from aaco.core.config import Settings
 from aaco.core.documents import encode
 from aaco.core.errors import UsageError
+from aaco.core.records import as_dict
 from aaco.core.session import TRACED_BY
 from aaco.core.show import SILENT, Show
 from aaco.llm import arrivals, genai_folder
@@ -36,8 +38,7 @@ from aaco.tracelake import layout
 from aaco.workflows.llm_session import REQUESTS, begin
 
 
-@dataclass(frozen=True)
-class DecodeRequest:
+class DecodeRequest(Struct, frozen=True):
     """What to ask of which decoder, as a user gives it.
 
     model: a name of the registry, or an .onnx file; genai: the folder of a model of onnxruntime-genai in its place.
@@ -95,7 +96,7 @@ def ask_decoder(request: DecodeRequest, settings: Settings, tag: str = "", show:
                 due_ns=None if due is None else due.tolist(), batch=request.batch, seed=request.seed)
             show.step(f"{load.model} answers {count:,} requests")
             with telemetry.devices_and_packages(session, request.telemetry):
-                ran = measured.run([MeasuredProcess("aaco.llm.decode_worker", asdict(job), Path(job.outcome),
+                ran = measured.run([MeasuredProcess("aaco.llm.decode_worker", as_dict(job), Path(job.outcome),
                                                     scratch / "stderr")])[0]
             session.write_json(layout.LOAD, encode(replace(load, process=replace(process, engine=ran["engine"]))))
             show.step("explaining")
@@ -137,7 +138,7 @@ def write_genai(model: str, folder: Path, settings: Settings) -> None:
 
 def _runtime(workload: Workload, scratch: Path) -> dict[str, Any]:
     """Return the fields of the runner's job that opens the model."""
-    return asdict(Job(kind="time", rows="", account="", warmup=0, iterations=0, **ort.job_of(workload, scratch)))
+    return as_dict(Job(kind="time", rows="", account="", warmup=0, iterations=0, **ort.job_of(workload, scratch)))
 
 
 def _identity(folder: Path) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from aaco.analytics.llm.context_slope import ContextPoint, slope_of
 from aaco.analytics.llm.load_sweep import ENERGY

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco import __version__
 from aaco.core import files
@@ -22,8 +23,7 @@ from aaco.tracelake.history.history import History, Key, Sample, backward_ns
 DRIFT_STATUS, CHANGE_POINTS = "drift_status.json", "change_points.json"
 
 
-@dataclass(frozen=True)
-class HistoryFilter:
+class HistoryFilter(Struct, frozen=True):
     """Which histories: of this benchmark, this metric, this branch; None for all."""
 
     benchmark: str | None = None
@@ -35,8 +35,7 @@ class HistoryFilter:
         return self.benchmark in (None, key.benchmark) and self.metric in (None, key.metric)
 
 
-@dataclass(frozen=True)
-class FileHistories:
+class FileHistories(Struct, frozen=True):
     """The content of files: samples in the order of the files, and what was left out, by file and reason."""
 
     samples: tuple[Sample, ...]

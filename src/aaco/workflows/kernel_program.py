@@ -11,9 +11,11 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.core import files
 from aaco.core.config import Settings
@@ -37,8 +39,7 @@ AS_COMPARE = DuetRequest(processes=8, pairs=5, warmup=1, tolerance_pct=LEAST_MAR
 Answer = Literal["faster", "not faster", "slower", "fails", "refused", "not tried"]
 
 
-@dataclass(frozen=True)
-class KernelProgram:
+class KernelProgram(Struct, frozen=True):
     """How the program is built and run. build: empty if it compiles the source itself. project: the folder to copy.
 
     kernel_ms: the time of the kernel in one run of the program, as a session has it; None if none was named.
@@ -50,8 +51,7 @@ class KernelProgram:
     kernel_ms: float | None = None
 
 
-@dataclass(frozen=True)
-class InProgram:
+class InProgram(Struct, frozen=True):
     """What the program says of a kept text. gain: of its wall time. session_id: of the comparison."""
 
     answer: Answer

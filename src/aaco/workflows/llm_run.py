@@ -6,11 +6,12 @@ import json
 import os
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aaco import __version__
 from aaco.analytics.llm.load import Arrivals, EndpointLoad
@@ -44,8 +45,7 @@ SPARE = 64  # descriptors of this process that are no connections
 LONGEST_KEY = 1 << 16
 
 
-@dataclass(frozen=True)
-class LoadRequest:
+class LoadRequest(Struct, frozen=True):
     """What to ask of which endpoint, as a user gives it; as EndpointLoad where the names are the same.
 
     requests: None: 100, or as many as the trace or the file of conversations has; of conversations their number.
@@ -283,8 +283,7 @@ def _encoded(request: LoadRequest, to: Target, ask: Ask, key: str) -> bytes:
     return target.encode(to, body | dict(request.body), key)
 
 
-@dataclass(frozen=True)
-class ComparedEndpoints:
+class ComparedEndpoints(Struct, frozen=True):
     """Two endpoints that answered in turns: the session of each, and the verdict on the second, kept with it."""
 
     baseline: Run

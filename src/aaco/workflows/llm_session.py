@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 from aaco import __version__
@@ -11,6 +10,7 @@ from aaco.collectors.inventory import environment, machine
 from aaco.core import clocks
 from aaco.core.config import Settings
 from aaco.core.documents import encode
+from aaco.core.records import as_dict
 from aaco.core.session import Session
 from aaco.tracelake import layout
 
@@ -24,8 +24,9 @@ def begin(load: EndpointLoad, settings: Settings, tag: str, telemetry: bool = Fa
     plan |= {"telemetry": True} if telemetry else {}
     session = Session.create(settings.config.storage.sessions_dir, plan, tag, __version__)
     host = machine.identify()
-    session.amend(clocks=asdict(clocks.snapshot()), machine_id=host.id, backend_asked=backend,
+    session.amend(clocks=as_dict(clocks.snapshot()), machine_id=host.id, backend_asked=backend,
                   backend_ran=backend)
-    session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {"machine": asdict(host) | {"card": None}})
+    session.write_json(layout.ENVIRONMENT,
+                       environment.capture(Path.cwd()) | {"machine": as_dict(host) | {"card": None}})
     session.write_json(layout.LOAD, encode(load))
     return session

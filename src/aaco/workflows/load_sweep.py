@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from aaco.analytics.llm.backlog import NAME as BACKLOG
 from aaco.analytics.llm.backlog import Backlog
@@ -113,7 +114,7 @@ def _at(request: LoadRequest, over: Over, load: float, number: int) -> LoadReque
     """Return the request of a step."""
     count = request.requests or math.ceil(_count(over, load))
     setting = {FIELDS[over]: round(load) if over == "concurrency" else load}
-    return replace(request, **setting, requests=count, seed=request.seed + number)  # type: ignore[arg-type]
+    return replace(request, **setting, requests=count, seed=request.seed + number)
 
 
 def _count(over: Over, load: float) -> float:

@@ -6,14 +6,16 @@ import difflib
 import hashlib
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.calibration.driver import MODULE_VERSION
 from aaco.core import files, host
 from aaco.core.errors import BadCapture, UsageError
 from aaco.core.readings import Absent, known
+from aaco.core.records import as_dict
 from aaco.optimize.kernels import applying, compiling, widening
 from aaco.optimize.kernels.acceptance import Gain
 from aaco.optimize.kernels.compiling import Toolchain
@@ -39,8 +41,7 @@ TryInProgram = Callable[[bytes, Proposal, Gain], InProgram]
 Propose = Callable[[KernelSituation, str], Iterable[Proposal | RefusedOffer]]
 
 
-@dataclass(frozen=True)
-class OptimizeRequest:
+class OptimizeRequest(Struct, frozen=True):
     """What to optimise. budget_s: begin nothing that would end after so long. seed: None draws one."""
 
     kernel: str
@@ -52,8 +53,7 @@ class OptimizeRequest:
     any_driver: bool = False
 
 
-@dataclass(frozen=True)
-class OptimizeOutcome:
+class OptimizeOutcome(Struct, frozen=True):
     """What came of it. diff: of the kept text, empty for no change. applied: where the untouched source is now.
 
     no_reference: why the kernel has no form in double precision that says how exact it is; empty if it has.
@@ -244,9 +244,9 @@ def document(outcome: OptimizeOutcome) -> dict[str, Any]:
     return {
         "schema_version": 1, "kernel": outcome.request.kernel, "source": str(outcome.request.source),
         "kept": decision.kept.name if decision.kept else None, "why": decision.why,
-        "gain": asdict(gain) if gain else None,
+        "gain": as_dict(gain) if gain else None,
         "in_program": phrase(outcome.in_program) if decision.kept else None,
-        "program": None if outcome.in_program is None else asdict(outcome.in_program),
+        "program": None if outcome.in_program is None else as_dict(outcome.in_program),
         "launch": None if decision.kept is None else {"block": decision.kept.block, "grid": decision.kept.grid,
                                                       "options": list(decision.kept.options)},
         "diff": outcome.diff, "applied": outcome.applied is not None,

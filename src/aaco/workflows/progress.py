@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core.errors import BadBundle
 from aaco.core.session import Session
@@ -17,8 +17,7 @@ SHOWN = 50  # of them, whose latencies are listed
 ENDED = ("complete", "failed", "incomplete")
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """A run at a moment. What it has not come to is None; latencies are of measured inferences, the newest last."""
 
     session_id: str

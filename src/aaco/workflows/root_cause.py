@@ -10,13 +10,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.root_cause import causes, posterior, signals, symptoms
@@ -27,6 +28,7 @@ from aaco.analytics.root_cause.symptoms import Side
 from aaco.collectors.inventory import environment
 from aaco.core.errors import AacoError, NoBaseline, UsageError
 from aaco.core.readings import Absent
+from aaco.core.records import as_dict
 from aaco.core.session import Session, find
 from aaco.core.words import in_percent
 from aaco.governance.compare import Side as MeasuredSide
@@ -44,8 +46,7 @@ ANY_REQUEST = DiffRequest(5.0)
 Rerun = Callable[[dict[str, Any]], Explanation]  # a plan -> the session that ran it, explained
 
 
-@dataclass(frozen=True)
-class CauseExperiment:
+class CauseExperiment(Struct, frozen=True):
     """The experiment on the first cause. regained: the part of the slowdown that went; None where it was not made."""
 
     cause: str
@@ -55,8 +56,7 @@ class CauseExperiment:
     regained: float | None = None
 
 
-@dataclass(frozen=True)
-class MeasuredChange:
+class MeasuredChange(Struct, frozen=True):
     """The change that is to be explained, in per cent; positive is slower.
 
     latency_pct with its interval: as `aaco diff` judges it. period_pct: of the time from one inference to the next,
@@ -103,8 +103,7 @@ class MeasuredChange:
         return f"latency {format.change(self.latency_pct, *(self.ci or ()))} ({interval}); {period}"
 
 
-@dataclass(frozen=True)
-class RootCauseAnswer:
+class RootCauseAnswer(Struct, frozen=True):
     """The answer to why `current` is slower than `baseline`, and what else differs between the two.
 
     change: what was measured of it; None where nothing measured it. contaminated: the conditions against either side.
@@ -145,8 +144,8 @@ class RootCauseAnswer:
         nothing = self.why_nothing
         return {
             "status": "nothing_to_explain" if nothing else "explained", "why_nothing": nothing or None,
-            "measured": asdict(self.change) | {"text": self.change.text} if self.change else None,
-            "contaminated": [asdict(condition) for condition in self.contaminated],
+            "measured": as_dict(self.change) | {"text": self.change.text} if self.change else None,
+            "contaminated": [as_dict(condition) for condition in self.contaminated],
             "schema_version": SCHEMA_VERSION, "session_id": self.current, "baseline": self.baseline,
             "baseline_sessions": list(self.baseline_sessions), "cause": None if nothing else first.cause.name,
             "posterior": None if nothing else first.posterior,
@@ -157,10 +156,10 @@ class RootCauseAnswer:
                         "confidence": answer.answer.posterior, "ease": answer.answer.cause.ease,
                         "actionability": answer.answer.cause.actionability, "step": answer.answer.cause.step}
                        for answer in judgement.ranked],
-            "evidence": [asdict(item) | {"missing": item.missing} for item in judgement.evidence],
+            "evidence": [as_dict(item) | {"missing": item.missing} for item in judgement.evidence],
             "differences": [{"fact": fact, "baseline": before, "current": after}
                             for fact, before, after in self.differences],
-            "notes": list(self.notes), "check": asdict(self.check) if self.check else None,
+            "notes": list(self.notes), "check": as_dict(self.check) if self.check else None,
             "confirmed": self.confirmed, "likelihoods": {"provenance": dict(self.table.provenance),
                                                          "runs": dict(self.table.rows)}}
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
+
+from msgspec.structs import replace
 
 from aaco import __version__
 from aaco.core import clocks, files
 from aaco.core.config import Settings
 from aaco.core.errors import AacoError, BadCapture, Missing
 from aaco.core.plan import Command
+from aaco.core.records import as_dict
 from aaco.core.redaction.command_line import RedactedCommand, redact_command
 from aaco.core.session import TRACED_BY, Session
 from aaco.core.show import SILENT, Show
@@ -57,7 +59,7 @@ def trace(command: Command, wanted: Wanted, settings: Settings, name: str | None
     plan = {"model": command.name, "imports": [], "traced": shown.words, "telemetry": telemetry}
     session = Session.create(settings.config.storage.sessions_dir, plan, tag, __version__)
     with outcome(session):
-        session.amend(clocks=asdict(clocks.snapshot()))
+        session.amend(clocks=as_dict(clocks.snapshot()))
         folder = (session.folder / layout.ROCPROF_RAW).resolve()
         made = [(share, execution) for share in shares for execution in share.passes(command, folder)]
         failure: AacoError | None = None

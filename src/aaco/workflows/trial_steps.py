@@ -9,11 +9,12 @@ import secrets
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.collectors.inventory import machine
 from aaco.core import files
@@ -57,8 +58,7 @@ Work = CheckStep | ScreenStep | ConfirmStep
 Result = OutputsChecked | FirstLook | TurnsMeasured
 
 
-@dataclass(frozen=True)
-class TryRequest:
+class TryRequest(Struct, frozen=True):
     """What to try. advice: an action that the session advises, or a change by its name; None: the first that can be
     tried. everything: all that applies. seed: None: drawn."""
 

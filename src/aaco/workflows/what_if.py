@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco import pipeline
 from aaco.analytics import costs
@@ -38,8 +39,7 @@ OF_A_TRACE = "aaco critical-path {} --what-if graph  # what a step of the trace 
 OF_A_MODEL = "name sessions of a model that aaco ran: aaco run MODEL, aaco sweep MODEL"
 
 
-@dataclass(frozen=True)
-class Observed:
+class Observed(Struct, frozen=True):
     """A what-if model, and its sessions by batch."""
 
     twin: WhatIfModel

@@ -7,10 +7,10 @@ of the host's calls are left, and how long the host no longer waits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.advice.action import HOST_BOUND
 from aaco.analytics.advice.floor import LeastTimes, StepTime, device_chain_ns
@@ -25,8 +25,7 @@ REPLAY_GAP_NS = 250.0  # between two kernels of a graph: in the median of record
 WAITS_FOR_LOADERS = 0.1  # of the time: batches that are there take less
 
 
-@dataclass(frozen=True)
-class ChangedStep:
+class ChangedStep(Struct, frozen=True):
     """A step after a change, per sample of a step before it. Times in ns.
 
     device_ns: the device's path: its work, and the time in which it stays idle. host_ns: the host's path before the
@@ -57,8 +56,7 @@ class ChangedStep:
     loading_ns: float = 0.0
 
 
-@dataclass(frozen=True)
-class _ChangedPath:
+class _ChangedPath(Struct, frozen=True):
     """What a change leaves of steps of any length: the device's path in ns, and the share of the host's calls."""
 
     chain_ns: float

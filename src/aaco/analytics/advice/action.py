@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.core.advice import FactCondition, FactValues, Step, fact_is, fact_is_not, offered, why_not
 
@@ -55,8 +56,7 @@ def everything_pct(values: Values) -> float:
     return 100.0
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(Struct, frozen=True):
     """An action that helps against a limit.
 
     share: the limit's share of the wall, per cent, from readings and floors. feasible: the part of it that the action

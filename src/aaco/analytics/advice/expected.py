@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.advice.achieved import ChangedStep
 from aaco.analytics.advice.floor import MechanismFloor, StepTime, ceiling
@@ -24,8 +26,7 @@ NEARLY = 0.9  # of a gain
 LEAST_CHANCE = 2 / 3  # of any gain: what gains nothing more often than that costs more trials than it is worth
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(Struct, frozen=True):
     """How many times faster a step becomes, with the ends of a 90 % interval.
 
     pairs, workloads: recorded, that the interval rests on. own: whether all of them are of this kind of change; here:
@@ -50,8 +51,7 @@ class Expected:
         return self.chance is not None and self.chance < LEAST_CHANCE
 
 
-@dataclass(frozen=True)
-class RankedChange:
+class RankedChange(Struct, frozen=True):
     """A change as ranking sees it: its ceiling and expected gain, None where unknown. effort: lower is easier.
 
     share_pct: of the time that it acts on; None where nothing says so. usual: what such changes gain where the host

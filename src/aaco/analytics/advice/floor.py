@@ -28,11 +28,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.advice.least import product_names
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
@@ -50,8 +51,7 @@ DEVICE_WORK = "the device's work in the profiled step"
 Path = TypeVar("Path")
 
 
-@dataclass(frozen=True)
-class FloorTarget:
+class FloorTarget(Struct, frozen=True):
     """A kernel, or kind of copy, that a mechanism acts on: its time in a step, and what is left of it at least."""
 
     name: str
@@ -59,8 +59,7 @@ class FloorTarget:
     least_ns: float
 
 
-@dataclass(frozen=True)
-class MechanismFloor:
+class MechanismFloor(Struct, frozen=True):
     """The floor of a mechanism, or of several at once, ns per step; None for the reason in why_absent. targets: what it
     acts on, the names that gain most first. shown: whether the work shows that there is something to change. most_ns:
     what a step can lose, of changes that leave the host's path as it is; None where the host's waits may go, too.
@@ -87,8 +86,7 @@ class MechanismFloor:
         return sum(target.own_ns for target in self.targets) if self.acts_on_ns is None else self.acts_on_ns
 
 
-@dataclass(frozen=True)
-class StepTime:
+class StepTime(Struct, frozen=True):
     """How long a step takes. unprofiled: whether it was timed without a profiler; else the trace's own. fastest_ns: the
     fastest such steps, where they are known: the host takes other times from step to step.
     """

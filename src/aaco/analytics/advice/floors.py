@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from aaco.analytics.advice.achieved import ChangedStep, changed_step, host_computes_ns
 from aaco.analytics.advice.action import EFFORTS
@@ -32,8 +33,7 @@ NO_FLOORS = "no step of a device was judged, so nothing says what must stay of i
 
 
 @documents.document(layout.finding(NAME), version=1)
-@dataclass(frozen=True)
-class Floors:
+class Floors(Struct, frozen=True):
     """floors.json: of one step of the slowest rank its time, and what must stay of it after each kind of change.
 
     step_ns: the step without a profiler where it was timed (unprofiled), else the profiled one. chain_ns: the device's

@@ -7,9 +7,9 @@ those of each (Abadi et al. 2016).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.advice.work import AHEAD, BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, StepOperator, StepWork
 from aaco.core.arrays import Flags, Ints
@@ -18,8 +18,7 @@ ALIKE = 0.9  # of the operators of a turn, but for sums of gradients, which the 
 ADDS_UP = ("aten::add_", "aten::add")
 
 
-@dataclass(frozen=True)
-class Turns:
+class Turns(Struct, frozen=True):
     """How often a step goes ahead and back with the same operators before an update. apart: whether something works on
     the gradients of each turn, as where those of each sample are clipped, so that they cannot be added up at once.
     """

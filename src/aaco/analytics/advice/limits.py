@@ -7,7 +7,8 @@ is None, or not in `rates`, and makes no bound.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from aaco.analytics.roofline.devices.ceilings import DRAM, L1, L2, Identity, at_highest_clock, identified, theoretical
 from aaco.analytics.roofline.devices.last_levels import LAST_LEVELS
@@ -30,8 +31,7 @@ LINK_BYTES_PER_S: Mapping[str, float] = {
     "MI325X": PCIE_5, "MI350X": PCIE_5, "MI355X": PCIE_5}
 
 
-@dataclass(frozen=True)
-class DeviceLimits:
+class DeviceLimits(Struct, frozen=True):
     """The most that a device can do. rates: operations/s by rate (units.py). cache_bytes: of the last cache before the
     memory. cache_bytes_per_s: of the cache that all compute units share first; of their own where that is not known.
     start_ns: by which a kernel is shorter at most where it follows another at once.

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.turn_flow import (
@@ -65,8 +66,7 @@ PARTING = ("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor
 PART = "aten::as_strided"  # which each part is made by
 
 
-@dataclass(frozen=True)
-class Repeat:
+class Repeat(Struct, frozen=True):
     """Turns of the same operators one after another. rows: of all turns. ends: of the first turn and of the last one,
     with what is moved between them and the next. phase: of its operators. calls: of operators in a turn.
     """
@@ -88,8 +88,7 @@ class Repeat:
         return self.turns == PAIR
 
 
-@dataclass(frozen=True)
-class StackedLoop:
+class StackedLoop(Struct, frozen=True):
     """A loop that ends in a stack of its results. scans: whether turns need the one before, but only scale and add."""
 
     rows: slice

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aaco.core import documents
 from aaco.tracelake import layout
 
 
-@dataclass(frozen=True)
-class MachineGain:
+class MachineGain(Struct, frozen=True):
     """How many times faster models became by an advice on one machine: the median, and the ends of 90 %."""
 
     factor: float
@@ -19,8 +18,7 @@ class MachineGain:
 
 
 @documents.document(layout.MACHINE_GAINS, version=1)
-@dataclass(frozen=True)
-class MachineGains:
+class MachineGains(Struct, frozen=True):
     """machine_gains.json: by advice, what its trials on the session's machine gained when the session was analysed."""
 
     gains: dict[str, MachineGain]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.advice.work import StepWork
 from aaco.core.arrays import Flags, Reals
@@ -14,8 +15,7 @@ class NothingToChange(Absent):
     """Raised of a kind of change of which the work shows that it has nothing to act on; then it is not advised."""
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(Struct, frozen=True):
     """What a change usually does to the rows of a step's work. device_ns: the time of each row after it. left: the part
     of each row's launch that is left, 0 to 1. waits_ns: how long the host waited for the device in a step, and no
     longer does. replayed: whether the host launches once for all. added_ns: of kernels that a step did not have.
@@ -37,8 +37,7 @@ class Response:
     loaders: int = 0
 
 
-@dataclass(frozen=True)
-class Mechanism:
+class Mechanism(Struct, frozen=True):
     """One kind of change. formula: its floor in words. least_ns: the least time of each row of the work after it, never
     more than it took, of shape (rows,); it raises Absent where that cannot be known, or the change has nothing to do,
     and NothingToChange where the work shows that.

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.advice.action import ACTS_ON, BUSY, COMPUTES, EFFORTS, LEAST_PCT, USUAL, Action
 from aaco.analytics.advice.expected import LEAST_GAIN, Expected, RankedChange, ranked
@@ -23,6 +25,7 @@ from aaco.analytics.advice.floors import NO_FLOORS, Floors
 from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.core.advice import NOTHING, FactCondition, FactValues, Step, offered
 from aaco.core.readings import Reading
+from aaco.core.records import as_dict
 from aaco.tracelake.document_schemas.answers import Confirmation, ExpectedGain, NotOffered, Recommended, Together
 
 USUALLY = "what such changes usually take off the device's work, or off the host's waits"
@@ -33,8 +36,7 @@ GROWING = {"growing"}  # of what keeps a step out of a graph: a cache; without o
 ALIKE = 1.05  # times: a ceiling so much above what a share explains is not told apart from it
 
 
-@dataclass(frozen=True)
-class Withheld:
+class Withheld(Struct, frozen=True):
     """An action that could gain something by the readings and is not offered, and why.
 
     by_gain: whether its ceiling, or what is expected of it, speaks against it; else a fact of the workload does.
@@ -51,8 +53,7 @@ class Withheld:
         return NotOffered(action=self.name, title=self.title, gain_pct=self.gain_pct, because=self.why)
 
 
-@dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Struct, frozen=True):
     """An action with its possible gain in this session.
 
     share_pct: of the time that it acts on. tries: what to try here. targets: nodes or kernels that it acts on, those
@@ -137,7 +138,7 @@ class Recommendation:
             confirm=Confirmation(metric=self.confirm, direction=action.direction),
             targets=list(self.targets) or None, ceiling_of=self.ceiling_of or None, floor_ms=self.floor_ms,
             why_no_ceiling=self.why_no_ceiling or None,
-            expected=ExpectedGain(**asdict(self.expected)) if self.expected else None, tried=self.tried or None)
+            expected=ExpectedGain(**as_dict(self.expected)) if self.expected else None, tried=self.tried or None)
 
     @property
     def acts(self) -> str:

@@ -8,9 +8,9 @@ whatever is done to its work. The constants are rates that were seen in traces o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.analytics.advice.least import (
     FAST_CONVOLUTION,

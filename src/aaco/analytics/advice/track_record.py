@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.advice.achieved import ChangedStep
 from aaco.core.readings import Absent
@@ -31,8 +31,7 @@ DEVICE, HOST = "device", "host"  # what a step waits for
 ALIKE = {"tf32": "narrower_types"}  # kinds that err alike: the same products, in a type of another rate
 
 
-@dataclass(frozen=True)
-class HostHabits:
+class HostHabits(Struct, frozen=True):
     """How the host's path follows its calls. call_ns: an operator's call, with what the program does between two.
 
     saved_share: the part of a call's mean time that a call which is gone saves: what remains has more to do each.
@@ -84,8 +83,7 @@ class HostHabits:
         return DEVICE if changed.device_ns >= max(self.host_ns(changed, step_ns), changed.loading_ns) else HOST
 
 
-@dataclass(frozen=True)
-class RecordedChange:
+class RecordedChange(Struct, frozen=True):
     """A change that was measured: its step before and after, ns per sample of before, and what was made of the trace.
 
     workload: the family that is left out as a whole where the track record is judged.
@@ -101,8 +99,7 @@ class RecordedChange:
     changed: ChangedStep
 
 
-@dataclass(frozen=True)
-class Residual:
+class Residual(Struct, frozen=True):
     """log(measured / predicted) of the time after a recorded change. bound: what the predicted step waits for."""
 
     workload: str
@@ -113,8 +110,7 @@ class Residual:
     log_residual: float
 
 
-@dataclass(frozen=True)
-class GainSpread:
+class GainSpread(Struct, frozen=True):
     """The residuals that an advice is held against, of so many workloads: their median, and the ends of 90 %."""
 
     residuals: tuple[float, ...]
@@ -125,8 +121,7 @@ class GainSpread:
     own: bool
 
 
-@dataclass(frozen=True)
-class TrackRecord:
+class TrackRecord(Struct, frozen=True):
     """The residuals of all recorded changes, and the habits of the host that they were computed with."""
 
     habits: HostHabits

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from aaco.core import documents
 from aaco.tracelake import layout
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """How far a change came. gain_pct: time saved per sample, with its interval; screened_pct: by the first look;
     guards: what else was watched, and how it changed.
     """
@@ -28,8 +27,7 @@ class Trial:
     guards: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class NotTried:
+class NotTried(Struct, frozen=True):
     """A change that does not apply, and why."""
 
     change: str
@@ -38,8 +36,7 @@ class NotTried:
 
 
 @documents.document(layout.finding("trials"), version=1)
-@dataclass(frozen=True)
-class Trials:
+class Trials(Struct, frozen=True):
     """trials.json: the last search of optimize/trials.jsonl. kept: the change that was proved; null: none.
 
     unreadable: lines of the log that a kill tore, or that a later version wrote.

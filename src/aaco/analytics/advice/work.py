@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.advice.limits import DeviceLimits
 from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
@@ -55,8 +55,7 @@ TENSOR_OPERATOR = "aten::"
 MAY_WAIT = ("aten::copy_", "aten::_local_scalar_dense")  # operators that launch no kernel and may wait for the device
 
 
-@dataclass(frozen=True)
-class WorkName:
+class WorkName(Struct, frozen=True, dict=True):
     """A kernel's name with its family and the types that it names; or a kind of copy, of the family COPY.
 
     copy: h2d, d2h, d2d, memset, ..., empty of kernels. pinned: of the host's side of a copy, None if unknown.
@@ -78,8 +77,7 @@ class WorkName:
         return self.copy in HOST_COPIES and self.pinned is not True
 
 
-@dataclass(frozen=True)
-class StepOperator:
+class StepOperator(Struct, frozen=True):
     """A framework's operator with one signature. flops, bytes: of one call, None where they are not known.
 
     types: the arithmetic types of its inputs, as rates name them (bf16); integers: whether it has inputs and none of
@@ -116,8 +114,7 @@ class StepOperator:
                 for part in (shape if any(isinstance(size, list) for size in shape) else [shape])]
 
 
-@dataclass(frozen=True)
-class StepWork:
+class StepWork(Struct, frozen=True, dict=True):
     """Columns of the work of `steps` steps, in start order. All but ns may be of 32 bits.
 
     label: row of `names`. operator: row of `operators`, -1 if unknown. blocks: that the kernel was launched with, and

@@ -7,11 +7,12 @@ next one, because only those can have children there.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.serving.annotations import read_step
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, ValueByName, integers
@@ -37,8 +38,7 @@ class Is(IntEnum):
     FRAME = 4  # a Python function of the program, not of PyTorch, Triton or the interpreter
 
 
-@dataclass(frozen=True)
-class CallLine:
+class CallLine(Struct, frozen=True):
     """Calls by ascending id. The first `carried` of them are still open from an earlier slice.
 
     name: number of the name. kind: of Is. inner: time so far of the operators directly inside. row: a number that the
@@ -70,11 +70,10 @@ class CallLine:
         return replace(self, **columns, carried=len(self))
 
 
-_COLUMNS = tuple(column.name for column in fields(CallLine) if column.name != "carried")
+_COLUMNS = tuple(name for name in CallLine.__struct_fields__ if name != "carried")
 
 
-@dataclass(frozen=True)
-class CallContext:
+class CallContext(Struct, frozen=True):
     """The context of each call of a line. -1: none.
 
     operator, above, outermost: positions in the line of the innermost operator (of an operator: itself), of the

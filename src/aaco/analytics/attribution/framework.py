@@ -9,12 +9,12 @@ have no operator and a reason for it. Every kernel with a duration is in the map
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from aaco.analytics.attribution.call_context import CALL_COLUMNS, CallContext, CallContexts, CallLine, Is
 from aaco.analytics.attribution.graphs import (

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.analytics.attribution.nodes import UNATTRIBUTED
@@ -30,8 +30,7 @@ MOST_NAMES = 4
 _Node = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class _Unit:
+class _Unit(Struct, frozen=True):
     """An executed node as a row of operators shows it. Executed nodes that are alike are equal."""
 
     module: str | None

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.analytics.attribution.launchable import may_launch, usually_launches
 from aaco.analytics.kernels.families import decode
@@ -36,8 +36,7 @@ MOST = 1 << 18  # captured launches that are remembered
 IN_TRACE = "graph capture in the trace"
 
 
-@dataclass(frozen=True)
-class GraphBatch:
+class GraphBatch(Struct, frozen=True):
     """What is known of the batch that a graph was captured for: exactly, or that it serves this many requests."""
 
     exact: int | None = None
@@ -52,8 +51,7 @@ class GraphBatch:
 NO_BATCH = GraphBatch()
 
 
-@dataclass
-class Captured:
+class Captured(Struct):
     """A captured graph. Per launch: the operator's row, the operator's call (-1: none), its name and its inputs'
     number (-1: none), and the kernel's name. batch: of the requests that it was captured for, None if it does not say.
     source: what tells of it, for the operators table. given: it comes from a reference trace.
@@ -115,8 +113,7 @@ class Captured:
         return [next(turns[name]) for name in names]
 
 
-@dataclass(frozen=True)
-class ReplayedKernels:
+class ReplayedKernels(Struct, frozen=True):
     """The kernels of one graph launch, in order: names and families. in_launch_order: whether their order is that of
     the graph's nodes. batch: what the annotation of the launch says of the graph's batch."""
 
@@ -126,8 +123,7 @@ class ReplayedKernels:
     batch: GraphBatch = NO_BATCH
 
 
-@dataclass(frozen=True)
-class MatchedGraph:
+class MatchedGraph(Struct, frozen=True):
     """The captured graph, or the eager step, of a replay. launches: of each kernel, -1 where none is certain.
     named: the names prove it. shaped: its shapes are those of the replay."""
 
@@ -137,8 +133,7 @@ class MatchedGraph:
     shaped: bool
 
 
-@dataclass(frozen=True)
-class Launched:
+class Launched(Struct, frozen=True):
     """Launches of a slice in start order, as columns. name: of the kernel, if the trace has it. called, inputs: the
     operator's name, and the number of its inputs."""
 
@@ -246,8 +241,7 @@ class Graphs:
         graph.inputs.append(int(launched.inputs[place]))
 
 
-@dataclass
-class Replay:
+class Replay(Struct):
     """The kernels of one graph launch as they come: columns of id, name, length, node of the graph (NONE: not
     recorded) and stream. alone: the row of its kernels if no captured graph matches."""
 
@@ -266,8 +260,7 @@ class Replay:
         return ReplayKernels(columns[0], columns[1], columns[2], is_numbered or bool((streams == streams[0]).all()))
 
 
-@dataclass(frozen=True)
-class ReplayKernels:
+class ReplayKernels(Struct, frozen=True):
     """The kernels of one graph launch: ids, numbers of names, lengths. in_launch_order: whether so the graph has them.
     """
 

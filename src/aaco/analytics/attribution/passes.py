@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.analytics.attribution.spans import TOLERANCE_NS, launched_in
 from aaco.analytics.attribution.transfer import by_position
@@ -27,8 +27,7 @@ from aaco.core.readings import Absent
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True)
-class JoinedPasses:
+class JoinedPasses(Struct, frozen=True):
     """The kernels of the timed pass with `executed_node`, how each was found, and a summary of the join."""
 
     kernels: pa.Table

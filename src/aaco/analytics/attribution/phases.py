@@ -11,13 +11,14 @@ same number, for PyTorch counts on where it records one: so of frozen weights an
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.attribution.call_context import CallContext, CallLine, at, farthest, nearest
 from aaco.analytics.streaming.stream_ids import integers
@@ -52,8 +53,7 @@ class _Recorded(msgspec.Struct, gc=False):
 _DECODER = msgspec.json.Decoder(_Recorded)
 
 
-@dataclass(frozen=True)
-class Numbers:
+class Numbers(Struct, frozen=True):
     """Per call, by ascending id: the number that it was recorded under, or whose gradient it is; else -1."""
 
     id: Ints

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core import documents
 from aaco.tracelake import layout
@@ -21,8 +21,7 @@ NO_PARTITION = "(no partition)"
 _NUMBER = "0123456789._"
 
 
-@dataclass
-class RollupPart:
+class RollupPart(Struct):
     """The sums of one name; for a module also those of the modules inside.
 
     calls and host_ns are None if no row has them.
@@ -50,8 +49,7 @@ class RollupPart:
         return self.device_ns + self.inside_ns
 
 
-@dataclass(frozen=True)
-class UnattributedKernels:
+class UnattributedKernels(Struct, frozen=True):
     """Kernels of no operator, and why."""
 
     why: str
@@ -59,8 +57,7 @@ class UnattributedKernels:
     device_ns: int
 
 
-@dataclass(frozen=True)
-class Rollup:
+class Rollup(Struct, frozen=True):
     """Parts, the longest on the device first. In a roll-up by operator they and the loose kernels sum to total_ns."""
 
     by: By
@@ -136,8 +133,7 @@ _COLUMNS = ["operator", "module", "family", "phase", "provider", "partition", "c
 
 
 @documents.document(layout.finding("attribution"), version=1)
-@dataclass(frozen=True)
-class OperatorSummary:
+class OperatorSummary(Struct, frozen=True):
     """What a report shows of the operators: the longest of each roll-up, and all that is loose."""
 
     kernels: int

@@ -12,11 +12,11 @@ is the confidence. Its calibration is measured on recordings with known assignme
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.analytics.attribution.launchable import may_launch
@@ -48,8 +48,7 @@ VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape", "Con
          "item", "is_nonzero", "unflatten", "movedim", "contiguous", "flatten"}
 
 
-@dataclass(frozen=True)
-class SequenceNode:
+class SequenceNode(Struct, frozen=True):
     """A node of the executed graph, in order. silent: it runs on no device, so it launches nothing."""
 
     op_type: str
@@ -57,8 +56,7 @@ class SequenceNode:
     silent: bool = False
 
 
-@dataclass(frozen=True)
-class Beliefs:
+class Beliefs(Struct, frozen=True):
     """Probabilities of the model, set by hand; the figures of docs/concepts/attribution.md are with these."""
 
     skips: float = 0.02  # a node that does work launches nothing
@@ -74,16 +72,14 @@ class Beliefs:
     rounds: int = 4  # of learning what operators launch
 
 
-@dataclass(frozen=True)
-class NodeAssignment:
+class NodeAssignment(Struct, frozen=True):
     """The most probable node of each kernel (OUTSIDE: none) and its probability."""
 
     node: NDArray[np.int64]
     confidence: Reals
 
 
-@dataclass(frozen=True)
-class ByOrder:
+class ByOrder(Struct, frozen=True):
     """The kernels with more of `executed_node` filled in; methods, confidence: per kernel, of these `sequence` and the
     probability of the node.
     """

@@ -8,11 +8,11 @@ tolerance applies. A range that contains the launch without it takes precedence.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.analytics.streaming.launch_rows import launch_rows
 from aaco.analytics.streaming.stream_ids import NONE, integers
@@ -26,8 +26,7 @@ NO_NODE = "launched outside the range of any node"
 SEVERAL = "launched inside ranges of nodes on several threads"
 
 
-@dataclass(frozen=True)
-class SpanMatches:
+class SpanMatches(Struct, frozen=True):
     """The kernels with `executed_node` filled in if it was found, else the reason (else null)."""
 
     kernels: pa.Table

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core.tables import EXECUTED_NODES, replaced
 
 _SUFFIXES = (".kd", " [clone .kd]")
 
 
-@dataclass(frozen=True)
-class BySymbol:
+class BySymbol(Struct, frozen=True):
     """kernels with `executed_node` filled in; methods: per kernel, None if no instruction has its symbol.
 
     executed_nodes: the input's, then one for each symbol whose instructions could not be distinguished.

@@ -8,10 +8,10 @@ inference with the same sequence, and of any replay of a graph captured from it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.streaming.alignment import align
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers
@@ -22,8 +22,7 @@ from aaco.core.tables import replaced
 EXACT, ALIGNED = "exact_sequence", "sequence"
 
 
-@dataclass(frozen=True)
-class Transferred:
+class Transferred(Struct, frozen=True):
     """The clean run's kernels with `executed_node` filled in, and how each was found.
 
     method: `exact_sequence` in an inference with the profiled sequence, or for a graph node known from one; `sequence`

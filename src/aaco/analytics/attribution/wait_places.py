@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.attribution.call_context import FRAME
 from aaco.analytics.streaming.calls import is_runtime, waits_for_the_device
@@ -24,8 +24,7 @@ OPERATOR, PYTHON = "cpu_op", "python"
 PROFILING = re.compile(r"(?:.*/)?torch/(?:profiler|autograd/profiler)\b|.*profil(?:er|ing|e)\b.*\.py\(", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class WaitPlace:
+class WaitPlace(Struct, frozen=True):
     """A place in a program: call: of the runtime, in which the host waits; operator: the outermost one around it, and
     frame: the innermost function of the program's own, None where none was recorded. count, ns: of the waits there.
     """
@@ -43,8 +42,7 @@ class WaitPlace:
 
 
 @documents.document(layout.finding(NAME), version=1)
-@dataclass(frozen=True)
-class WaitPlaces:
+class WaitPlaces(Struct, frozen=True):
     """wait_places.json: the places with most waiting first, of all that there are. frames: whether functions of Python
     were recorded.
     """

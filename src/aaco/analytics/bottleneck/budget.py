@@ -19,7 +19,8 @@ is the time that kernels took longer than the same launch in other steps (timeli
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.bottleneck.unprofiled import Unprofiled
 from aaco.analytics.bottleneck.work import TRANSFERS, DeviceWork
@@ -40,8 +41,7 @@ GIVE = "give the number (--steps N), or mark the steps (prof.step(), record_func
 OUTSIDE_MOST = 0.1  # of kernels in no step; with more, a step's time says little of the trace's
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """parts_ns: by limiter or cause, summing to wall_ns. unprofiled: whether the wall is a latency without profiler.
 
     why_profiled: why it is not, where a latency was given. shared_by: what shows that another process had the device.
@@ -63,8 +63,7 @@ class Budget:
         return 100 * sum(self.parts_ns[part] for part in parts) / self.wall_ns
 
 
-@dataclass(frozen=True)
-class Preempted:
+class Preempted(Struct, frozen=True):
     """How many kernels took far longer than usual, and how much longer, ns."""
 
     kernels: int = 0

@@ -8,13 +8,12 @@ recordings were made when the rules were final; without them the thresholds are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aaco.core.readings import Verdict
 
 
-@dataclass(frozen=True)
-class Thresholds:
+class Thresholds(Struct, frozen=True):
     """Shares of the wall in per cent.
 
     device: below it the device is not the limit. majority: of the device's time; a limit that takes less is one of
@@ -30,8 +29,7 @@ class Thresholds:
     launch_stretch: float = 6.5
 
 
-@dataclass(frozen=True)
-class ReliabilityBin:
+class ReliabilityBin(Struct, frozen=True):
     """Verdicts with a margin from `margin` up to the next bin: how many, and how many of them were right."""
 
     margin: float

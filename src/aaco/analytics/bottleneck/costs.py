@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.costs.torch.arguments import TYPES
 from aaco.analytics.roofline.devices.ceilings import DRAM, Ceilings
@@ -22,8 +23,7 @@ RIDGES: Mapping[str, float] = {"matrix_bf16": 180.0, "matrix_f16": 180.0, "matri
                                "vector_f16": 40.0}
 
 
-@dataclass(frozen=True)
-class KernelPart:
+class KernelPart(Struct, frozen=True):
     """A kernel's part in one operator: its FLOPs and bytes there, its time, and the operator's types, a JSON list."""
 
     flops: float
@@ -32,8 +32,7 @@ class KernelPart:
     dtypes: str | None
 
 
-@dataclass(frozen=True)
-class ShapedWork:
+class ShapedWork(Struct, frozen=True):
     """What shapes say of a kernel name. Shares of the compute and the memory roof: None if a ceiling is unknown, or
     more bytes a second moved than the memory has. ridge_ratio: ideal compute time over ideal memory time.
     """

@@ -10,12 +10,12 @@ clean inference took beyond it is the runtime's overhead. So the profile's own c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.analytics.costs import family
 from aaco.analytics.roofline.limiters import Limiter, of_family
@@ -38,8 +38,7 @@ MOST_LISTED = 50
 ON_DEVICE = "its kernels ran on a device, whose own time budget says where the time went"
 
 
-@dataclass(frozen=True)
-class CpuNode:
+class CpuNode(Struct, frozen=True):
     """An executed node: its median time in an inference, what of it is waiting for the pool, and the least time that
     the machine's roofs allow (None: not known), ns.
     """
@@ -69,8 +68,7 @@ class ThreadTimes(CpuTimes):
         return others / (others + surplus) if surplus else 1.0
 
 
-@dataclass(frozen=True)
-class CpuRun:
+class CpuRun(Struct, frozen=True):
     """The accounts of the clean passes, and of the profiled one; and what the run left to try: how many levels of graph
     optimisation it did not use (None: not recorded), and whether its model takes other batches.
     """
@@ -81,8 +79,7 @@ class CpuRun:
     batch_fixed: bool | None = None
 
 
-@dataclass(frozen=True)
-class CpuBudget:
+class CpuBudget(Struct, frozen=True):
     """parts_ns: by limiter, summing to wall_ns, the wall of all measured inferences."""
 
     wall_ns: int

@@ -7,10 +7,10 @@ and the budget are of the same time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.bottleneck.budget import Budget, share_of
 from aaco.analytics.bottleneck.ranks import Windows, judged_rank, judged_text
@@ -22,8 +22,7 @@ from aaco.core.inputs import Window
 from aaco.core.readings import Absent, Estimate
 
 
-@dataclass(frozen=True)
-class GpuTime:
+class GpuTime(Struct, frozen=True):
     """The sum and the union of the times of kernels on GPUs, the wall time, and of what part of the trace they are."""
 
     kernel_ns: int

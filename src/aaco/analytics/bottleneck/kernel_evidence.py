@@ -7,14 +7,14 @@ Waits come from traced waves: cycles stalled for loads of one kind, of all cycle
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from aaco.core import documents
 from aaco.tracelake import layout
 
 
-@dataclass(frozen=True)
-class LimitedTime:
+class LimitedTime(Struct, frozen=True):
     """Kernel time with one limit. roof_share: of the roof that limits it, weighted by time over roof_ns of it; rate:
     the unit and type of that roof, if it is one of arithmetic and the same for all.
     """
@@ -27,8 +27,7 @@ class LimitedTime:
     rate: str | None
 
 
-@dataclass(frozen=True)
-class TracedWaves:
+class TracedWaves(Struct, frozen=True):
     """Waves that were traced, or samples of the program counter (cycles 0 then). waits: cycles stalled, or samples not
     issuing, by what they wait for.
     """
@@ -41,8 +40,7 @@ class TracedWaves:
 
 
 @documents.document(layout.finding("kernel_evidence"), version=1)
-@dataclass(frozen=True)
-class KernelEvidence:
+class KernelEvidence(Struct, frozen=True):
     """kernel_evidence.json. counted_ns: kernel time by part of the budget, of kernels with deciding counters.
     without_time: kernels that have counters and no time.
     """

@@ -7,8 +7,9 @@ counted, else of the whole window.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
+
+from msgspec import Struct
 
 from aaco.core.errors import BadBundle
 
@@ -24,8 +25,7 @@ def own_times_ns(steps: Sequence[int], budgets_ns: Sequence[Mapping[str, int]]) 
             for parts, count in zip(budgets_ns, per, strict=True)]
 
 
-@dataclass(frozen=True)
-class TimedRank:
+class TimedRank(Struct, frozen=True):
     """A device of a capture, and the number of its rank; None where that is not known."""
 
     capture: int | None
@@ -33,16 +33,14 @@ class TimedRank:
     rank: int | None = None
 
 
-@dataclass(frozen=True)
-class CaptureSteps:
+class CaptureSteps(Struct, frozen=True):
     """How many judged steps a capture has; 0: they are not counted."""
 
     capture: int | None
     steps: int
 
 
-@dataclass(frozen=True)
-class LateRank:
+class LateRank(Struct, frozen=True):
     """Which of these ranks is late (None: none is, for the reason why_none), and the share of time that it costs."""
 
     ranks: tuple[TimedRank, ...]
@@ -51,8 +49,7 @@ class LateRank:
     why_none: str
 
 
-@dataclass(frozen=True)
-class RankTimes:
+class RankTimes(Struct, frozen=True):
     """What windows.json says of the times of ranks. budgets_ns: by rank."""
 
     captures: tuple[CaptureSteps, ...]

@@ -10,7 +10,9 @@ that part; per step where all ranks count steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.bottleneck.budget import IDLE, Budget, Preempted, budget
 from aaco.analytics.bottleneck.own_times import STRAGGLER, own_times_ns
@@ -30,8 +32,7 @@ RUNS = ("compute", "memory", "memory_latency", "kernel", "local_copy")  # of a r
 EXPLAINS = 0.5  # of what the others wait; a part that is larger by less is no cause
 
 
-@dataclass(frozen=True)
-class KernelTime:
+class KernelTime(Struct, frozen=True):
     """All executions of one kernel, communication left out, in a rank's window."""
 
     name: str
@@ -39,8 +40,7 @@ class KernelTime:
     ns: int
 
 
-@dataclass(frozen=True)
-class RankTime:
+class RankTime(Struct, frozen=True):
     """What one device of a capture did in its window.
 
     parts_ns: of the device's work by limiter, without straggler_ns and preempted_ns. preempted_kernels: executions
@@ -69,8 +69,7 @@ class RankTime:
                           self.host_ns, told_by_ns=self.told_by_ns)
 
 
-@dataclass(frozen=True)
-class LateCause:
+class LateCause(Struct, frozen=True):
     """Why the straggler is late: the part of its budget that is larger than that of the others, in the mean, by most.
 
     own_ns, others_ns: that part of the straggler and, in the mean, of the other ranks, in their windows. kernel: the
@@ -85,8 +84,7 @@ class LateCause:
 
 
 @documents.document(layout.finding("windows"), version=1)
-@dataclass(frozen=True)
-class Windows:
+class Windows(Struct, frozen=True):
     """windows.json: what is judged of each capture, the time of each rank in it, and which rank is late.
 
     slowest: index of the rank that makes the headline. budgets_ns: of each rank, parts that sum to its window exactly.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.core.readings import Absent
 
@@ -14,8 +15,7 @@ MOST_BUSY, MOST_LONGER = 1.1, 3.0
 TENTHS = 10  # the fewest latencies of which a tenth is one
 
 
-@dataclass(frozen=True)
-class Unprofiled:
+class Unprofiled(Struct, frozen=True):
     """Latencies of the same steps without a profiler: count, median, and source. steps: in the trace, if given.
     fastest_ms: that of which a tenth of them are faster; None of fewer than TENTHS.
     """

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from aaco.analytics.bottleneck.kernel_limits import budget_parts
@@ -58,8 +58,7 @@ _ALLOCATES = re.compile(r"(cuda|hip)(Ext)?(Malloc|Free)|cuMem(Alloc|Free|Create|
                         r"|hsa_amd_memory_pool_(allocate|free)")
 
 
-@dataclass(frozen=True)
-class Copied:
+class Copied(Struct, frozen=True):
     """Copies of one kind. pinned: whether the host's side is page-locked, None if the capture does not say."""
 
     kind: str
@@ -70,8 +69,7 @@ class Copied:
 
 
 @documents.document(layout.finding("device_work"), version=1)
-@dataclass(frozen=True)
-class DeviceWork:
+class DeviceWork(Struct, frozen=True):
     """The work of all devices together.
 
     parts_ns: by limiter, exclusive, summing to the busy time. family_ns: kernel durations by family. call_ns: by part

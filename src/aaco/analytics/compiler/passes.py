@@ -13,8 +13,9 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 EXPENSIVE = 0.1  # share of the passes' time from which one is expensive
 _TABLE = re.compile(r"^\s*(?:(-?\d+\.\d+) \(\s*-?[\d.]+%\)\s*)+(?P<name>\S.*?)\s*$")
@@ -33,8 +34,7 @@ _NOT_PASSES = ("Total", "Rest", "root", "Parser", "Output", "Root")
 _OPERATION = re.compile(r"^\s+(?!;|//)\S|^\s*(?:[\w:#./-]*@\d+) = ")
 
 
-@dataclass(frozen=True)
-class PassRun:
+class PassRun(Struct, frozen=True):
     """One run of a pass. seconds of its own; changed and removed (operations that are fewer after it) from dumps."""
 
     name: str

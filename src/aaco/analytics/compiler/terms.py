@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 
-@dataclass
-class CompiledFunction:
+from aaco.core.records import as_dict
+
+
+class CompiledFunction(Struct):
     """blocks: basic blocks; operations by name. workgroup: threads along x, y, z, or one number for all; lds_bytes:
     memory that a workgroup shares. calls: functions that it calls, by name, and how often."""
 
@@ -22,6 +24,6 @@ class CompiledFunction:
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form: operations and calls most frequent first."""
-        return asdict(self) | {"operations": dict(self.operations.most_common()),
+        return as_dict(self) | {"operations": dict(self.operations.most_common()),
                                "calls": dict(self.calls.most_common()), "total": self.operations.total(),
                                "workgroup": list(self.workgroup) if self.workgroup else None}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct, field
+
+from aaco.core.records import as_dict
 
 SCHEMA_VERSION = 1
 # What rows may be summed by: the columns that are equal in one group.
@@ -18,8 +20,7 @@ LIMIT = "limit"
 _SUMMED = ("calls", "kernels", "device_ns", "host_ns", "flops", "bytes")
 
 
-@dataclass
-class OperatorGroup:
+class OperatorGroup(Struct):
     """Rows with the same `names`. flops and bytes are of the rows that have both, which took `known_ns` of device_ns.
     limit_ns: device_ns by what limits the kernels (operators.limit).
     """
@@ -98,7 +99,7 @@ def _add(group: OperatorGroup, row: Mapping[str, Any]) -> None:
 
 
 def _plain(group: OperatorGroup) -> dict[str, Any]:
-    fields_by_name = asdict(group)
+    fields_by_name = as_dict(group)
     del fields_by_name["names"]
     work = {"flops": group.flops if group.known_ns else None, "bytes": group.bytes if group.known_ns else None,
             "why": group.why or None}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 _WIDTH = re.compile(r"\d+")
 
@@ -37,8 +38,7 @@ class UnknownShape(ValueError):
     """A shape, element type or value that the cost depends on is not known."""
 
 
-@dataclass(frozen=True)
-class TensorType:
+class TensorType(Struct, frozen=True):
     """Element type by its numpy or ONNX name ("float32", "int4", "float8e4m3fn"; empty when unknown) and shape.
 
     `shape` is None when the rank is unknown; a dimension is None when its size is.
@@ -66,16 +66,14 @@ class TensorType:
         return None if elements is None or bits is None else -(-elements * bits // 8)
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """Work of one execution: floating-point (or integer) operations, and compulsory memory traffic in bytes."""
 
     flops: int
     bytes: int
 
 
-@dataclass(frozen=True)
-class OperatorCall:
+class OperatorCall(Struct, frozen=True):
     """One node as the formulas see it. Every accessor raises UnknownShape where the answer is not known.
 
     `repeated` holds the positions of inputs that are the same tensor as an earlier input.
@@ -134,8 +132,7 @@ class OperatorCall:
 Formula = Callable[[OperatorCall], int]
 
 
-@dataclass(frozen=True)
-class CostRule:
+class CostRule(Struct, frozen=True):
     """How an operator is classed and counted; `flops` is None where only the family is known."""
 
     family: str

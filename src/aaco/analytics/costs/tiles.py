@@ -9,13 +9,12 @@ which makes the same waves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 STREAM_K = "stream_k"
 
 
-@dataclass(frozen=True)
-class ProductShape:
+class ProductShape(Struct, frozen=True):
     """A batch of products of (rows, depth) and (depth, columns)."""
 
     batch: int
@@ -24,8 +23,7 @@ class ProductShape:
     depth: int
 
 
-@dataclass(frozen=True)
-class Tiling:
+class Tiling(Struct, frozen=True):
     """A product cut into tiles. tiles: workgroups' worth of work, batch and split included; units: how many run at
     once; tile_efficiency: elements of the result over those of the tiles; wave_efficiency: tiles over the places for
     them in all waves."""

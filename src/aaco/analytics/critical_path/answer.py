@@ -5,10 +5,10 @@ kernel would gain.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.analytics.critical_path import dag
@@ -29,8 +29,7 @@ _OF_EDGE = {Edge.LAUNCH: ON_LAUNCH, Edge.HOST: ON_HOST, Edge.SYNC: ON_SYNC, Edge
             Edge.STREAM: ON_UNKNOWN, Edge.EVENT: ON_UNKNOWN}
 
 
-@dataclass(frozen=True)
-class PathSegments:
+class PathSegments(Struct, frozen=True):
     """The path from the window's begin to its end without a hole, in order: columns.
 
     kind: number in KINDS. edge: number of the Edge that the segment is the delay of, -1 for the time of work or a call
@@ -47,8 +46,7 @@ class PathSegments:
     call: Ints
 
 
-@dataclass(frozen=True)
-class CriticalPath:
+class CriticalPath(Struct, frozen=True):
     """The critical path of captures on one clock. slack: ns per piece of work. on_path: ns of it on the path."""
 
     captures: tuple[int, ...]

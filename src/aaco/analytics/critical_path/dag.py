@@ -10,12 +10,13 @@ below 2**53 ns, 104 days.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
 from math import ceil
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.core.arrays import Flags, Ints, Reals
 
@@ -36,8 +37,7 @@ class Edge(IntEnum):
     HOST = 5  # a call came after the one before it on its thread
 
 
-@dataclass(frozen=True)
-class Dag:
+class Dag(Struct, frozen=True):
     """A schedule and its constraints. All times in ns.
 
     Per node: `start`, `length`, `counts` (whether the window lasts until it has ended). Per edge: `source`, `target`
@@ -75,8 +75,7 @@ class Dag:
                     and (self.part <= self.length[self.source]).all() and (self.length >= 0).all())
 
 
-@dataclass(frozen=True)
-class BoundDag:
+class BoundDag(Struct, frozen=True):
     """A Dag in which every node is held where it is. `edge`: per node the edge that held it, NO_EDGE for the first of a
     chain. The lag of that edge has grown to what was observed.
     """

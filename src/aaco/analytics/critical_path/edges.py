@@ -26,9 +26,9 @@ An edge that contradicts its times (a wait that returned before the work had end
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.critical_path.dag import Dag, Edge
 from aaco.analytics.critical_path.events import PathCalls, PathEvents, PathWork
@@ -43,8 +43,7 @@ MOST_WAITERS = 64  # threads of a process whose waits for the whole device are f
 HANDED_OVER_NS = 50_000  # a thread silent for this long may have waited for another
 
 
-@dataclass(frozen=True)
-class WaitGraph:
+class WaitGraph(Struct, frozen=True):
     """The Dag of one clock's events. `work` and `call` are rows of each node, -1 for none.
 
     The first nodes are the pieces of work. A collective's kernel has two: its arrival, without length, and what
@@ -59,8 +58,7 @@ class WaitGraph:
     late_ns: int | None
 
 
-@dataclass(frozen=True)
-class WaitEdges:
+class WaitEdges(Struct, frozen=True):
     """Edges between nodes. `lag` is the least known delay; None: all that was observed."""
 
     source: Ints

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.streaming import calls as api
 from aaco.analytics.streaming import clockfit, communication
@@ -30,8 +31,7 @@ LAUNCHES = (CallKind.LAUNCH, CallKind.GRAPH, CallKind.COPY, CallKind.FILL)
 PARTS = (*LAUNCHES, CallKind.SYNC, CallKind.WAIT, CallKind.RECORD, CallKind.STREAM_WAIT)
 
 
-@dataclass(frozen=True)
-class PathWork(ArrayRows):
+class PathWork(ArrayRows, frozen=True):
     """Device work in start order.
 
     kind: work.COMPUTE, COMMUNICATION or COPY. device: number of (capture, device). lane: number of (capture, process,
@@ -51,8 +51,7 @@ class PathWork(ArrayRows):
     launch: Ints
 
 
-@dataclass(frozen=True)
-class PathCalls(ArrayRows):
+class PathCalls(ArrayRows, frozen=True):
     """Calls into a GPU runtime that launch, wait or order, in start order.
 
     part: of calls.CallKind. thread: number of (capture, process, thread). asynchronous: whether its name says that it
@@ -69,8 +68,7 @@ class PathCalls(ArrayRows):
     key: Ints
 
 
-@dataclass(frozen=True)
-class PathEvents:
+class PathEvents(Struct, frozen=True):
     """A trace's work and calls; names of kernels by number."""
 
     work: PathWork

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core import documents
@@ -15,8 +16,7 @@ KINDS = ("compute", "communication", "copy", "launch", "host", "sync", "kernel_w
 NOT_LOOKED_FOR = "the critical path was not looked for when the session was made: aaco analyze SESSION"
 
 
-@dataclass(frozen=True)
-class PathContribution:
+class PathContribution(Struct, frozen=True):
     """What the dispatches of one kernel add to the path.
 
     fraction: path_ns of the window. ceiling: how many times faster the window would be at most without them (Amdahl).
@@ -37,8 +37,7 @@ class PathContribution:
     priority: float | None = None
 
 
-@dataclass(frozen=True)
-class PathSummary:
+class PathSummary(Struct, frozen=True):
     """The path of captures on one clock. bound_by_ns sums to window_ns.
 
     edges: of each kind how many were observed and how many inferred. inferred_ns: delays on the path that rest on an
@@ -64,8 +63,7 @@ class PathSummary:
 
 
 @documents.document(layout.finding("critical_path"), version=1)
-@dataclass(frozen=True)
-class CriticalPaths:
+class CriticalPaths(Struct, frozen=True):
     """The paths of a session, one for each set of captures on one clock; or why they were not computed."""
 
     paths: tuple[PathSummary, ...]

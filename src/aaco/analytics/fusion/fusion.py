@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.analytics.costs import family
 from aaco.analytics.roofline.nodes import BANDWIDTH, time_per_inference
@@ -51,8 +51,7 @@ PATTERNS: tuple[tuple[str, frozenset[str]], ...] = (
 )
 
 
-@dataclass
-class FusionStep:
+class FusionStep(Struct):
     """One executed node. own_ns: its mean time in an inference, None where it is not known."""
 
     name: str
@@ -64,8 +63,7 @@ class FusionStep:
     makes: list[Tensor] = field(default_factory=list)
 
 
-@dataclass
-class Tensor:
+class Tensor(Struct):
     """What one step hands to others. bytes are those of an inference; leaves: whether it is a result of the model."""
 
     maker: int
@@ -74,8 +72,7 @@ class Tensor:
     leaves: bool = False
 
 
-@dataclass(frozen=True)
-class Opportunity:
+class Opportunity(Struct, frozen=True):
     """Steps that could be one kernel: in graph order, the bytes between them, their own time, and at most how much of
     it would be saved."""
 

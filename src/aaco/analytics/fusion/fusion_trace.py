@@ -9,11 +9,11 @@ kernels move their bytes now, which is never more than they take themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.costs.terms import TensorType
 from aaco.analytics.costs.torch import call, model
@@ -29,8 +29,7 @@ LONGEST = 12  # kernels of a chain that is looked at as one
 MOST_SHOWN = 50
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(Struct, frozen=True):
     """What an operator's row takes and makes, by elements and type, for a view changes no more than a shape.
 
     made_bytes are of the result, bytes of all operands, of one call.

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 SHARED = "which part of its source nodes it computes is not known"
 CONTROL = "control"  # reads and returns what its bodies do
 _Tensor = tuple[int | None, str]  # maker, name
 
 
-@dataclass(frozen=True)
-class NodeWork:
+class NodeWork(Struct, frozen=True):
     """Of one execution, None where it is not known (why_absent if the graph says why). executions: in one inference."""
 
     flops: int | None
@@ -29,8 +28,7 @@ class NodeWork:
     why_absent: str | None = None
 
 
-@dataclass
-class _Moved:
+class _Moved(Struct):
     """One source node's bytes, by tensor; remaining: of results that nothing reads."""
 
     reads: dict[_Tensor, int] = field(default_factory=dict)

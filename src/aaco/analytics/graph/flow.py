@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 import onnx
+from msgspec import Struct, field
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from aaco.analytics.costs.inference import bodies
@@ -18,8 +18,7 @@ SMALL = 64  # elements; the values of larger weights are not compared, nor are t
 DATA = frozenset({"raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"})
 
 
-@dataclass
-class Flow:
+class Flow(Struct):
     """Nodes in node_id order, bodies included; a control-flow node also reads what its bodies return.
 
     `order` is the order of the flow: bodies before their node. `keys` names each tensor by scope and name; the scope of
@@ -129,8 +128,7 @@ def constants(flow: Flow) -> set[int]:
     return constant
 
 
-@dataclass
-class Equal:
+class Equal(Struct):
     """Value numbers of a flow: `same[t]` is the first tensor sure to equal t; `passed[t]` is what t merely passes on.
 
     Passed on are the results of identities, of neutral arithmetic and of transposes that cancel out; equal, besides,

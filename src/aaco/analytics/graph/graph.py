@@ -7,12 +7,12 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
 import pyarrow as pa
+from msgspec import Struct, field
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
 from aaco.analytics import costs
@@ -30,8 +30,7 @@ _BUILT = ("node_id", "name", "op_type", "domain", "category", "subgraph", "attri
           "flops_each", "bytes_each", "flops", "bytes", "why_no_cost")
 
 
-@dataclass(frozen=True)
-class ModelGraph:
+class ModelGraph(Struct, frozen=True):
     """A model as tables `graph_nodes` and `graph_edges`, and its facts.
 
     `meta` holds ir_version, opset_imports, producer, graph_name, inputs and outputs (name, dtype, shape with a symbol
@@ -115,8 +114,7 @@ def _substitute(graph: GraphProto, sizes: Mapping[str, int]) -> None:
             _substitute(body, sizes)
 
 
-@dataclass(frozen=True)
-class _Scope:
+class _Scope(Struct, frozen=True):
     """The tensors of a graph or subgraph: types, weights, inputs, and who makes which.
 
     `inputs` maps an input of a body to the outer tensor that the control-flow node hands in for it; `values` holds the

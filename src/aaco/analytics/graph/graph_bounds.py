@@ -10,11 +10,11 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core.inputs import Window
 from aaco.core.readings import Absent
@@ -24,8 +24,7 @@ CONSTANT, CONTROL, VIEW = "Constant", "control", "copy"
 _READ = ["node_id", "name", "op_type", "category", "subgraph", "inputs", "outputs", "bytes_each"]
 
 
-@dataclass(frozen=True)
-class LongestChain:
+class LongestChain(Struct, frozen=True):
     """The longest chain of nodes by their weights, and the sum of the weights of all nodes."""
 
     nodes: tuple[int, ...]
@@ -38,8 +37,7 @@ class LongestChain:
         return self.total / self.length
 
 
-@dataclass(frozen=True)
-class PeakMemory:
+class PeakMemory(Struct, frozen=True):
     """The most bytes of tensors that are alive at once. unknown: tensors of unknown size, which count nothing."""
 
     peak_bytes: int

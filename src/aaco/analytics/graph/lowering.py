@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import onnx
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.costs.inference import bodies
 from aaco.analytics.graph import flow
@@ -32,8 +32,7 @@ QUANTISED = re.compile(r"^Q(Linear)?[A-Z]")
 KINDS = re.compile(r"^(Fused|Nhwc|QLinear|Q(?=[A-Z]))+")
 
 
-@dataclass(frozen=True)
-class Lowering:
+class Lowering(Struct, frozen=True):
     """Where every original node went; the lists follow the original graph's node_id.
 
     `fate` is kept (an executed node computes only it), fused (an executed node computes it and others) or eliminated.

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.graph.lowering import NAMELESS, Lowering
 from aaco.core.tables import EXECUTED_NODES, replaced
@@ -25,8 +25,7 @@ NOTHING: tuple[str, None] = ("", None)
 COPIES = {"MemcpyToHost", "MemcpyFromHost"}  # what ONNX Runtime puts between nodes of two providers
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """The place of every node of the source graph, by node_id; None if unknown, or for one that does not run.
 
     executed: the executed_nodes table, None if no capture shows what was executed.

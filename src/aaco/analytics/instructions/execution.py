@@ -7,17 +7,15 @@ the next by some cycles; those cycles are the later one's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.core.arrays import Ints
 
 
-@dataclass(frozen=True)
-class Executed:
+class Executed(Struct, frozen=True):
     """Executions in the order of each wave's time, one value each. stall is None where the decoder does not say.
 
     end: when the instruction was done by the decoder's word. latency + idle = what the instruction owns; stall is part
@@ -59,8 +57,7 @@ def executed(wave_trace: pa.Table) -> Executed:
     return Executed(wave, instruction, begin, end, busy, np.clip(stall, 0, busy) if says else None, owned - busy)
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """Waits of one capture, one value each, and the load that each was bound by: the youngest that it waited for.
 
     row, load: positions in Executed; load is -1 where nothing was in flight or the link cannot be resolved.
@@ -89,8 +86,7 @@ def waits(executions: Executed, wave_waits: pa.Table) -> Waits:
     return Waits(distinct_rows, youngest, unmatched)
 
 
-@dataclass(frozen=True)
-class _Links:
+class _Links(Struct, frozen=True):
     """wave, instruction: of each wait. wait, target: of each link the wait's index, and what was waited for or -1."""
 
     wave: Ints

@@ -7,12 +7,12 @@ of the traced waves if these are all that the listing counts. Where neither hold
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.analytics.instructions import presence
@@ -39,8 +39,7 @@ ONLY_LATENCY = "the listing sums latency alone, and the capture has no traced wa
 FEWER = "the listing sums {listed:,} executions without their stalls; the capture has {executed:,} of them one by one"
 
 
-@dataclass(frozen=True)
-class InstructionPart:
+class InstructionPart(Struct, frozen=True):
     """Of a category, an instruction or a source line, summed over the traced waves; None: not known.
 
     latency_cycles: stalled or issuing, of which stall_cycles; idle_cycles: until the wave's next instruction.
@@ -65,8 +64,7 @@ class InstructionPart:
         return (self.latency_cycles or 0) + (self.idle_cycles or 0)
 
 
-@dataclass(frozen=True)
-class Loads:
+class Loads(Struct, frozen=True):
     """What waited-for instructions of one category cost: waits bound by them, of those the ones that stalled, for how
     long, and the time from their issue to the end of a wait that stalled, which is when the last value was there."""
 
@@ -79,8 +77,7 @@ class Loads:
     p99_latency_cycles: float | None  # absent with fewer than FEWEST_FOR_P99
 
 
-@dataclass(frozen=True)
-class KernelInstructions:
+class KernelInstructions(Struct, frozen=True):
     """One kernel of one capture. evidence: thread_trace or samples. why_no_stalls: why parts have no stall cycles."""
 
     capture: int | None
@@ -106,8 +103,7 @@ class KernelInstructions:
 
 
 @documents.document(layout.finding("instructions"), version=1)
-@dataclass(frozen=True)
-class InstructionTraces:
+class InstructionTraces(Struct, frozen=True):
     """instructions.json."""
 
     kernels: tuple[KernelInstructions, ...]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 COURSE = 64  # parts of the time line
 
 
-@dataclass(frozen=True)
-class WaveOccupancy:
+class WaveOccupancy(Struct, frozen=True):
     """Waves present on the compute units of the traced shader engines.
 
     compute_units: those that had a wave. mean_waves: per such compute unit, over the span. peak_waves: most on one.

@@ -8,8 +8,9 @@ no gate. The ceiling is Amdahl's: the wall time if the kernel reached its roof.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.analytics.kernels.priority import Priority, nearest_roof, priority
 from aaco.core.config import Optimize
@@ -19,8 +20,7 @@ ABOVE = "it is above its roof, so counters, time or modelled work are wrong"
 NOT_CLASSIFIED = "what limits it was not looked for: it is not among the kernels that took most time"
 
 
-@dataclass(frozen=True)
-class KernelCandidate:
+class KernelCandidate(Struct, frozen=True):
     """A kernel of one critical path. path_ns: its time on it; path_share: of the path's window. headroom: the share of
     its time that could be gained, by its counters or by its operators' shapes. label: the class of what limits it.
 

@@ -15,11 +15,12 @@ says whether versions do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from rapidfuzz import fuzz
 from scipy.optimize import linear_sum_assignment
@@ -37,8 +38,7 @@ WEIGHTS = {"name": 0.6, "block": 0.2, "duration": 0.2}
 Row = dict[str, Any]  # of a fingerprints table
 
 
-@dataclass(frozen=True)
-class FamilyShare:
+class FamilyShare(Struct, frozen=True):
     """A family's share of all kernel time before and after, 0-1, and its time in ns."""
 
     family: str
@@ -48,8 +48,7 @@ class FamilyShare:
     after_ns: int
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """A kernel of both sides. likeness: 1 where the fingerprint is the same. factor: median after / before.
 
     octaves: distance of the durations; null_octaves: what it would be about if nothing had changed; p_value: Holm's.
@@ -77,8 +76,7 @@ class Pair:
         return self.p_value is not None and self.p_value <= ALPHA
 
 
-@dataclass(frozen=True)
-class KernelDrift:
+class KernelDrift(Struct, frozen=True):
     """What differs between two recordings. families_moved: half the sum of the differences of shares, 0-1: the part of
     kernel time that is elsewhere. new, gone: rows of the fingerprints tables, largest total first."""
 

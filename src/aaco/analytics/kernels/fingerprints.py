@@ -11,10 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.kernels.families import decode
 from aaco.analytics.streaming.stream_ids import (
@@ -126,8 +126,7 @@ class FingerprintCollector:
         return [json.dumps(mean_by_counter, sort_keys=True) if mean_by_counter else None for mean_by_counter in means]
 
 
-@dataclass(frozen=True)
-class _Histograms:
+class _Histograms(Struct, frozen=True):
     """The histograms of fingerprints, one behind another. offsets: where each begins, and where the last one ends."""
 
     bins: Ints

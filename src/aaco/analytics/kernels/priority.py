@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.core.config import Optimize
 
@@ -17,8 +17,7 @@ COLUMNS = ("kernel_name", "dur_ns", "roof_share", "measured_roof_share")  # of k
 GATES = Optimize()  # the defaults
 
 
-@dataclass(frozen=True)
-class Priority:
+class Priority(Struct, frozen=True):
     """headroom: share of the kernel's time that could be gained (0-1). fraction: its share of the critical path.
 
     score: headroom x fraction. ceiling: how many times faster the wall time would at most be (Amdahl 1967).

@@ -8,11 +8,13 @@ and persistent kernels. Clusters of workgroups fill the grid up to a multiple.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.analytics.costs.tiles import STREAM_K, ProductShape, Tiling, grid, tiling
 from aaco.core.documents import encode
+from aaco.core.records import as_dict
 from aaco.tracelake.document_schemas.devices import TiledProduct, TiledProducts
 
 MOST_SPLIT = 64
@@ -21,8 +23,7 @@ _ALIKE = ("batch", "rows", "columns", "depth", "units", "split_count", "agreemen
 LAUNCHED, PERSISTENT, OTHERWISE = "as launched", "persistent", "not as launched"
 
 
-@dataclass(frozen=True)
-class ProductLaunch:
+class ProductLaunch(Struct, frozen=True):
     """The kernels of one name that an operator's row launched: how many, their time, workgroups and threads of each."""
 
     operator_id: int
@@ -35,8 +36,7 @@ class ProductLaunch:
     threads: int | None
 
 
-@dataclass(frozen=True)
-class ProductTiles:
+class ProductTiles(Struct, frozen=True):
     """A product with its tiles. agreement: whether as many workgroups were launched as there are tiles."""
 
     launch: ProductLaunch
@@ -48,7 +48,7 @@ class ProductTiles:
 
     def entry(self) -> TiledProduct:
         """Return the entry of products.json."""
-        return TiledProduct(**asdict(self.launch), **asdict(self.product), **asdict(self.tiling),
+        return TiledProduct(**as_dict(self.launch), **as_dict(self.product), **as_dict(self.tiling),
                             tile_of_result=list(self.tile), split_count=self.split, agreement=self.agreement,
                             efficiency=self.tiling.efficiency)
 

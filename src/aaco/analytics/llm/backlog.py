@@ -8,9 +8,8 @@ which makes the interval too wide, never too narrow (batch means of a process wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.analytics.llm.points import UNKNOWN, Points
@@ -28,8 +27,7 @@ NO_ANSWER = "no request had ended before the last was due: a longer load (-n) sa
 
 
 @documents.document(layout.finding(NAME))
-@dataclass(frozen=True)
-class Backlog:
+class Backlog(Struct, frozen=True):
     """metrics/backlog.json: whether a server keeps up with a load.
 
     seconds: from the end of the first request until the last is due (without times: is dispatched). answered: requests

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, Points
 from aaco.analytics.llm.window import NO_CLOCK
@@ -33,8 +34,7 @@ NO_DEVICE = "whether memory or launches do needs a trace of the device (aaco tra
 LEAST_SPREAD = 8.0  # tokens of context, standard deviation
 
 
-@dataclass(frozen=True)
-class DecodeFigure:
+class DecodeFigure(Struct, frozen=True):
     """A figure of decoding with its interval, or why there is none."""
 
     name: str
@@ -44,8 +44,7 @@ class DecodeFigure:
     why_absent: str
 
 
-@dataclass(frozen=True)
-class LoadBound:
+class LoadBound(Struct, frozen=True):
     """What bounds the time of requests; None with the reason. share_pct: of their time.
 
     label: client, queue or prefill; by a trace of the server also decode-memory (or another class of decoding), launch
@@ -55,7 +54,7 @@ class LoadBound:
     label: str | None
     share_pct: float | None
     why: str
-    parts_pct: dict[str, float] = field(default_factory=dict)
+    parts_pct: dict[str, float] = {}
 
 
 @dataclass

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from aaco.analytics.llm.server_counters import ServerCounters
 from aaco.core import documents
@@ -14,8 +15,7 @@ PROCESS = "process:"  # before the name of a model that answered in a process of
 Arrivals = Literal["closed", "constant", "poisson", "trace"]
 
 
-@dataclass(frozen=True)
-class InProcess:
+class InProcess(Struct, frozen=True):
     """What answered in a process of its own, in place of a server. batch: requests that it answered at once, at most.
 
     identity: SHA-256 of the model's files. backend: its name here; empty where the model itself says it.
@@ -27,8 +27,7 @@ class InProcess:
     batch: int
 
 
-@dataclass(frozen=True)
-class OwnTokenCount:
+class OwnTokenCount(Struct, frozen=True):
     """Tokens of the text of answers by a tokenizer of the user's, and the server's count of the same answers.
 
     tokenizer: name and SHA-256 of its file. own_tokens: of all whole answers. compared: those of which the server says
@@ -46,8 +45,7 @@ class OwnTokenCount:
     most_difference: int
 
 
-@dataclass(frozen=True)
-class TracedClass:
+class TracedClass(Struct, frozen=True):
     """What limits the steps of a phase, or "all" of it, by the server's trace. label: null for the reason in why."""
 
     phase: str
@@ -57,8 +55,7 @@ class TracedClass:
 
 
 @documents.document(layout.LOAD)
-@dataclass(frozen=True)
-class EndpointLoad:
+class EndpointLoad(Struct, frozen=True):
     """runtime/load.json: the requests to an endpoint, and when they were due.
 
     arrivals: closed: a request when one of `concurrency` is done; else when the clock says so. concurrency: requests

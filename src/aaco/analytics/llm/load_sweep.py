@@ -7,8 +7,9 @@ no backlog: it is saturated where it answers less than 10 % more per doubling th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from aaco.analytics.llm.backlog import Backlog
 from aaco.analytics.what_if.sweep import SATURATED_PCT, Gain, gains_between, knee_of
@@ -26,8 +27,7 @@ ENERGY = ("device_power_mean_w", "device_energy_per_output_token_j", "package_po
           "package_energy_per_output_token_j")
 
 
-@dataclass(frozen=True)
-class StepFigure:
+class StepFigure(Struct, frozen=True):
     """A figure of a step with its interval, or why there is none."""
 
     name: str
@@ -43,8 +43,7 @@ class StepFigure:
         return Reading(self.name, self.unit, self.value, self.why_absent, self.low, self.high)
 
 
-@dataclass(frozen=True)
-class LoadStep:
+class LoadStep(Struct, frozen=True):
     """A session with one load: requests per second, or open at once. between: it narrows down what earlier
     steps left open, not as a next one."""
 
@@ -76,8 +75,7 @@ class LoadStep:
 
 
 @documents.document(layout.LOAD_STEPS)
-@dataclass(frozen=True)
-class LoadSteps:
+class LoadSteps(Struct, frozen=True):
     """runtime/load_steps.json, of the last session of a sweep: what every step measured, in the order of asking.
 
     over: what rose: the rate of requests at equal or (poisson) random times, or the requests that are open at once.
@@ -87,8 +85,7 @@ class LoadSteps:
     steps: list[LoadStep]
 
 
-@dataclass(frozen=True)
-class JudgedStep:
+class JudgedStep(Struct, frozen=True):
     """A step, and whether the server is saturated at it; null: not known, why says why."""
 
     step: LoadStep
@@ -97,8 +94,7 @@ class JudgedStep:
 
 
 @documents.document(layout.finding(NAME))
-@dataclass(frozen=True)
-class LoadSweep:
+class LoadSweep(Struct, frozen=True):
     """metrics/load_sweep.json: how a server answers a rising load. Steps are in the order of their loads.
 
     sustained: the largest load below every saturated one that the server keeps up with; saturated_from: the smallest at

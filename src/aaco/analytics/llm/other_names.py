@@ -8,8 +8,9 @@ calculate_metrics; AIPerf, docs/metrics_reference; GuideLLM, schemas/base/reques
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 VLLM, AIPERF, GUIDELLM = "vllm", "aiperf", "guidellm"
 DEGREES = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
@@ -19,8 +20,7 @@ MEAN = "called inter-token there; it is the mean of an answer, and reasoning cou
 WHOLE = "over the whole run there, over the steady window here"
 
 
-@dataclass(frozen=True)
-class NamedFigure:
+class NamedFigure(Struct, frozen=True):
     """A figure of another tool. ours: the latency, rate or count here; differs: how its meaning does; empty if equal.
     """
 

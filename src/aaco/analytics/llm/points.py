@@ -6,11 +6,10 @@ its last event with content over its tokens less one: a request with one token h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.core.arrays import Flags, Ints, Reals
 
@@ -18,8 +17,7 @@ UNKNOWN = -1
 NS_PER_MS = 1e6
 
 
-@dataclass(frozen=True)
-class LatencyBounds:
+class LatencyBounds(Struct, frozen=True):
     """Latencies in ms, and the least and the most that each can have been: where reads were merged they differ."""
 
     ms: Reals
@@ -32,8 +30,7 @@ class LatencyBounds:
         return LatencyBounds(self.ms[included], self.least[included], self.most[included])
 
 
-@dataclass(frozen=True)
-class Points:
+class Points(Struct, frozen=True):
     """Requests as columns: CLOCK_MONOTONIC ns, and counts; UNKNOWN where there is none.
 
     has_clock: whether the times of all requests are on one clock.

@@ -10,7 +10,8 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.core.readings import Absent
 
@@ -24,16 +25,14 @@ RESTARTED = "the server's counters fell during the load: it was restarted"
 NONE_ENDED = "the server counted no request during the load"
 
 
-@dataclass(frozen=True)
-class PhaseTotal:
+class PhaseTotal(Struct, frozen=True):
     """Requests that ended since the server began, and the time of all of them in one phase."""
 
     requests: int
     seconds: float
 
 
-@dataclass(frozen=True)
-class ServerCounters:
+class ServerCounters(Struct, frozen=True):
     """By phase what the server had counted before and after a load. after: null: it was not read. why_absent: why
     neither could be read."""
 
@@ -42,8 +41,7 @@ class ServerCounters:
     why_absent: str
 
 
-@dataclass(frozen=True)
-class PhaseMean:
+class PhaseMean(Struct, frozen=True):
     """Mean time that requests, of whatever client, were in a phase of the server; or why it is not known."""
 
     name: str

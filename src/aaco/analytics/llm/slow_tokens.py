@@ -14,12 +14,12 @@ Which request a step was of is not in a trace: parts are by time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.core import documents
@@ -32,8 +32,7 @@ ORDINARY, LISTED, TIMES_MEDIAN = 64, 20, 2.0
 UNKNOWN, NS_PER_MS = -1, 1e6
 
 
-@dataclass(frozen=True)
-class SlowToken:
+class SlowToken(Struct, frozen=True):
     """A token that came late. event: number of its event in the answer. excess_ms: by part, above ordinary gaps."""
 
     request: int
@@ -46,8 +45,7 @@ class SlowToken:
 
 
 @documents.document(layout.finding(NAME))
-@dataclass(frozen=True)
-class SlowTokens:
+class SlowTokens(Struct, frozen=True):
     """metrics/slow_tokens.json: tokens that took more than twice the median gap, the longest first, and why.
 
     gaps, slow: between events with content of answered requests; those that long. unseen: slow ones outside of the

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.llm import other_names
 from aaco.analytics.llm.decoding import DecodeFigure, LoadBound, bound_of, figures
@@ -45,8 +46,7 @@ PHASES = {"server_queue": "server_queue_ns", "server_prefill": "server_prefill_n
 AS_SERVED = {"server_ttft": "server_ttft_ns", "server_latency": "server_latency_ns"}
 
 
-@dataclass(frozen=True)
-class QuantileEstimate:
+class QuantileEstimate(Struct, frozen=True):
     """A quantile with its interval, or why there is none."""
 
     q: float
@@ -56,8 +56,7 @@ class QuantileEstimate:
     why_absent: str
 
 
-@dataclass(frozen=True)
-class LatencyQuantiles:
+class LatencyQuantiles(Struct, frozen=True):
     """Quantiles of one latency, ms. group: all, or cold, warm and unstated: without and with a cached prefix, and where
     the server does not say (and for later turns of conversations)."""
 
@@ -67,8 +66,7 @@ class LatencyQuantiles:
     quantiles: list[QuantileEstimate]
 
 
-@dataclass(frozen=True)
-class FailureClass:
+class FailureClass(Struct, frozen=True):
     """Requests with one kind of failure, and the message of one of them."""
 
     status: str
@@ -77,8 +75,7 @@ class FailureClass:
     detail: str
 
 
-@dataclass(frozen=True)
-class Rate:
+class Rate(Struct, frozen=True):
     """A rate in the steady window, 1/s, or why there is none."""
 
     name: str
@@ -86,8 +83,7 @@ class Rate:
     why_absent: str
 
 
-@dataclass(frozen=True)
-class ClientAccuracy:
+class ClientAccuracy(Struct, frozen=True):
     """How exact the client was. Times from the kernel's receipt to the client's read, us; absent without stamps.
 
     merged_pct: events with content that came together with later ones, so that their time is an interval.
@@ -112,8 +108,7 @@ class ClientAccuracy:
 
 
 @documents.document(layout.finding(NAME))
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """metrics/endpoint.json: how fast an endpoint of a language model answered a load.
 
     process: null: a server answered. decoding: decode_slope (ms that 1,000 tokens of context add to a token),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.llm.load import EndpointLoad
 from aaco.analytics.llm.points import UNKNOWN, Points
@@ -17,8 +17,7 @@ from aaco.tracelake import layout
 NAME = "turns"
 
 
-@dataclass(frozen=True)
-class TurnLatencies:
+class TurnLatencies(Struct, frozen=True):
     """Answers of one turn in one state of the cache. turn: from 1. cache: cold, warm, or unstated where the server does
     not say. prompt_tokens, cached_tokens: means; null where the server does not say. failed: of the turn."""
 
@@ -32,8 +31,7 @@ class TurnLatencies:
 
 
 @documents.document(layout.finding(NAME))
-@dataclass(frozen=True)
-class ConversationTurns:
+class ConversationTurns(Struct, frozen=True):
     """metrics/turns.json: how fast each turn of conversations was answered. All answers are in it, those of the ramp
     included, as later turns come later.
 

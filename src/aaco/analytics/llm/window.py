@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.llm.points import NS_PER_MS, UNKNOWN, Points
 from aaco.core.readings import Absent
@@ -13,8 +12,7 @@ from aaco.core.settling import settled_at
 NO_CLOCK = "when requests were dispatched is not known"
 
 
-@dataclass(frozen=True)
-class SteadyWindow:
+class SteadyWindow(Struct, frozen=True):
     """From the end of the ramp to the last dispatch, with which the drain begins. why: how the ramp's end was found.
 
     Latencies are of the requests that were dispatched in it, rates of what came in it. Without a duration there are no

@@ -6,7 +6,7 @@ timed without a profiler, where one was given.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from aaco.analytics.bottleneck.budget import (
     HOST,

@@ -8,11 +8,11 @@ else those that the run sees.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.core.readings import Absent
 from aaco.core.tables import replaced
@@ -22,8 +22,7 @@ OWN, OTHERS, HELD = "own_sm_pct", "others_sm_pct", "own_processes"  # of the sam
 NVIDIA = "nvml"  # the source of its rows of gpu_events
 
 
-@dataclass(frozen=True)
-class RunDevices:
+class RunDevices(Struct, frozen=True):
     """The devices that a run used, as its telemetry numbers them, their telemetry, and how that is known."""
 
     numbers: tuple[int, ...]

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from aaco.analytics.quality.thermal import TEMPERATURE_LIMITS, throttling
 from aaco.core.readings import Absent
@@ -33,8 +34,7 @@ MOST_XIDS = 8  # that are named
 OF_PROGRAMS = (13, 31, 43, 45)
 
 
-@dataclass(frozen=True)
-class DeviceHealth:
+class DeviceHealth(Struct, frozen=True):
     """A device's state during a session, and why it is that."""
 
     device_id: int

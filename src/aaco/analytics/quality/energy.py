@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.analytics.quality.co_tenants import RunDevices
@@ -37,8 +37,7 @@ LONGEST_GAP = 5  # times the usual distance between samples
 COUNTED = "counters of the packages (RAPL), whose own error is not in the interval"
 
 
-@dataclass(frozen=True)
-class PowerCurve:
+class PowerCurve(Struct, frozen=True):
     """Power of one device: times in ns, rising; watts; and the delay of a sample at most, in ns."""
 
     at: Ints
@@ -46,8 +45,7 @@ class PowerCurve:
     lag_ns: int
 
 
-@dataclass(frozen=True)
-class Power:
+class Power(Struct, frozen=True):
     """The power of the run's devices that did something while inferences were measured, and where it is from."""
 
     curves: Mapping[int, PowerCurve]
@@ -116,8 +114,7 @@ def trapezoid(at: Ints, watts: Reals, first: float, last: float) -> float:
     return float(np.trapezoid(np.interp(times, at, watts), times)) / 1e9
 
 
-@dataclass(frozen=True)
-class PackageEnergy:
+class PackageEnergy(Struct, frozen=True):
     """Joules of all packages of the processor since the recording began, and when they were read, ns, rising."""
 
     at: Ints

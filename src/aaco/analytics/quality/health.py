@@ -7,9 +7,9 @@ critical or contaminated. Under 60 % of the weight there is no index.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.quality import measurement_quality
 from aaco.analytics.quality.measurement_quality import NEEDED, MeasurementQuality, ScorePart
@@ -30,8 +30,7 @@ FEWEST = 3
 STEADY = 1.0  # points per session; a smaller slope is no trend
 
 
-@dataclass(frozen=True)
-class HealthTrend:
+class HealthTrend(Struct, frozen=True):
     """The median slope of the index from session to session (Theil and Sen), over how many sessions."""
 
     points_per_session: float

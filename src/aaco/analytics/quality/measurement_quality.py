@@ -7,15 +7,15 @@ wrong, to 0, where the session is unstable, contaminated or worthless.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.core.readings import Absent, Reading
 
 NEEDED = 0.6  # of the weight, as the compute health index asks
 
 
-@dataclass(frozen=True)
-class ScorePart:
+class ScorePart(Struct, frozen=True):
     """One part of the score: its weight, the reading it rests on, and the values of that worth 1 and 0."""
 
     weight: float
@@ -40,8 +40,7 @@ PARTS = {
 }
 
 
-@dataclass(frozen=True)
-class MeasurementQuality:
+class MeasurementQuality(Struct, frozen=True):
     """The score, the share of the weight that was measured, and the worth of each part that was."""
 
     score: float | None

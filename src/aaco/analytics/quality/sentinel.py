@@ -15,11 +15,11 @@ An inference is clean if all of it together costs less than `LIMIT`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Flags, Reals
@@ -36,8 +36,7 @@ PART, PARTS = 10, 10  # inferences in a part at least, and parts at most
 STEADY = 3.0  # standard errors by which a part's median must be above that of the quiet ones
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """A cause with an estimated cost: what it means, how its level is read, and from which level on it counts.
 
     relative: the level is the excess over the session's quiet one, as a share of it; otherwise it is as recorded.
@@ -66,8 +65,7 @@ STATES = {
 }
 
 
-@dataclass(frozen=True)
-class NoiseJudgement:
+class NoiseJudgement(Struct, frozen=True):
     """Per inference: whether it was clean, what disturbed it and how much longer it took, as a share; null unwatched.
 
     contamination: a score from 0 to 1, 0.7 x largest + 0.3 x mean of the scores of all signals watched, each of which

@@ -9,11 +9,12 @@ it are named: who preempted it, which interrupt, what it blocked on, and for how
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.quality.features import COUNTS, DEVICE_LEVELS, LEVELS, TIMES
 from aaco.analytics.streaming import overlap
@@ -30,8 +31,7 @@ INSIDE = ("switch_involuntary", "switch_voluntary", "irq", "softirq", "timer", "
 LOWER_IS_SLOWER = ("cpu_mhz", "sclk_mhz")
 
 
-@dataclass(frozen=True)
-class FeatureDifference:
+class FeatureDifference(Struct, frozen=True):
     """A feature of a spike that differs from that of the nearest quiet iterations.
 
     z: distance in robust standard deviations of those. explains_ms: the part of the excess it costs, None if unknown.
@@ -44,8 +44,7 @@ class FeatureDifference:
     explains_ms: float | None
 
 
-@dataclass(frozen=True)
-class SpikeEvents:
+class SpikeEvents(Struct, frozen=True):
     """Events of one kind and name in a spike. Times are inside it, summed over the threads.
 
     detail: who preempted, the interrupt, the reason; None if the tier does not record it. other_process: the preempting
@@ -62,8 +61,7 @@ class SpikeEvents:
     excess_ms: float
 
 
-@dataclass(frozen=True)
-class Spike:
+class Spike(Struct, frozen=True):
     """One long iteration; differences are ranked by what they explain, then by how unusual they are.
 
     events: what took more of it than of quiet iterations, by its excess.
@@ -77,8 +75,7 @@ class Spike:
     events: tuple[SpikeEvents, ...] = ()
 
 
-@dataclass(frozen=True)
-class _SpikeTimes:
+class _SpikeTimes(Struct, frozen=True):
     """A spike with its own times and those of the nearest quiet iterations: starts and ends, ns."""
 
     spike: Spike

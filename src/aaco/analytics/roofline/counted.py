@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from aaco.analytics.roofline.formulas import Formulas, plain
@@ -26,8 +26,7 @@ MOST_NAMED = 4
 _INSTANCE = re.compile(r"(.+)\[\d{1,4}\]", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """Of each kernel (rows in the order given) every quantity, NaN where it is not known, and why.
 
     absent: quantity -> why it is known of no kernel. unknown_matrix: kernels that ran matrix instructions none of whose
@@ -40,8 +39,7 @@ class Work:
     contradictions: tuple[Contradicted, ...] = ()
 
 
-@dataclass
-class Counted:
+class Counted(Struct):
     """The counters of kernels 0..count-1 as columns, of those that any formula wants; NaN where it was not counted."""
 
     count: int

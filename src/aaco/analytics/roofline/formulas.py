@@ -14,7 +14,8 @@ and a half-precision instruction has two lanes (ncu's own derived metrics weight
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 LANES, MFMA = 64, 512
 NO_ARITHMETIC = "this architecture has no counters of arithmetic"
@@ -23,24 +24,21 @@ READ, WRITTEN, L2, L1, LDS = "dram_read_bytes", "dram_written_bytes", "l2_bytes"
 MEMORY_WAIT, OWN_WAIT = "memory_wait", "own_wait"
 
 
-@dataclass(frozen=True)
-class Formula:
+class Formula(Struct, frozen=True):
     """One quantity: the sum of weight x counter. A counter is named as `plain` writes it."""
 
     quantity: str
     weights: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Law:
+class Law(Struct, frozen=True):
     """That a counter cannot exceed the sum of others, because it counts a part of what they count."""
 
     parts: tuple[str, ...]
     whole: str
 
 
-@dataclass(frozen=True)
-class Formulas:
+class Formulas(Struct, frozen=True):
     """The formulas of an architecture. Of several for one quantity the first holds whose counters were all recorded.
 
     matrix_work: counters that show, beyond a value, that matrix instructions ran, whatever their type. alive: blocks of

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.roofline.devices.architectures import ARCHITECTURES, Architecture, Registers
 from aaco.core.readings import Absent, known
@@ -19,8 +19,7 @@ from aaco.core.readings import Absent, known
 VECTORS, SCALARS, LDS, WORKGROUPS, WAVES = "vector registers", "scalar registers", "local memory", "workgroups", "waves"
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """What a kernel needs. vgpr, agpr: vector and accumulation registers per lane; total: both, as the code objects of
     gfx90a and later count them under .vgpr_count, instead of those two. lds_bytes: of a workgroup. Unknown is None.
     """
@@ -34,8 +33,7 @@ class Kernel:
     workgroup_size: int | None = None
 
 
-@dataclass(frozen=True)
-class Occupancy:
+class Occupancy(Struct, frozen=True):
     """waves_per_simd: what registers alone allow, as compilers print it. waves, most: per compute unit, with whole
     workgroups, and the most there can be; waves is None where the workgroup's size is not known. limits: workgroups
     that each resource allows (waves per SIMD where waves is None). limited_by: the resources that allow no more.

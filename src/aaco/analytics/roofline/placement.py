@@ -13,11 +13,11 @@ to what the cache delivers, that is its ceiling.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.roofline import formulas
 from aaco.analytics.roofline.counted import Work
@@ -43,8 +43,7 @@ UNKNOWN_MATRIX = "it ran matrix instructions of a type that was not counted"
 CONTRADICTED = "its counters contradict each other"
 
 
-@dataclass(frozen=True)
-class Kernels:
+class Kernels(Struct, frozen=True):
     """The kernels to place, all of one device: columns of the kernels table. Times that are not known are NaN.
 
     occupancy: of each, as `occupancy.of_kernels` gives it.

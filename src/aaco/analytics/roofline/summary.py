@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from aaco.analytics.roofline.measured import NOT_MEASURED
 from aaco.core.readings import Absent
@@ -20,8 +20,7 @@ SAID = ("dominant", "bound", "region", "uncounted", "occupancy_limited_by", "why
 OF_SYMBOLS = ("kernel_name", "dur_ns", *SUMMED, *SAID)  # the columns that `by_symbol` needs
 
 
-@dataclass
-class Totals:
+class Totals(Struct):
     """Sums over rows of kernel_roofline, piece by piece. Times in ns, over executions."""
 
     kernels: int = 0
@@ -132,8 +131,7 @@ def _most(rows: pa.Table, column: str) -> str | None:
     return str(max(found, key=lambda one: (one["counts"], one["values"]))["values"])
 
 
-@dataclass(frozen=True)
-class Envelope:
+class Envelope(Struct, frozen=True):
     """Kernels under a roof: the time that it allows them at least, the time that they took, and that of all kernels.
 
     compute_ns, memory_ns: the part of that time in kernels whose compute roof, or a memory roof, is the lower.

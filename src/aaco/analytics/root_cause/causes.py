@@ -7,14 +7,14 @@ the hands of whoever runs the workload.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 SOUND, UNKNOWN = "no_fault", "unknown"
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """kind: what it takes away or changes; part: the symptom that tells how much of the slowdown it took, where one
     does; reverts: the field of the plan that takes it back; empty where this tool cannot, and then why_not_reverted."""
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from aaco.analytics.root_cause.causes import FALLING, SIGNS, SOUND, UNKNOWN, of
 from aaco.analytics.root_cause.symptoms import Symptom
@@ -34,8 +34,7 @@ RULED_OUT = -math.log(1e4)  # a log-likelihood ratio; not infinite, as a counter
 PAIR_ODDS = 1 / 300  # of a second, given cause being there as well: one run in twenty has two of some fifteen
 
 
-@dataclass(frozen=True)
-class Law:
+class Law(Struct, frozen=True):
     """Student's t with a place and a width."""
 
     place: float
@@ -56,8 +55,7 @@ def _constant(degrees: float) -> float:
     return math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - math.log(degrees * math.pi) / 2
 
 
-@dataclass(frozen=True)
-class Likelihoods:
+class Likelihoods(Struct, frozen=True):
     """The estimated laws, and how much each group of symptoms is believed.
 
     laws: cause -> symptom -> law, only where the cause changes the symptom; sound: of runs without a fault.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.root_cause.causes import SOUND, UNKNOWN, Cause, of
 from aaco.analytics.root_cause.likelihood import Likelihoods
@@ -23,8 +23,7 @@ RANK = {"impact": 0.35, "confidence": 0.2, "ease": 0.15, "actionability": 0.3}
 PLAUSIBLE = 0.05  # a cause less probable than this is not worth ranking by how easy it would be to mend
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """One answer: its probability, and the sum of logarithms that it comes from.
 
     parts: evidence -> log-likelihood ratio against `no_fault`; log_odds = log_prior_odds + their sum + head_start,
@@ -44,8 +43,7 @@ class Answer:
         return self.log_prior_odds + self.head_start + math.fsum(self.parts.values())
 
 
-@dataclass(frozen=True)
-class Ranked:
+class Ranked(Struct, frozen=True):
     """An answer with what its rank is made of, each from 0 to 1."""
 
     answer: Answer
@@ -53,8 +51,7 @@ class Ranked:
     score: float
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """answers: the most probable first; a cause's probability is that it is there, alone or beside another. together:
     the likeliest pair of causes, and its probability. ranked: causes by what is worth doing first."""
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from operator import itemgetter
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aaco.analytics.root_cause.signals import Signals
 from aaco.core.readings import Absent
@@ -18,8 +20,7 @@ from aaco.core.readings import Absent
 LEAST_SLOWDOWN = 0.03  # of the baseline's time: parts of less are parts of noise
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(Struct, frozen=True):
     """One side of the question: its signals, and what its graph consists of, as given and as executed."""
 
     signals: Signals
@@ -37,8 +38,7 @@ class Side:
 Formula = Callable[[Side, Side], float]  # baseline, current
 
 
-@dataclass(frozen=True)
-class Symptom:
+class Symptom(Struct, frozen=True):
     """signal: what it is read from, for the evidence's value; source: the file and column of that; group: symptoms that
     tell of the same thing and are tempered together; floor: the least width of a law, because smaller shifts than that
     mean nothing on any machine; shared: it is a part of a whole, and two faults at once take from each other."""
@@ -53,8 +53,7 @@ class Symptom:
     shared: bool = False
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """One symptom of one comparison. shift, value and baseline are None together with a reason why they are missing.
 
     z: the shift in units of the spread that sound runs show.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from aaco.core.advice import Step, fact_is
 from aaco.core.readings import Evidence, Reading

@@ -11,9 +11,9 @@ if their layers differ in number or too few kernels agree.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.kernels.families import UNKNOWN, decode
 from aaco.analytics.serving.layers import layer_blocks
@@ -32,8 +32,7 @@ GAINS = {"name": 3.0, "short name": 2.5, "family": 1.5, "broad family": 0.25, ""
 BASES = tuple(GAINS)
 
 
-@dataclass(frozen=True)
-class Alignment:
+class Alignment(Struct, frozen=True):
     """A replayed step aligned to an eager one.
 
     index: per replayed kernel the index of its eager kernel, -1 without one. margin: per replayed kernel what the best
@@ -47,8 +46,7 @@ class Alignment:
     why_none: str = ""
 
 
-@dataclass(frozen=True)
-class _Matches:
+class _Matches(Struct, frozen=True):
     """Per replayed kernel the eager kernel of the best alignment (-1: none), its margin and its basis."""
 
     index: Ints

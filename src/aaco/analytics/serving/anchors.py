@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.kernels.families import decode
 from aaco.core.arrays import Flags, Ints
@@ -24,8 +24,7 @@ MORE = 1.25  # times the known attentions: fewer are a step cut off, or a lost k
 WHOLE = 0.9  # of the gaps between anchors hold two halves of a layer
 
 
-@dataclass(frozen=True)
-class LayerKernels:
+class LayerKernels(Struct, frozen=True):
     """The kernels of a step: codes of names and of roles, families, which are GEMMs, and which are norms before one."""
 
     names: Ints
@@ -39,8 +38,7 @@ class LayerKernels:
         return np.array([family in families for family in self.families], bool)
 
 
-@dataclass(frozen=True)
-class LayerAnchors:
+class LayerAnchors(Struct, frozen=True):
     """First and last kernel of each anchor, in order."""
 
     first: Ints

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 LARGEST = 2**62  # a count above it is no count of tokens
 LONGEST = 4096  # characters; a longer name is no annotation of a step
@@ -18,8 +20,7 @@ PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
 CUT = "the trace begins or ends inside the step"  # a warning
 
 
-@dataclass(frozen=True)
-class TokenSums:
+class TokenSums(Struct, frozen=True):
     """Sums over the requests of one kind: query tokens, KV tokens (the new ones included), squares of the query tokens,
     products of query and KV tokens."""
 
@@ -32,8 +33,7 @@ class TokenSums:
 NO_TOKENS = TokenSums(0, 0, 0, 0)
 
 
-@dataclass(frozen=True)
-class StepAnnotation:
+class StepAnnotation(Struct, frozen=True):
     """One engine step as its annotation states it; None where it does not say.
 
     `batch` is what the engine calls the batch (bs=), which may hold padding; `graph_batch` is the batch of the replayed
@@ -65,8 +65,7 @@ class StepAnnotation:
         return (self.graph_batch or self.batch or self.generation_requests) if self.phase == DECODE else None
 
 
-@dataclass(frozen=True)
-class CapturedBatch:
+class CapturedBatch(Struct, frozen=True):
     """The batch for which a graph was captured, the phase it serves and the rank, where the name says them."""
 
     batch: int
@@ -121,7 +120,7 @@ def merge(outer: StepAnnotation, inner: StepAnnotation) -> StepAnnotation:
     elif inner.batch is None:
         outer = _padded_to(inner, outer)
     warnings = list(dict.fromkeys((*outer.warnings, *inner.warnings)))
-    names = [field.name for field in fields(StepAnnotation)[1:-2]]
+    names = StepAnnotation.__struct_fields__[1:-2]
     merged: dict[str, Any] = {name: _agreed(name, outer, inner, warnings) for name in names}
     speculative = outer.speculative or inner.speculative
     return StepAnnotation(outer.engine, **merged, speculative=speculative, warnings=tuple(warnings))

@@ -9,8 +9,9 @@ result is a bound from above, and exact only where no context can reach the wind
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 from aaco.analytics.serving.annotations import StepAnnotation, TokenSums
 from aaco.analytics.serving.model_config import CHUNKED, FULL, ModelShape
@@ -21,8 +22,7 @@ NO_SUMS = "the annotation of the step has no sums of tokens: record with the eng
 NO_CONFIG = "the shape of the model is not known: pass its config.json with --model-config"
 
 
-@dataclass(frozen=True)
-class AttentionWork:
+class AttentionWork(Struct, frozen=True):
     """FLOPs, bytes of queries and results, and bytes of keys and values. exact: whether it is the work, or a bound from
     above."""
 

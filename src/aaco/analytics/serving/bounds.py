@@ -8,10 +8,10 @@ left side as the end of the last layer, best at a norm that feeds a GEMM.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.serving.anchors import LayerAnchors, LayerKernels
 from aaco.analytics.serving.scores import prefix_scores
@@ -29,8 +29,7 @@ LONGEST_GAP = 1000  # kernels between two anchors
 REACH = 64  # kernels beyond twice the length of a gap in which the ends of a layer are looked for
 
 
-@dataclass(frozen=True)
-class _LayerGaps:
+class _LayerGaps(Struct, frozen=True):
     """The kernels between anchors: those of each gap, a key by their roles, how often a key occurs, the commonest."""
 
     kernels: list[Ints]

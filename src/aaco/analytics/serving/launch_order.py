@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.streaming.calls import CallKind
 from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, Linker
@@ -18,8 +19,7 @@ from aaco.core.tables import API_CALLS, KERNELS
 COLUMNS: Mapping[str, tuple[str, ...]] = {"kernels": KERNEL_COLUMNS, "copies": COPY_COLUMNS, "api_calls": CALL_COLUMNS}
 
 
-@dataclass(frozen=True)
-class ThreadLaunches:
+class ThreadLaunches(Struct, frozen=True):
     """The calls of one thread in start order, and the kernels that they launched: by call, of one call by start.
 
     key: capture, process, thread. start, end: of each call. waits: which calls wait. name: number of each kernel's

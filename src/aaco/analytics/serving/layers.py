@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.serving.anchors import MIXERS, LayerKernels, label_codes, layer_anchors, layer_kernels
 from aaco.analytics.serving.bounds import LONGEST_GAP, SURPLUS, layer_bounds
@@ -26,8 +26,7 @@ FEW, REGULAR = 4, 0.8  # without a known attention as many kinds make up that sh
 _Content = tuple[str, tuple[int, ...]]  # what a layer holds and the roles of its kernels
 
 
-@dataclass(frozen=True)
-class LayerBlocks:
+class LayerBlocks(Struct, frozen=True):
     """The layers of a step.
 
     layer: per kernel the number of its layer, -1 outside. position: per kernel its place in the commonest block of the

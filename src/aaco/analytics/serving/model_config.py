@@ -7,9 +7,10 @@ out. A field that is missing and has no default is None, and `absent` says why; 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import Any
+
+from msgspec import Struct, field
 
 from aaco.analytics.serving.config_fields import TRY, ConfigFields
 from aaco.analytics.serving.quantization import Quantization, read_quantization
@@ -29,8 +30,7 @@ UNGATED = {"gpt2", "opt", "gpt_neox", "gptj", "gpt_bigcode", "gpt_neo", "falcon"
 PATTERNS: dict[str, int] = {"gemma2": 2, "gpt_oss": 2, "gemma3_text": 6, "gemma3": 6, "cohere2": 4}
 
 
-@dataclass(frozen=True)
-class LatentAttention:
+class LatentAttention(Struct, frozen=True):
     """Multi-head latent attention: the widths of its compressed keys and values, of a head's parts and its value."""
 
     kv_rank: int
@@ -40,8 +40,7 @@ class LatentAttention:
     query_rank: int | None = None
 
 
-@dataclass(frozen=True)
-class Experts:
+class Experts(Struct, frozen=True):
     """A mixture of experts: how many there are, how many a token takes, their width, and which layers have them."""
 
     count: int
@@ -51,8 +50,7 @@ class Experts:
     shared_intermediate: int = 0
 
 
-@dataclass(frozen=True)
-class ModelShape:
+class ModelShape(Struct, frozen=True):
     """The sizes of a decoder. None: not in the configuration; `absent` has the reason by the name of the field.
 
     layer_kinds: attention of each layer; window: how many tokens a sliding or chunked layer sees.

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from fractions import Fraction
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.serving.model_config import CHUNKED, FULL, SLIDING, ModelShape
 from aaco.core.errors import UsageError
@@ -20,8 +22,7 @@ DOT_PRODUCT = {FULL, SLIDING, CHUNKED}
 EXPERT = "expert_"
 
 
-@dataclass(frozen=True)
-class WeightProduct:
+class WeightProduct(Struct, frozen=True):
     """A product of a step, run `times` times: m x k by k x n. `copies`: how many weights of that size it reads, fewest
     and most; one, or those of the experts that the tokens reach."""
 

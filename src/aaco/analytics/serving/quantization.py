@@ -6,7 +6,7 @@ Sources: the quantization pages of huggingface.co/docs/transformers and of vLLM;
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aaco.analytics.serving.config_fields import ConfigFields, wrong
 
@@ -16,8 +16,7 @@ MICROSCALED = {"mxfp4": 8 / 32, "nvfp4": 8 / 16, "fp4": 8 / 32}  # bits of scale
 ATTENTION = ("self_attn", "attn", "attention")
 
 
-@dataclass(frozen=True)
-class Quantization:
+class Quantization(Struct, frozen=True):
     """The bits of a quantized weight and of its scales, None where the method is not known; what keeps the
     model's own type."""
 

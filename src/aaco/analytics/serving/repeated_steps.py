@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.kernels.families import UNKNOWN, decode
 from aaco.analytics.serving.anchors import MIXERS, mixer_groups
@@ -36,8 +37,7 @@ NO_BATCH = "no annotation says the batch and the tokens of the step"
 NO_PHASE = "no annotation says the phase, batch and tokens of the step, and its kernels do not prove the phase"
 
 
-@dataclass(frozen=True)
-class RepeatedStep:
+class RepeatedStep(Struct, frozen=True):
     """A step on its thread: from the start of its first call to the end of its last. phase: None where it is not
     proved. cut: whether the trace begins or ends inside it."""
 
@@ -60,8 +60,7 @@ class RepeatedStep:
         return NO_BATCH if self.phase else NO_PHASE
 
 
-@dataclass(frozen=True)
-class _NameFacts:
+class _NameFacts(Struct, frozen=True):
     """What the names of kernels say, by their number; the last is that of a kernel without a name."""
 
     texts: list[str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aaco.analytics.serving.model_config import ModelShape
 from aaco.core import documents
@@ -10,8 +10,7 @@ from aaco.tracelake import layout
 
 
 @documents.document(layout.SERVED_MODEL, version=1)
-@dataclass(frozen=True)
-class ServedModel:
+class ServedModel(Struct, frozen=True):
     """file: name of the configuration. ranks: of tensor parallelism; None where the user does not say."""
 
     file: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.serving import attention_work
 from aaco.analytics.serving.annotations import StepAnnotation
@@ -23,8 +23,7 @@ SEVERAL = ("{} engines are in one capture; which of them the configuration descr
 LARGEST = 2**63 - 1
 
 
-@dataclass(frozen=True)
-class ServedWorkload:
+class ServedWorkload(Struct, frozen=True):
     """The model, or None, the number of ranks that the captures say, or None, and the most engines in one capture."""
 
     model: ServedModel | None

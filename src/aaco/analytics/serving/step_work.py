@@ -6,7 +6,7 @@ and counted as nothing. Not counted: norms, embedding, sampling, writing new key
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aaco.analytics.serving import attention_work
 from aaco.analytics.serving.annotations import StepAnnotation
@@ -16,8 +16,7 @@ from aaco.analytics.serving.model_weights import WeightProduct, products
 from aaco.core.readings import Absent
 
 
-@dataclass(frozen=True)
-class StepCost:
+class StepCost(Struct, frozen=True):
     """FLOPs and least bytes of a step. exact: no window makes it a bound from above."""
 
     flops: int
@@ -25,8 +24,7 @@ class StepCost:
     exact: bool = True
 
 
-@dataclass(frozen=True)
-class StepBytes:
+class StepBytes(Struct, frozen=True):
     """What a step must move on one rank, bytes: weights (`most_weights` if all tokens go to other experts), keys and
     values of the cache, and activations."""
 

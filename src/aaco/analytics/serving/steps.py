@@ -14,11 +14,12 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aaco.analytics.serving.annotations import CUT, StepAnnotation
 from aaco.analytics.serving.cut_steps import cut_steps
@@ -39,8 +40,7 @@ SUMS = ("sq", "sk", "sqsq", "sqsk")
 SHARED = "several engines share a device: since when it is idle before a step of one is not known"
 
 
-@dataclass
-class _Thread:
+class _Thread(Struct):
     """The steps of one thread in start order."""
 
     numbers: array[int] = field(default_factory=partial(array, "q"))
@@ -56,8 +56,7 @@ class _Thread:
         return np.where(is_open, np.array(self.numbers)[np.maximum(place, 0)], -1)
 
 
-@dataclass
-class _Spans:
+class _Spans(Struct):
     """Spans of time by step, as they come."""
 
     parts: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
@@ -77,8 +76,7 @@ class _Spans:
         return self.parts[0]
 
 
-@dataclass(frozen=True)
-class StepKernels(ArrayRows):
+class StepKernels(ArrayRows, frozen=True):
     """Kernels that steps launched, as columns; name: its number (NONE: unnamed)."""
 
     kernel_id: Ints
@@ -273,8 +271,7 @@ def _only_one(open_steps: Sequence[Ints]) -> Ints:
     return np.where((stacked >= 0).sum(axis=0) == 1, stacked.max(axis=0), -1)
 
 
-@dataclass(frozen=True)
-class _StepSums:
+class _StepSums(Struct, frozen=True):
     count: Ints
     ns: Ints
     first: Ints

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.analytics.streaming.stream_ids import NONE, integers
 from aaco.core import documents
@@ -24,8 +24,7 @@ BUDGET_COLUMNS = ("device_start_ns", "device_end_ns", "busy_ns", "idle_before_ns
 WORK = ("moved_bytes", "weight_bytes", "kv_bytes", "attention_flops", "attention_bytes")
 
 
-@dataclass(frozen=True)
-class StepGroup:
+class StepGroup(Struct, frozen=True):
     """Steps of one capture with the same phase and batch; left_out: those that are in nothing else unless all
     are, and why_left_out. Times are medians over steps, ns: host_ns of the annotation,
     device_ns from the first kernel's start to the last one's end, busy_ns of it with work, idle_before_ns between
@@ -67,8 +66,7 @@ class StepGroup:
     why_left_out: str = ""
 
 
-@dataclass(frozen=True)
-class PhaseClass:
+class PhaseClass(Struct, frozen=True):
     """What limits the steps of one phase. budget: ns of all its steps from one to the next, by part of the time budget,
     then as in StepGroup. label: the class, None for the reason in why; confidence: None if it is not calibrated.
     """
@@ -82,8 +80,7 @@ class PhaseClass:
 
 
 @documents.document(layout.finding("serving"), version=1)
-@dataclass(frozen=True)
-class Serving:
+class Serving(Struct, frozen=True):
     """Steps of a serving engine, as the profiled run had them; the groups with most work first.
 
     kernels and kernel_ns: of all steps. traced_ns: time of all kernels of the session, None without operators;

@@ -6,9 +6,8 @@ is the model; what it leaves over is reported, because it bounds every compariso
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Ints
@@ -20,8 +19,7 @@ MAD_TO_SIGMA = 1.4826
 OUTLIER = 5.0  # of these sigmas: a moment that one side recorded late, not noise
 
 
-@dataclass(frozen=True)
-class ClockFit:
+class ClockFit(Struct, frozen=True):
     """reference = other + offset_ns + drift_ppm / 1e6 x (other - origin_ns), from `moments` common moments.
 
     residual_ns: spread around the line (1.4826 x median absolute residual); worst_ns: the farthest of the moments used;

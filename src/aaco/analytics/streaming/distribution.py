@@ -6,9 +6,8 @@ octave by 0.4 % of itself, and not at all below 128 ns. Count, sum, smallest and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from aaco.core.arrays import Ints
 from aaco.core.readings import Absent
@@ -37,8 +36,7 @@ def upper_edge(number: int, bits: int = BITS) -> float:
     return lower_edge(number + 1, bits) if number else 0.5
 
 
-@dataclass(frozen=True)
-class Quantile:
+class Quantile(Struct, frozen=True):
     """A quantile in ns and the ends of its 95 % interval, None where the sample is too small for one."""
 
     value_ns: float
@@ -46,8 +44,7 @@ class Quantile:
     ci_high_ns: float | None
 
 
-@dataclass(frozen=True)
-class DurationSummary:
+class DurationSummary(Struct, frozen=True):
     """A distribution in a few numbers, all in ns. Quantiles that the sample does not support are None.
 
     beyond: how many values exceed the outer fence, the upper quartile + 1.5 interquartile ranges (Tukey 1977).

@@ -10,11 +10,11 @@ than that lose no link, and the answer does not depend on where the trace is sli
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.streaming import calls as api
 from aaco.analytics.streaming.calls import CallKind
@@ -42,8 +42,7 @@ REMEMBERED = 2**18
 RUN = 8192  # launches that are searched together
 
 
-@dataclass(frozen=True)
-class LaunchCalls(ArrayRows):
+class LaunchCalls(ArrayRows, frozen=True):
     """Calls into a GPU runtime in start order. part: of calls.CallKind. name and thread: numbers that Callers gave.
 
     For a launching call, synced_* is the latest wait that its thread made before it: the first start and the last end
@@ -68,11 +67,10 @@ class LaunchCalls(ArrayRows):
     tag: Ints
 
 
-CALL_FIELDS = tuple(column.name for column in fields(LaunchCalls))
+CALL_FIELDS = LaunchCalls.__struct_fields__
 
 
-@dataclass(frozen=True)
-class Linked:
+class Linked(Struct, frozen=True):
     """Device work with its launch, row by row: `number` is the launch's, -1 if it is unknown; `call` holds its columns
     (NONE in such rows); first: whether it is the launch's first work."""
 

@@ -15,9 +15,8 @@ Contents are compared by polynomial hashes modulo 2**64 of random values; a coll
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.core import distinct
@@ -34,8 +33,7 @@ LONGEST = 2**BITS  # elements; positions and distances fit BITS bits
 _BASE = 0x9E3779B97F4A7C15
 
 
-@dataclass(frozen=True)
-class Repetition:
+class Repetition(Struct, frozen=True):
     """A repeated block.
 
     length: elements of the modal block. starts, ends: first element of each block and that after its last.
@@ -56,8 +54,7 @@ class Repetition:
         return (self.matched >= ALIKE * self.length) & (self.ends - self.starts <= (2 - ALIKE) * self.length)
 
 
-@dataclass(frozen=True)
-class _AnchorCut:
+class _AnchorCut(Struct, frozen=True):
     """A sequence cut at the occurrences of an anchor, and the modal block's place."""
 
     anchors: Ints

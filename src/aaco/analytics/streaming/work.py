@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +20,7 @@ COPY_COLUMNS = ("kind", "device_id", "queue_id", "stream_id", "correlation_id", 
                 "capture")
 
 
-@dataclass(frozen=True)
-class WorkRows(ArrayRows):
+class WorkRows(ArrayRows, frozen=True):
     """Rows of device work in start order. Integers; NONE means null.
 
     kind: COMPUTE, COMMUNICATION, COPY or FILL. device and stream: numbers of WorkReader. link: as link_launches.py
@@ -43,7 +41,7 @@ class WorkRows(ArrayRows):
 
 def join(parts: Sequence[WorkRows]) -> WorkRows:
     """Return the rows of all parts, in start order; rows that start together keep the order given."""
-    whole = WorkRows(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(WorkRows)))
+    whole = WorkRows(*(np.concatenate([getattr(part, name) for part in parts]) for name in WorkRows.__struct_fields__))
     ordered = bool((whole.start[1:] >= whole.start[:-1]).all())
     return whole if ordered else whole.take(np.argsort(whole.start, kind="stable"))
 

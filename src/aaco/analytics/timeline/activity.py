@@ -7,8 +7,9 @@ the runs that hold them; of a trace it is each device's span, first start to las
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.analytics.timeline.trace import DeviceTrace
 from aaco.core.config import Analysis
@@ -18,8 +19,7 @@ from aaco.core.readings import Absent
 NO_HOST = "no launch call of the device's work is in the capture"
 
 
-@dataclass(frozen=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """Some kernels: how many, the sum and the union of their times, the wall time, and those of them that are short."""
 
     kernels: int

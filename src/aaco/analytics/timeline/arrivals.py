@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.streaming.stream_ids import integers
 from aaco.analytics.timeline.collectives import BETWEEN_TWO, COLUMNS, CollectiveKernels, last_of
 from aaco.core.arrays import Ints
 
 
-@dataclass(frozen=True)
-class Arrivals:
+class Arrivals(Struct, frozen=True):
     """The kernels of collectives that several devices take part in, sends and receives left out: one row each.
 
     operation: number of the shared operation, index of `names`. own_start: on the device's own clock; start, end: on

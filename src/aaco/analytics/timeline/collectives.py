@@ -22,12 +22,12 @@ construction after that, so the end skew is absent.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.analytics.streaming import clockfit
@@ -36,6 +36,7 @@ from aaco.analytics.streaming.stream_ids import NONE, NameIds, integers, or_none
 from aaco.analytics.streaming.work import COPY, WorkRows
 from aaco.core import documents
 from aaco.core.arrays import Flags, Ints, find_sorted
+from aaco.core.records import as_dict
 from aaco.tracelake import layout
 
 COLUMNS = ("kernel_id", "operation", "group", "group_size", "sequence", "bytes_in", "bytes_out")
@@ -51,8 +52,7 @@ UNNAMED = "(unnamed)"
 Nanoseconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what a column of a table can hold
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """All operations of one kind, group size and message size. ns: kernel time over all participants.
 
     complete: operations with all ranks in the captures; latency and skew are of these. If there is none, bounded is
@@ -78,8 +78,7 @@ class Operation:
     imbalance: float | None  # largest over mean message of the ranks, median
 
 
-@dataclass(frozen=True)
-class Participant:
+class Participant(Struct, frozen=True):
     """One device of a capture. last: operations in which it started last. waited_ns: how long it waited for others."""
 
     capture: int | None
@@ -91,8 +90,7 @@ class Participant:
     waited_ns: int | None
 
 
-@dataclass(frozen=True)
-class Late:
+class Late(Struct, frozen=True):
     """One of the operations with the largest start skew, and who came last."""
 
     operation: str
@@ -102,8 +100,7 @@ class Late:
     straggler: int  # index into participants
 
 
-@dataclass(frozen=True)
-class Shift:
+class Shift(Struct, frozen=True):
     """How a capture's times are shifted to the first one's clock: offset at its first operation (origin_ns), drift, and
     the number of common operations. residual_ns: the spread that is left; worst_ns: the farthest."""
 
@@ -117,8 +114,7 @@ class Shift:
 
 
 @documents.document(layout.TRACE["collectives"], version=1)
-@dataclass(frozen=True)
-class Collectives:
+class Collectives(Struct, frozen=True):
     """What the collectives table and the kernels say together."""
 
     kernels: int
@@ -132,7 +128,7 @@ class Collectives:
 
 def shifts_of(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the fields of each shift of collectives.json; none where there is no such document. Raise BadBundle."""
-    return [asdict(shift) for shift in documents.decode(document, Collectives).shifts] if document else []
+    return [as_dict(shift) for shift in documents.decode(document, Collectives).shifts] if document else []
 
 
 class CollectiveCollector:

@@ -51,13 +51,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from aaco.analytics.quality.thermal import throttling
 from aaco.analytics.streaming import overlap
@@ -113,16 +113,14 @@ WHY_UNKNOWN = {IdleCause.UNLINKED: "the launch of the next work is not in the ca
 CAUSES = {cause.name.lower() for cause in IdleCause if cause not in WHY_UNKNOWN and cause != IdleCause.LATE} | {UNKNOWN}
 
 
-@dataclass(frozen=True)
-class IdlePart:
+class IdlePart(Struct, frozen=True):
     """Gaps of one cause."""
 
     count: int
     ns: int
 
 
-@dataclass(frozen=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """One of the longest gaps of a device, and the kernel that ended it (None: a copy or fill)."""
 
     capture: int | None
@@ -133,8 +131,7 @@ class Gap:
     before_kernel: str | None
 
 
-@dataclass(frozen=True)
-class IdleTime:
+class IdleTime(Struct, frozen=True):
     """The idle time of a device, or of a stream (queue where there are no streams): parts by cause sum to idle_ns."""
 
     capture: int | None
@@ -152,8 +149,7 @@ class IdleTime:
 
 
 @documents.document(layout.TRACE["idle"], version=1)
-@dataclass(frozen=True)
-class Idle:
+class Idle(Struct, frozen=True):
     """Idle time by cause of every device and stream, the longest gaps, and the launch latency used per capture."""
 
     devices: tuple[IdleTime, ...]
@@ -165,8 +161,7 @@ class Idle:
     clock_watched: bool  # whether telemetry that makes `throttled` was
 
 
-@dataclass(frozen=True)
-class Latency:
+class Latency(Struct, frozen=True):
     """The launch latency of one capture, and over how many launches it was observed; 0: it is the default."""
 
     capture: int | None
@@ -174,8 +169,7 @@ class Latency:
     observed: int
 
 
-@dataclass(frozen=True)
-class IdleConditions:
+class IdleConditions(Struct, frozen=True):
     """What else was recorded: times off CPU by thread, and when the clock of a device was throttled.
 
     off_cpu: thread id -> (starts, lengths) of disjoint intervals in order. held_down: device id -> (times, flags).

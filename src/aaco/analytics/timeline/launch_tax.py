@@ -7,10 +7,10 @@ dispatches may be short.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, grow, integers
 from aaco.analytics.timeline.activity import NO_HOST
@@ -26,8 +26,7 @@ TOP = 10
 UNNAMED = "unnamed"
 
 
-@dataclass(frozen=True)
-class Bucket:
+class Bucket(Struct, frozen=True):
     """Dispatches that took at least from_us and less than to_us (None: however long)."""
 
     from_us: int
@@ -36,8 +35,7 @@ class Bucket:
     ns: int
 
 
-@dataclass(frozen=True)
-class ShortKernel:
+class ShortKernel(Struct, frozen=True):
     """A kernel by name: its dispatches below the threshold, and all of them."""
 
     kernel_name: str
@@ -48,8 +46,7 @@ class ShortKernel:
 
 
 @documents.document(layout.finding("launch_tax"), version=1)
-@dataclass(frozen=True)
-class LaunchTax:
+class LaunchTax(Struct, frozen=True):
     """buckets sum to kernels and kernel_ns. short: of dispatches below below_ns, short_ns their time; top: the kernels
     with most of them, of `names` that have any. gaps: the devices' idle time by cause, which sums to idle_ns.
     why_no_causes: why most of it is of no known cause, where no launch is known. score: launch_tax_score

@@ -8,9 +8,9 @@ piece. Durations go into bins (see distribution.py), so memory does not grow wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.streaming.distribution import Distribution, DurationSummary
 from aaco.analytics.streaming.link_launches import Linked
@@ -25,8 +25,7 @@ OTHERS = "(other functions)"
 SLOWEST = 10
 
 
-@dataclass(frozen=True)
-class LaunchFunction:
+class LaunchFunction(Struct, frozen=True):
     """The launches by one API function that have work in the capture.
 
     host: how long the call took. delay: from the start of the call to the start of its first work. device: how long
@@ -42,8 +41,7 @@ class LaunchFunction:
     device: DurationSummary | None
 
 
-@dataclass(frozen=True)
-class Slow:
+class Slow(Struct, frozen=True):
     """One of the calls that took the host longest, and the first kernel it launched (None: a copy or fill)."""
 
     capture: int | None
@@ -55,8 +53,7 @@ class Slow:
 
 
 @documents.document(layout.TRACE["launches"], version=1)
-@dataclass(frozen=True)
-class LaunchStatistics:
+class LaunchStatistics(Struct, frozen=True):
     """Launch statistics of a capture set. work = linked + unlinked, in rows of kernels and copies."""
 
     work: int

@@ -9,9 +9,9 @@ with the longest that follows. Steady waits do not show here: captures of all ra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core import distinct
 from aaco.core.arrays import Ints
@@ -21,8 +21,7 @@ FAR = 10
 LATER = 4  # collectives that tell how long one takes
 
 
-@dataclass(frozen=True)
-class LoneWaits:
+class LoneWaits(Struct, frozen=True):
     """kernel_id, sorted, and arrived: collectives that waited, and the time at which the last participant can have
     arrived. first: by device, start and end of a first collective that waited."""
 

@@ -10,9 +10,8 @@ executions in as many steps may be anything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from aaco.core.arrays import Flags, Ints
 
@@ -25,8 +24,7 @@ MOST = 0.5  # of the executions at a place that are alike, of the kernels of a s
 FEWEST_PLACES = 4  # of a step, to see whether all of it takes longer
 
 
-@dataclass(frozen=True)
-class PreemptedKernels:
+class PreemptedKernels(Struct, frozen=True):
     """The kernels by id, sorted, and how long each usually takes, ns."""
 
     kernel_id: Ints

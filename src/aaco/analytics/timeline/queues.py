@@ -13,10 +13,10 @@ is exact: by Little's law the time integral of the length is the sum of all laun
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.streaming.link_launches import Linked
 from aaco.analytics.streaming.stream_ids import NONE, first_rows, rows_by_stream
@@ -26,8 +26,7 @@ MOST = 4096
 CAP = 1024  # launches that the CUDA runtime lets wait on a stream before a launch call blocks; HIP's is set likewise
 
 
-@dataclass(frozen=True)
-class Queue:
+class Queue(Struct, frozen=True):
     """The queue of one stream. t_start_ns, t_end_ns: the first launch call's start, the last work's end.
 
     longest: largest length. mean: over that time. at_cap_ns: time in which at least CAP launches waited.

@@ -17,10 +17,10 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.analytics.serving.annotations import step_family
@@ -47,8 +47,7 @@ HOST_DOMAINS = ("marker", "cpu_op", "python", "ort")
 LATE_NS, LATE_STEPS = 1_000_000, 3
 
 
-@dataclass(frozen=True)
-class DurationSpread:
+class DurationSpread(Struct, frozen=True):
     """Durations in ns: how many, their median, smallest and largest, and standard deviation / mean in percent."""
 
     count: int
@@ -58,8 +57,7 @@ class DurationSpread:
     cov_pct: float | None
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """The repeated block of one device's busiest stream.
 
     kernels: in the modal block. repeats: blocks found; identical: those that hold exactly the modal block's kernels.
@@ -88,8 +86,7 @@ class Block:
     of: int
 
 
-@dataclass(frozen=True)
-class MarkedStep:
+class MarkedStep(Struct, frozen=True):
     """One step that a marker names: its range on the host, and the device work launched in it (copies with fills)."""
 
     number: int
@@ -102,8 +99,7 @@ class MarkedStep:
     device_end_ns: int | None
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """The steps of one family of markers in one capture.
 
     outside: kernels launched in none of them, or unlinked. host: of the marked ranges. interval: from the first start
@@ -126,8 +122,7 @@ class Steps:
 
 
 @documents.document(layout.TRACE["steady_state"], version=1)
-@dataclass(frozen=True)
-class SteadyState:
+class SteadyState(Struct, frozen=True):
     """What repeats, by markers and by the sequence of kernels. why_none: of devices without a block, the reason."""
 
     steps: tuple[Steps, ...]

@@ -13,9 +13,9 @@ recording with nothing planted one rank is last in 23 of 35 operations, and in 5
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.analytics.timeline.arrivals import Arrivals
@@ -26,8 +26,7 @@ BLOCKS = 8
 LEAST_PCT = 15.0
 
 
-@dataclass(frozen=True)
-class Lateness:
+class Lateness(Struct, frozen=True):
     """One participant. last: operations in which it starts last; others_waited_ns: how long all others waited in those,
     together; waited_ns: how long it waited itself. Excluded operations are counted in the other fields.
     """
@@ -43,8 +42,7 @@ class Lateness:
     apart_waited_ns: int
 
 
-@dataclass(frozen=True)
-class Stragglers:
+class Stragglers(Struct, frozen=True):
     """Which rank is late. operation: its name where all are of one kind, else empty. operations: those with several
     participants, without the excluded ones (`apart`). late: index of `ranks`, None if no rank is named, for the
     reason why_none. share_pct: what the median stretch costs. clock_ns: how far the clocks may differ; shifted: whether

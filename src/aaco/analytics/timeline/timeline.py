@@ -12,9 +12,8 @@ carried from slice to slice. A zero-length execution counts, occupies nothing an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.streaming.stream_ids import NONE, first_rows, grow, latest_end_before, rows_by_stream
 from aaco.analytics.streaming.work import COMMUNICATION, COMPUTE, COPY, FILL, WorkRows
@@ -26,8 +25,7 @@ FIRST_WIDTH_NS = 64
 MOST_SERIES = 64  # devices with a utilisation timeline
 
 
-@dataclass(frozen=True)
-class UtilizationTimeline:
+class UtilizationTimeline(Struct, frozen=True):
     """A device's time in equal bins from its first start: ns of each kind in each bin; what is missing to the bin's
     width (or to the end of the span in the last one) is idle."""
 
@@ -38,8 +36,7 @@ class UtilizationTimeline:
     exposed_fill_ns: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class DeviceTime:
+class DeviceTime(Struct, frozen=True):
     """One device of one capture. compute + exposed communication, copy and fill + idle = span, exactly."""
 
     capture: int | None
@@ -59,7 +56,7 @@ class DeviceTime:
     copy_ns: int
     fills: int
     fill_ns: int
-    course: UtilizationTimeline | None = field(default=None, repr=False)
+    course: UtilizationTimeline | None = None
 
     @property
     def span_ns(self) -> int:

@@ -8,11 +8,11 @@ the documents of the bundle and come back from them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.analytics.streaming.link_launches import CALL_COLUMNS, Callers, Linked, Linker
 from aaco.analytics.streaming.stream_ids import number_of
@@ -46,8 +46,7 @@ NO_GPU = "no GPU kernels: every kernel of this session ran on the host CPU"
 NO_WORK = "no device work: the session's kernels have no times that can be placed"
 
 
-@dataclass(frozen=True)
-class ShortKernels:
+class ShortKernels(Struct, frozen=True):
     """Kernels shorter than a launch: how many, and their time; below_ns is the threshold."""
 
     below_ns: int
@@ -56,8 +55,7 @@ class ShortKernels:
 
 
 @declared.document(layout.TRACE["timeline"], version=1)
-@dataclass(frozen=True)
-class DeviceTimelines:
+class DeviceTimelines(Struct, frozen=True):
     """timeline.json: what each device did, and the kernels of no device or time."""
 
     devices: tuple[DeviceTime, ...]
@@ -67,15 +65,13 @@ class DeviceTimelines:
 
 
 @declared.document(layout.TRACE["queues"], version=1)
-@dataclass(frozen=True)
-class StreamQueues:
+class StreamQueues(Struct, frozen=True):
     """queues.json: the launches that waited on each stream."""
 
     streams: tuple[Queue, ...]
 
 
-@dataclass(frozen=True)
-class DeviceTrace:
+class DeviceTrace(Struct, frozen=True):
     """What devices did. devices is never empty; left_out: rows without times that can be placed; host_kernels:
     kernels that ran on no device."""
 

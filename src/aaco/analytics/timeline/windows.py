@@ -19,12 +19,13 @@ first to the last copy to the device before any kernel), the rest before it `sta
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.streaming.calls import CallKind, call_kind
 from aaco.analytics.streaming.stream_ids import NameIds, ValueByName, integers, number_of
@@ -46,16 +47,14 @@ NO_SKEW = (-FARTHEST_NS, -FARTHEST_NS)
 NO_SKEWS: Mapping[int, tuple[int, int]] = {}
 
 
-@dataclass(frozen=True)
-class OutsideSpan:
+class OutsideSpan(Struct, frozen=True):
     """Time of a capture that is not judged: all stretches of one name together."""
 
     name: str
     ns: int
 
 
-@dataclass(frozen=True)
-class CaptureWindow:
+class CaptureWindow(Struct, frozen=True):
     """What is judged of one capture. `told_by` is MARKERS, INFERENCES, REPETITION or WHOLE; why_whole: reason of
     the last. lead_ns: the part at its beginning in which the device waits for the first launch of a single step.
 
@@ -88,8 +87,7 @@ class CaptureWindow:
         return self.trace_end_ns - self.trace_start_ns
 
 
-@dataclass
-class CaptureExtent:
+class CaptureExtent(Struct):
     """What is read of a capture to name the time outside its window.
 
     first_kernel_ns: FARTHEST_NS if there is none. copies: (start, end) of the first and last copy before any kernel.

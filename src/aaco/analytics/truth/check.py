@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.analytics.streaming import calls as api
 from aaco.analytics.streaming.stream_ids import NameIds, ValueByName
@@ -34,8 +34,7 @@ COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
-class CaptureTruth:
+class CaptureTruth(Struct, frozen=True):
     """What one capture's checks say: the account of its kernels, and every finding, the gravest first."""
 
     capture: int

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Ints
+from aaco.core.records import as_dict
 from aaco.tracelake.document_schemas.trace_check import CheckedFinding
 
 Weight = Literal["lost", "wrong", "doubt", "note"]
@@ -19,8 +20,7 @@ NO_ROWS, IMPOSSIBLE_DURATION = "no_rows", "impossible_duration"  # checks that a
 RARE = 0.005  # of what was looked at; below this a contradiction is a doubt, not a defect of the whole trace
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """What one check found in one capture.
 
     lost: records are missing. wrong: records contradict each other, or what they must be. doubt: may be harmless.
@@ -42,7 +42,7 @@ class Finding:
 
     def entry(self) -> CheckedFinding:
         """Return the entry of trace_check.json."""
-        return CheckedFinding(**asdict(self), alarms=self.alarms)
+        return CheckedFinding(**as_dict(self), alarms=self.alarms)
 
 
 class Records:
@@ -67,8 +67,7 @@ class Records:
         return np.asarray(pc.is_valid(self.table[name]), bool)
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """Everything of one capture that starts in one stretch of time: kernels, copies and fills, and host calls.
 
     call_part: per call what it does to the device (analytics/streaming/calls.py). launch_part, launch_start: the same

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from aaco.analytics.streaming.calls import CallKind
@@ -28,8 +28,7 @@ ONE = {"kernel launches": "kernel launch", "graph launches": "graph launch", "co
 RECORD_APIS = "record the host's API calls too (rocprofv3 --hip-trace, nsys -t cuda, torch activities CPU)"
 
 
-@dataclass
-class Tally:
+class Tally(Struct):
     """What became of launches: by what they do, how many should have run and how many of those did not."""
 
     launches: int = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.streaming.stream_ids import NameIds
 from aaco.analytics.truth.finding import RARE, Finding, Slice, weigh
@@ -63,8 +63,7 @@ class StreamCheck:
                           "used outside the window, or its work was not recorded")
 
 
-@dataclass(frozen=True)
-class Latest:
+class Latest(Struct, frozen=True):
     """The kernel of a queue that began last: its times, and the number of its name."""
 
     start: int

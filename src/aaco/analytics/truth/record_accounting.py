@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from aaco.analytics.truth.finding import IMPOSSIBLE_DURATION, NO_ROWS, Finding, Slice, weigh
 from aaco.analytics.truth.left_out import KERNEL, executions_left_out
@@ -19,8 +20,7 @@ DEVICE_WORK = (KERNEL, "dispatch", "copy", "fill", "memcpy", "memset")
 TRUNCATED = re.compile(r"(?:^|: )truncated: ")  # a capture of several files names the one it says something of first
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(Struct, frozen=True):
     """Every execution of a capture, (count, ns) each: in_file = in_tables + left_out; in_tables = linked + unlinked.
 
     in_file is None where the format does not say how many it holds.

@@ -7,8 +7,9 @@ make every share false; missing or mistimed calls hide why the device waited. Wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from aaco.analytics.bottleneck import calibration
 from aaco.analytics.truth.finding import IMPOSSIBLE_DURATION, NO_ROWS, RARE
@@ -39,8 +40,7 @@ PART = {"compute_bound": "compute_limited_pct", "memory_bound": "memory_limited_
 BY_TELEMETRY = frozenset({"throttled"})
 
 
-@dataclass(frozen=True)
-class Alarm:
+class Alarm(Struct, frozen=True):
     """A finding of the trace check that says not to trust the trace. harm: None if it concerns a rare record only."""
 
     text: str
@@ -48,8 +48,7 @@ class Alarm:
     harm: Harm | None = None
 
 
-@dataclass(frozen=True)
-class Trust:
+class Trust(Struct, frozen=True):
     """Whether a session's recording can be trusted. remarks: findings that do not alarm; misleading: the text of the
     first that misleads the reader; checked: False if no trace was checked and the recording came to its end, so that
     there is no line.

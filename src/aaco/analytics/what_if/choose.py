@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.what_if.model import Prediction
 
 AIMS = ("throughput", "latency")
 
 
-@dataclass(frozen=True)
-class Quantity:
+class Quantity(Struct, frozen=True):
     """Something that may be limited: how it is read from a prediction (None: not known), its unit and its sense."""
 
     read: Callable[[Prediction], float | None]
@@ -42,8 +42,7 @@ LIMITS: Mapping[str, Quantity] = {
 }
 
 
-@dataclass(frozen=True)
-class Excess:
+class Excess(Struct, frozen=True):
     """By how much a choice misses a limit: |value / limit - 1|; infinite where the value is not known."""
 
     limit: str
@@ -56,8 +55,7 @@ class Excess:
         return math.inf if self.value is None else abs(self.value / self.bound - 1)
 
 
-@dataclass(frozen=True)
-class ChoiceAnswer:
+class ChoiceAnswer(Struct, frozen=True):
     """What the limits leave. kept: choices within all of them; pareto: those of kept that none beats in latency,
     throughput and memory; best: by the aim, None if none is kept; nearest: then the one with the least worst excess,
     with its excesses; bought: by limit, the best without that limit, None if it would be the same."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core.arrays import Reals
 
@@ -17,8 +17,7 @@ POWERS = (1, 1.25, 1.5, 2, 3, 4, 6, 8, 16)  # at the last no time is more than 4
 BESIDE = 2
 
 
-@dataclass(frozen=True)
-class LatencyCurve:
+class LatencyCurve(Struct, frozen=True):
     """time = (fixed^power + (slope x)^power)^(1 / power), by which Churchill and Usagi (1972) blend two limits.
 
     power 1: one after the other, the sum; infinity: both at once, the longer of the two decides.

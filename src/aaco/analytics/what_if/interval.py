@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core.readings import Absent
 from aaco.core.statistics import Sample, t_quantile
@@ -27,8 +27,7 @@ MOST = 50.0  # of the logarithm: what is not known at all shall still be a numbe
 METHOD = "leave-one-batch-out residuals, Student's t"
 
 
-@dataclass(frozen=True)
-class ResidualSpread:
+class ResidualSpread(Struct, frozen=True):
     """Held-out residuals, log(measured / predicted) per doubling: of each batch from all others; of those predicted
     only from the smaller ones (above), or only from the larger ones (below)."""
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.roofline.placement import LATENCY, OPTIMAL
 from aaco.analytics.what_if import interval
@@ -31,8 +31,7 @@ _KIND = {False: "CPU", True: "GPU"}
 FAR = 4.0  # times the largest measured batch, from which on a prediction is called far
 
 
-@dataclass(frozen=True)
-class BatchMeasurement:
+class BatchMeasurement(Struct, frozen=True):
     """One measured batch: median latency with its interval's ends; peak memory and mean power where recorded."""
 
     batch: int
@@ -48,8 +47,7 @@ class BatchMeasurement:
         return math.log(self.high / self.low) / 2 if self.low and self.high else 0.0
 
 
-@dataclass(frozen=True)
-class BatchChoice:
+class BatchChoice(Struct, frozen=True):
     """The question: a batch, and another precision or device than the measured ones (None: the same)."""
 
     batch: int
@@ -57,8 +55,7 @@ class BatchChoice:
     roofs: MachineRoofs | None = None
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(Struct, frozen=True):
     """What a choice would take. latency_ms.low and high: 90 % interval, or why_no_interval.
 
     utilization: the roofs' ideal time / latency (HEU of the whole inference); region: where in the envelope that is;
@@ -87,8 +84,7 @@ class Prediction:
         return 1 / self.utilization if self.utilization else math.inf
 
 
-@dataclass(frozen=True)
-class NodeTime:
+class NodeTime(Struct, frozen=True):
     """What a node would take, ns, with its 90 % interval or why there is none, and what bounds it."""
 
     name: str
@@ -99,8 +95,7 @@ class NodeTime:
     why_no_interval: str
 
 
-@dataclass(frozen=True)
-class WhatIfModel:
+class WhatIfModel(Struct, frozen=True, dict=True):
     """A measured model; `what_if_model` makes it. beside: its device works while the host goes on."""
 
     nodes: Nodes

@@ -8,10 +8,11 @@ known where it was profiled, is interpolated in log2(batch) between, and kept be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.what_if.curves import LatencyCurve, affine
 from aaco.analytics.what_if.interval import conformal
@@ -24,8 +25,7 @@ FEWEST = 4  # measured times from which a family has a curve of its own
 TOKEN = Amount(0.0, 1.0)  # in place of work that is not modelled: it grows with the batch
 
 
-@dataclass(frozen=True)
-class Nodes:
+class Nodes(Struct, frozen=True, dict=True):
     """A model's nodes on the device that they were measured on; with times they are those that have one."""
 
     nodes: tuple[ModelNode, ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from aaco.analytics.roofline.devices.boards import board_of
 from aaco.analytics.roofline.devices.ceilings import DRAM, Identity, theoretical
@@ -19,8 +20,7 @@ PRECISIONS = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 
-@dataclass(frozen=True)
-class MachineRoofs:
+class MachineRoofs(Struct, frozen=True):
     """A device's limits: bytes/s of its memory, operations/s of its arithmetic, bytes of memory (None: not known).
 
     gpu: whether it is one; efficiencies do not carry over between a GPU and a CPU.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.analytics.what_if.sweep import BatchPoint
 from aaco.core.readings import Estimate, Reading
@@ -15,8 +16,7 @@ from aaco.core.readings import Estimate, Reading
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True)
-class SizePoint:
+class SizePoint(Struct, frozen=True):
     """One size, measured: the point is that of its batch."""
 
     size: int
@@ -28,8 +28,7 @@ class SizePoint:
         return self.point.latency_p50_ms if self.point.high is None else self.point.high
 
 
-@dataclass(frozen=True)
-class SizeCurve:
+class SizeCurve(Struct, frozen=True, dict=True):
     """Points of different sizes at one batch, the smallest size first (`size_curve` makes it)."""
 
     points: tuple[SizePoint, ...]

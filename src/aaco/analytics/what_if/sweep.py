@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.core.readings import Estimate, Reading
 
@@ -18,8 +19,7 @@ FULL_PCT = 90  # of a device's memory, from which a batch is bound by it
 ROUNDING_PCT = 1e-9  # gains that agree to this are equal: throughputs are quotients of doubles
 
 
-@dataclass(frozen=True)
-class BatchPoint:
+class BatchPoint(Struct, frozen=True):
     """One batch, measured: median latency of an inference with its interval's ends (None: unknown), samples per s."""
 
     batch: int
@@ -54,8 +54,7 @@ class BatchPoint:
         return mine != others and all(a <= b for a, b in zip(mine, others, strict=True))
 
 
-@dataclass(frozen=True)
-class Gain:
+class Gain(Struct, frozen=True):
     """The gain of throughput per doubling of the batch, or of another load, between two adjacent ones, in per cent.
 
     The interval holds every gain that both throughputs' intervals allow.
@@ -79,8 +78,7 @@ class Gain:
         return mine.low <= others.high and others.low <= mine.high
 
 
-@dataclass(frozen=True)
-class BatchCurve:
+class BatchCurve(Struct, frozen=True, dict=True):
     """Points of different batches, smallest batch first (`curve` makes it). What they cannot show is absent."""
 
     points: tuple[BatchPoint, ...]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from aaco.analytics.what_if.roofs import FLOATS, WIDTHS, MachineRoofs
 from aaco.core.arrays import Reals
@@ -19,8 +19,7 @@ class Amount(NamedTuple):
     bytes: float
 
 
-@dataclass(frozen=True)
-class ModelNode:
+class ModelNode(Struct, frozen=True):
     """A node: its work, `fixed` (weights, mostly) + batch x `each`, and mean times per inference by batch, ns.
 
     dtype: of its arithmetic; None where that is not known. times_ns: empty where no profile saw the node.

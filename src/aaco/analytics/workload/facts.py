@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from aaco.core import documents
 from aaco.core.advice import FactValues
@@ -13,8 +14,7 @@ from aaco.tracelake import layout
 NAME = "workload_facts"
 
 
-@dataclass(frozen=True)
-class WorkloadFact:
+class WorkloadFact(Struct, frozen=True):
     """One fact. value: null where it is absent, for the reason in why_absent.
 
     values: all that hold, the value first; more than one only of frameworks and graphs. parts: what the
@@ -34,8 +34,7 @@ class WorkloadFact:
 
 
 @documents.document(layout.finding(NAME), version=1)
-@dataclass(frozen=True)
-class WorkloadFacts:
+class WorkloadFacts(Struct, frozen=True):
     """workload_facts.json: what the capture shows of how the workload runs."""
 
     facts: tuple[WorkloadFact, ...]

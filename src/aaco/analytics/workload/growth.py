@@ -8,8 +8,9 @@ of all its layers, come back in the next step and a graph can hold them; so it c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 CONCATENATIONS = ("aten::cat", "aten::concat", "aten::concatenate")
 Shapes = tuple[tuple[int, ...], ...]  # of the operands of one concatenation
@@ -17,8 +18,7 @@ LEAST_SIZES = 3
 AT_ONCE = 2  # calls that each size serves: keys and values
 
 
-@dataclass(frozen=True)
-class Growth:
+class Growth(Struct, frozen=True):
     """How a tensor grows: how many sizes it has, how often the size changes, in how many calls."""
 
     sizes: int = 0

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from aaco.analytics.bottleneck.work import Copied
@@ -32,8 +32,7 @@ COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten
 LEAST_GRAPH = 3  # launches between two waits: a graph of as few made a recorded step 3.3 times as fast (policy_rollout)
 
 
-@dataclass(frozen=True)
-class NameTally:
+class NameTally(Struct, frozen=True):
     """The kernels of one name: how many, and how long they took together. element_type: of their first input, where
     the source says it apart from the name."""
 
@@ -43,8 +42,7 @@ class NameTally:
     ns: int
 
 
-@dataclass(frozen=True)
-class LaunchStretches:
+class LaunchStretches(Struct, frozen=True):
     """The launches of kernels between two waits of the host. in_long: those in stretches of WORTH_A_GRAPH and more."""
 
     launches: int = 0
@@ -52,8 +50,7 @@ class LaunchStretches:
     waits: int = 0
 
 
-@dataclass(frozen=True)
-class WorkloadSigns:
+class WorkloadSigns(Struct, frozen=True, dict=True):
     """All that facts are read from.
 
     calls: how many calls or ranges have a name. domains: how many are of a domain. from_graphs: kernels that calls

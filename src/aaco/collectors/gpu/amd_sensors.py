@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from aaco.collectors.gpu import gpu_metrics
 from aaco.collectors.inventory import machine
@@ -23,8 +24,7 @@ _LARGEST = (1 << 63) - 1
 RAS = {"ce": "corrected_errors", "ue": "uncorrected_errors"}  # of a block's counts, in ras/BLOCK_err_count
 
 
-@dataclass(frozen=True)
-class AmdDevice:
+class AmdDevice(Struct, frozen=True):
     """A device of this host, numbered in the order of the cards; `hwmon` is None if its driver reports no sensors."""
 
     index: int

@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from ctypes import byref, c_char_p, c_uint, c_ulonglong, c_void_p
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.collectors.gpu import device_samples
 from aaco.collectors.gpu.device_sampler import DeviceSampler
@@ -67,8 +67,7 @@ class _Memory(ctypes.Structure):
     _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
 
 
-@dataclass(frozen=True)
-class NvmlDevice:
+class NvmlDevice(Struct, frozen=True):
     """A device of this host, as NVML numbers it."""
 
     index: int

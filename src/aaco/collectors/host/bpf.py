@@ -16,11 +16,12 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.core.closing import Closing
 from aaco.core.errors import Missing
@@ -43,8 +44,7 @@ INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux
 GRANT = f"run as root, or: sudo setcap cap_bpf,cap_perfmon+ep {os.path.realpath(sys.executable)}"
 
 
-@dataclass(frozen=True)
-class Blob:
+class Blob(Struct, frozen=True):
     """A feature as native/bpf/pack.py packed it."""
 
     facts: dict[str, Any]

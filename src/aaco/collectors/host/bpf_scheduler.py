@@ -12,7 +12,6 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.collectors.host import bpf
 from aaco.collectors.host.bpf_ring import HEADER_BYTES, PERIOD_S, RECORD, BpfRing, Pump
@@ -51,8 +51,7 @@ _FORMAT = RecordFormat("scheduler tracer", AGAIN, b"AACOBPFS", 2, RECORD)
 _COUNT_KINDS = ("fault_minor", "fault_major")
 
 
-@dataclass(frozen=True)
-class SchedulerTotals:
+class SchedulerTotals(Struct, frozen=True):
     """The kernel's counts, independent of lost records.
 
     unseen: returns to a CPU that the kernel did not show to our programs; its accounting gave their time and wait when

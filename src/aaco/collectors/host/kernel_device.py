@@ -8,8 +8,9 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from aaco.core.errors import Missing, UsageError
 from aaco.core.host import Host
@@ -37,8 +38,7 @@ COMMANDS = {
 }
 
 
-@dataclass(frozen=True)
-class Stats:
+class Stats(Struct, frozen=True):
     """The module's account of one session: emitted = read + queued + lost, always."""
 
     emitted: int

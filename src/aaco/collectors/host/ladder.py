@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.collectors.host import bpf_gpu, bpf_scheduler, perf_switches, process_sampler, user_markers
 from aaco.collectors.host.tiers import TIERS
@@ -41,8 +41,7 @@ class HostSource(Protocol):
         """Return its overhead, and what it lost."""
 
 
-@dataclass(frozen=True)
-class Rung:
+class Rung(Struct, frozen=True):
     """A tier: the prefix of its raw files, its source, and its parser."""
 
     prefix: str
@@ -61,8 +60,7 @@ def plugins() -> dict[str, Rung]:
     return {point.name: point.load() for point in entry_points(group="aaco.collectors")}
 
 
-@dataclass(frozen=True)
-class HostRecording:
+class HostRecording(Struct, frozen=True):
     """A running recording. achieved: the best tier that runs; why_not: the reason of each better one."""
 
     asked: str

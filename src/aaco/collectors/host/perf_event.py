@@ -8,7 +8,8 @@ import os
 import platform
 import struct
 import time
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.core.host import Host, number
 from aaco.core.readings import Absent, known
@@ -28,8 +29,7 @@ _CLOSE_ON_EXEC = 8
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True)
-class PerfEvent:
+class PerfEvent(Struct, frozen=True):
     """What to open: type and config of perf_event_attr; whether each occurrence is recorded, and switches too."""
 
     type: int

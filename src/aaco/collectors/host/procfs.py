@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+
+from msgspec import Struct, field
 
 from aaco.core.host import Host
 
@@ -18,8 +19,7 @@ _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclass(frozen=True)
-class Thread:
+class Thread(Struct, frozen=True):
     """Counters of one thread since it began; None if this kernel does not keep them."""
 
     waited_ns: int | None
@@ -29,8 +29,7 @@ class Thread:
     cpu: int
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(Struct, frozen=True):
     """Counters of a process since it began, ended threads included, and the threads that live, by (id, start time)."""
 
     started: int
@@ -45,8 +44,7 @@ class Process:
     written_bytes: int | None = None
 
 
-@dataclass(frozen=True)
-class ProcessSnapshot:
+class ProcessSnapshot(Struct, frozen=True):
     """Everything read at `t_ns`. Counts of the host grow from boot; levels are as they were."""
 
     t_ns: int

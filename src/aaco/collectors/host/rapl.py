@@ -7,8 +7,9 @@ A counter counts all that its hardware does, for any program. Documentation/powe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from aaco.core.host import text
 from aaco.core.readings import Absent
@@ -17,8 +18,7 @@ POWERCAP = Path("/sys/class/powercap")
 NO_COUNTER = "no counter of the processor's packages (RAPL)"
 
 
-@dataclass(frozen=True)
-class EnergyCounter:
+class EnergyCounter(Struct, frozen=True):
     """Counters that are read together. what: of which hardware; read: their values, each from 0 again after its range;
     per_joule: of their unit.
     """

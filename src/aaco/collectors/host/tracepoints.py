@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from aaco.core.errors import BadCapture
 from aaco.core.host import Host
@@ -25,8 +26,7 @@ _FIELD = re.compile(r"\tfield:(?P<declared>[^;]+);\s*offset:(?P<offset>\d+);\s*s
 _DECLARED = re.compile(r"(?P<type>.*?)\s*\b(?P<name>\w+)\s*(?P<array>\[[^\]]*\])?")
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(Struct, frozen=True):
     """A field of an event's record; `shape` is number, text (an array of char), dynamic (text elsewhere) or bytes."""
 
     name: str
@@ -36,8 +36,7 @@ class Field:
     signed: bool
 
 
-@dataclass(frozen=True)
-class TracepointFormat:
+class TracepointFormat(Struct, frozen=True):
     """An event: its group, name, number on the kernel that wrote it, and its own fields."""
 
     group: str

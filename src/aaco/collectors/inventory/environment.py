@@ -14,7 +14,6 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -22,11 +21,14 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from aaco.collectors.inventory import gpu_settings, machine, scheduler
 from aaco.core.cgroup import cgroup
 from aaco.core.host import Host, matched, number, text
 from aaco.core.machine import GIB
 from aaco.core.readings import Absent, known
+from aaco.core.records import as_dict
 from aaco.core.redaction import redact_home, redact_variable
 
 SCHEMA_VERSION = 1
@@ -75,8 +77,7 @@ COMPARABLE = ("os", "kernel", "cpu", "clock", "memory", "numa", "virtualization"
 VOLATILE = ("captured_utc", "load", "labels", "machine.card", "machine.ceilings", "why_absent")
 
 
-@dataclass(frozen=True)
-class FactDifference:
+class FactDifference(Struct, frozen=True):
     """One fact that two environments do not share; None where it is absent."""
 
     key: str
@@ -343,12 +344,12 @@ def _nvidia(host: Host) -> list[dict[str, Any]]:
     try:
         return [{"vendor": "NVIDIA", **row} for row in gpu_settings.nvidia()]
     except Absent:
-        return [asdict(gpu) for gpu in machine.nvidia_gpus(host)]
+        return [as_dict(gpu) for gpu in machine.nvidia_gpus(host)]
 
 
 def _amd(host: Host) -> list[dict[str, Any]]:
     """Return each device with its settings."""
-    return [asdict(gpu) | gpu_settings.amd(gpu_settings.amd_folder(host, facts))
+    return [as_dict(gpu) | gpu_settings.amd(gpu_settings.amd_folder(host, facts))
             for gpu, facts in machine.amd_nodes(host)]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core.arrays import Ints
 from aaco.core.errors import BadBundle, first_line
@@ -23,8 +23,7 @@ TEXTS = pa.list_(pa.string())
 SAMPLED = "T1"  # the tier of system_events whose rows are sums over a sampled interval
 
 
-@dataclass(frozen=True)
-class TableSpec:
+class TableSpec(Struct, frozen=True, dict=True):
     """A table: its name, file in the bundle, meaning, and each column's Arrow type and meaning.
 
     never_null: columns without which a row means nothing; in any other column a source may leave values out.

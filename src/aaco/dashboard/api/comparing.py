@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from aaco import pipeline
 from aaco.core.errors import NoBaseline, UsageError
+from aaco.core.records import as_dict
 from aaco.dashboard.lake import REFERENCE, Lake, TheLake, respond
 from aaco.governance.verdict_document import RegressionVerdict
 from aaco.tracelake.history import baselines as store
@@ -145,7 +146,7 @@ def histories(lake: TheLake, benchmark: Text = None, metric: Text = None,
     with History.open(lake.server.baselines, create=False) as opened:
         keys = opened.keys()
         matching = [key for key in keys if benchmark in (None, key.benchmark) and metric in (None, key.metric)]
-        rows = [vars(key) | dict(zip(("unit", "direction"), opened.unit(key), strict=True))
+        rows = [as_dict(key) | dict(zip(("unit", "direction"), opened.unit(key), strict=True))
                 for key in matching[offset:offset + limit]]
     return respond({"schema_version": 1, "total": len(matching), "histories": rows})
 
@@ -163,7 +164,7 @@ def history(lake: TheLake, benchmark: Annotated[str, Query(max_length=4096, exam
             raise NoBaseline(f"no history of {benchmark} {metric} on that machine and configuration",
                              "GET /api/v1/histories lists them")
         rows: pa.Table = opened.sessions(key, branch)
-    return respond({"schema_version": 1, **vars(key), "columns": rows.column_names,
+    return respond({"schema_version": 1, **as_dict(key), "columns": rows.column_names,
                     "rows": list(zip(*(column.to_pylist() for column in rows.columns), strict=True))})
 
 

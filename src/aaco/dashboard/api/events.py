@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +13,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from aaco.core.errors import AacoError
+from aaco.core.records import as_dict
 from aaco.core.session import Session
 from aaco.dashboard.lake import Lake, TheLake, TheSession, encode
 from aaco.dashboard.problems import Refusal
@@ -97,4 +97,4 @@ def _look(which: Callable[[], Session | None]) -> Progress | None:
 
 
 def _event(name: str, now: Progress) -> bytes:
-    return b"event: " + name.encode() + b"\ndata: " + encode(asdict(now)) + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + encode(as_dict(now)) + b"\n\n"

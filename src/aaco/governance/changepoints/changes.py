@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct, field
 
 from aaco.core import statistics
 from aaco.core.arrays import Reals
@@ -27,8 +27,7 @@ STRONG = 6.0  # by how much a line must be the better explanation (Kass & Rafter
 NEAR = 30  # values beside an excursion that its before and after are read from
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """A change of level at `index`, the first value of the new one; levels in the values' unit.
 
     before, after: the medians on its two sides. change_pct: from the one to the other, with its 95 % interval.
@@ -47,8 +46,7 @@ class Change:
     until: int | None = None
 
 
-@dataclass(frozen=True)
-class Slope:
+class Slope(Struct, frozen=True):
     """A stretch [begin, end) in which the level moved steadily rather than in steps, by `change_pct` in all."""
 
     begin: int
@@ -56,8 +54,7 @@ class Slope:
     change_pct: float
 
 
-@dataclass(frozen=True)
-class Course:
+class Course(Struct, frozen=True):
     """What a series did: changes that stayed, excursions that came back, slopes; and how its noise is.
 
     rho: what noise remembers from one value to the next. sigma_pct: its scale from one value to the next.
@@ -77,8 +74,7 @@ class Course:
         return max(ends, default=0)
 
 
-@dataclass
-class _Draft:
+class _Draft(Struct):
     """Steps on their way to being changes; `gone` are pairs that cancel."""
 
     white: Whitened

@@ -7,10 +7,10 @@ moves the mean that everything is compared with.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent, Estimate, or_why
@@ -26,8 +26,7 @@ Status = Literal["regressed", "improved", "drifting", "stable", "insufficient"]
 RECENT = 20  # values that a change must lie within to be news
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(Struct, frozen=True):
     """A history of one key in the order of time: one value a session, with its names; None = not recorded."""
 
     key: Key
@@ -44,8 +43,7 @@ class Series:
         return (change_pct > 0) == (self.direction == "lower_is_better")
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(Struct, frozen=True):
     """The question to every series: the smallest change that counts, what is recent, and a limit to watch for.
 
     limit: in the series' unit; or, with `relative`, in per cent from the present level.
@@ -57,8 +55,7 @@ class Question:
     relative: bool = False
 
 
-@dataclass(frozen=True)
-class Drift:
+class Drift(Struct, frozen=True):
     """The answer for one series. What is unknown is None, and `why_absent` has the reason."""
 
     series: Series

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
@@ -17,8 +18,7 @@ NEARBY = 3  # values between the changes of siblings that may be one
 LEFT_OVER = 0.1  # of the cost that moved: what the sum may have changed by
 
 
-@dataclass(frozen=True)
-class CostShift:
+class CostShift(Struct, frozen=True):
     """At `index` cost moved from the series `out` to the series `into`; their sum changed by no more than noise."""
 
     index: int

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core import statistics
 from aaco.core.arrays import Reals
@@ -23,8 +23,7 @@ LEVEL = 0.95
 REACH = 1.0  # lengths of the stretch that a trend may be extrapolated by
 
 
-@dataclass(frozen=True)
-class Trend:
+class Trend(Struct, frozen=True):
     """The trend of a stretch of `count` values from `begin`: per cent per value, with its interval and p-value."""
 
     begin: int
@@ -85,8 +84,7 @@ class Trend:
         return (first - math.log(limit)) * (self._fit.at(0, self.level)[0] - math.log(limit)) <= 0
 
 
-@dataclass(frozen=True)
-class _Fit:
+class _Fit(Struct, frozen=True):
     """A line through logarithms over places 0..count-1; covariance of (level, slope); sigma of a single value."""
 
     count: int

@@ -7,8 +7,9 @@ followed the new values would accept any change that comes slowly enough.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 SLACK, DECISION = 0.5, 5.0  # CUSUM: half the shift looked for; 465 values between false hints (Montgomery, table 9.4)
 WEIGHT, LIMIT = 0.1, 3.0  # EWMA: 842 values between false hints (Lucas & Saccucci 1990)
@@ -17,8 +18,7 @@ TOLERATED, THRESHOLD = 0.1, 15.0  # Page-Hinkley, in sigmas: about 500 values be
 Detector = Literal["cusum", "ewma", "page_hinkley"]
 
 
-@dataclass(frozen=True)
-class Hint:
+class Hint(Struct, frozen=True):
     """A detector's alarm at `index`: upward (the values rose) or not, and where the change may have begun."""
 
     detector: Detector

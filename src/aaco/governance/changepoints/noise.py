@@ -8,10 +8,10 @@ deviations (Rousseeuw & Croux 1993), memory is read from the variogram, which a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+from msgspec import Struct
 from numpy.lib.stride_tricks import sliding_window_view
 
 from aaco.core.arrays import Reals
@@ -27,8 +27,7 @@ FEWEST = 6
 FLAT = 1e-12  # logarithms that differ by less are those of equal values: a double carries no more
 
 
-@dataclass(frozen=True)
-class Baseline:
+class Baseline(Struct, frozen=True):
     """The centre and scale of a stretch that is taken as normal: median and 1.4826 x median absolute deviation.
 
     `estimator` says which scale it is: where more than half of the values are one and the same (a coarse clock), the

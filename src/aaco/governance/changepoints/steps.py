@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core import statistics
 from aaco.core.arrays import Ints, Reals
@@ -26,8 +26,7 @@ PRIOR = 10  # values that the noise of the whole series counts for beside that o
 SHIFTED = 8  # how far from its candidate a step may be placed
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """A step at `index`, the first value of the new level: its size in the values' unit and its two-sided p-value."""
 
     index: int

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aaco.core import statistics
@@ -48,8 +49,7 @@ USUAL = 0.1  # which quantile of the spins is the usual one
 ESTIMATOR = "mean over processes of the median of log(current / baseline) over pairs, less the order of creation"
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """What one process found. order: +1 where current was created after baseline, -1 before it; of commands, which
     are created for every pair anew, the mean over its pairs of which ran second."""
 
@@ -60,8 +60,7 @@ class Unit:
     disturbed: int = 0  # pairs beside which the machine was not as usual, whether or not they count
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """The change from baseline to current on the log scale; `sigma` is that of one process."""
 
     effect: float
@@ -74,8 +73,7 @@ class Fit:
     processes: int
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(Struct, frozen=True):
     """One of the planned looks at the data: after so many processes, at this share of alpha."""
 
     processes: int

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.core import statistics
 from aaco.core.readings import Absent
@@ -40,8 +41,7 @@ OF_A_TURN = {LATENCY: "", DEVICE: "; of the time in which a kernel, a fill or a 
 MUCH_DISTURBED = 0.2  # of the pairs: worth a warning
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What a comparison is judged by, settled before it is measured.
 
     prior: what earlier runs say of the scatter of latencies; device_prior: of the device's times. only_quiet: latencies
@@ -71,16 +71,14 @@ class Terms:
         return next((at for at, look in enumerate(self.looks) if processes <= look.processes), len(self.looks) - 1)
 
 
-@dataclass(frozen=True)
-class Traced:
+class Traced(Struct, frozen=True):
     """In how many processes a tracer recorded what the device did; and why its time is not judged, if it is not."""
 
     processes: int = 0
     why_absent: str = ""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """What the pairs say of a metric. fit: None where nothing could be estimated, and the comparison says why."""
 
     comparison: Comparison
@@ -88,8 +86,7 @@ class Finding:
     units: tuple[duet.Unit, ...]
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(Struct, frozen=True):
     """What the pairs say under the terms at a look: by each metric, and, as `judged`, by all of them together."""
 
     each: Mapping[str, Finding]

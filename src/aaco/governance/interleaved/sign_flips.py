@@ -11,10 +11,10 @@ Econometrica 85). It is the test of Fisher and Pitman on the mean, turned around
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.core import statistics
 from aaco.core.arrays import Reals

@@ -12,9 +12,10 @@ import mmap
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+
+from msgspec import Struct
 
 from aaco.core.cgroup import cgroup
 from aaco.core.host import Host, text
@@ -29,8 +30,7 @@ WEIGHTIEST = {1: ("cpu.shares", "262144"), 2: ("cpu.weight", "10000")}
 UNLIMITED = dict.fromkeys(("rbps", "wbps", "riops", "wiops"), "max")
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(Struct, frozen=True):
     """The place of a controller's group of ours: the version that governs it, the parent, and the folder itself."""
 
     version: int

@@ -6,9 +6,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
+
+from msgspec import Struct
 
 from aaco.core.host import Host, text
 from aaco.core.readings import Absent
@@ -21,8 +22,7 @@ class NotHere(Absent):
     """This machine has nothing that the knob could turn, so leaving it is no failure."""
 
 
-@dataclass(frozen=True)
-class Want:
+class Want(Struct, frozen=True):
     """The requested laboratory. Sizes in bytes, power in W, clocks in MHz; None: leave as it is."""
 
     cpus: tuple[int, ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core.statistics import mean_interval
 from aaco.governance.multiplicity import shared_level
@@ -19,8 +19,7 @@ FINALISTS, PROCESSES = 3, 6
 WORSE_PCT = 1.0  # a guard: on another shape the candidate may take so much more
 
 
-@dataclass(frozen=True)
-class Gain:
+class Gain(Struct, frozen=True):
     """Time saved, percent of the baseline's, with its interval at a level that all candidates share."""
 
     percent: float
@@ -30,8 +29,7 @@ class Gain:
     processes: int
 
 
-@dataclass(frozen=True)
-class Acceptance:
+class Acceptance(Struct, frozen=True):
     """Whether the gain is kept, and why."""
 
     kept: bool

@@ -5,14 +5,13 @@ Every run begins with the inputs restored and the outputs filled with bytes that
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Sequence
 from ctypes import byref, c_double, c_float, c_uint, c_uint64, c_void_p
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from aaco.core.errors import AacoError, BadCapture
@@ -32,8 +31,7 @@ class NotRepeatable(AacoError):
     """The baseline gives other results with the same inputs, so that nothing can be compared with it."""
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Struct, frozen=True):
     """A kernel to run: its code, its mangled name, and the launch's dimensions where they differ from the capture's."""
 
     code: bytes
@@ -42,8 +40,7 @@ class Program:
     grid: tuple[int, int, int] | None = None
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """What a candidate's run left that the baseline's did not. differing: bytes by number of region.
 
     late: bytes that changed after the launch's stream was done.
@@ -53,8 +50,7 @@ class Difference:
     late: int
 
 
-@dataclass(frozen=True)
-class BenchFacts:
+class BenchFacts(Struct, frozen=True):
     """What the memory of a capture holds. ranges: of numbers that can be varied. addressed: regions, by number, that
     hold, at a multiple of 8, an address of a region.
     """
@@ -63,8 +59,7 @@ class BenchFacts:
     addressed: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Ready:
+class _Ready(Struct, frozen=True):
     function: c_void_p
     launched: KernelLaunch
     encoded: Any
@@ -183,7 +178,7 @@ class Bench(CudaReplay):
             content = b"".join(self.capture.pages(region, "before"))[place.begin:place.begin + place.size]
             low = inputs.lowest(content, place.number_type)
             if low is not None:
-                varied.append(dataclasses.replace(place, low=low))
+                varied.append(structs.replace(place, low=low))
         return BenchFacts(tuple(varied), addressed)
 
     def _holds_address(self, region: CapturedRegion) -> bool:

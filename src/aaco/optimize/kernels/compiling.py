@@ -11,9 +11,11 @@ import shlex
 import tempfile
 from collections.abc import Sequence
 from ctypes import byref, c_int
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.calibration import compiler as calibration_sources
 from aaco.calibration import device_compilers as compilers
@@ -40,8 +42,7 @@ _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS, _SHARED = re.compile(r"Used (\d+) registers"), re.compile(r"(\d+) bytes smem")
 
 
-@dataclass(frozen=True)
-class Toolchain:
+class Toolchain(Struct, frozen=True):
     """How a kernel's file is compiled. compiler: nvcc, NVRTC, hipcc, hipRTC, clang or host; program: its path, empty
     for libraries. options: of the build, or the default. arch: sm_90, gfx942. folder: from which relative paths begin.
     """

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from aaco.calibration import child
 from aaco.core.errors import AacoError
 from aaco.core.readings import Absent
+from aaco.core.records import as_dict
 from aaco.optimize.kernels import sanitizer
 from aaco.optimize.kernels.trial import STAGES, TrialRequest
 from aaco.optimize.kernels.variants import Refused, Variant
@@ -28,8 +30,7 @@ Pair = tuple[float, float]  # us: the baseline, the candidate
 RunTrial = Callable[[Path, TrialRequest, float], Iterator[dict[str, Any]]]
 
 
-@dataclass
-class TrialResult:
+class TrialResult(Struct):
     """What a trial answered. pairs: times of the baseline and the candidate. facts: what the capture's memory holds."""
 
     pairs: list[Pair] = field(default_factory=list)
@@ -45,7 +46,7 @@ def run_process(capture: Path, request: TrialRequest, limit_s: float, module: st
     with captures.open(capture) as opened:
         hosts = steering.held(opened)
     with tempfile.NamedTemporaryFile("w", prefix="aaco-trial-", suffix=".json") as file:
-        json.dump(asdict(request), file)
+        json.dump(as_dict(request), file)
         file.flush()
         yield from child.run("aaco.replay.holding", [json.dumps(hosts), module, file.name], {}, limit_s, "trial",
                              request.under)

@@ -7,10 +7,10 @@ two may differ by the distance of adjacent numbers, at most.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.optimize.kernels.inputs import decode
@@ -25,8 +25,7 @@ NEAR = {"float64": 1e-9, "float32": 1e-3, "float16": 3e-2, "bfloat16": 3e-2}
 Outcome = Literal["equal", "as exact", "less exact", "wrong"]
 
 
-@dataclass(frozen=True)
-class Exactness:
+class Exactness(Struct, frozen=True):
     """The outcome, and why. error and allowed: the largest error and what it may be, in the numbers' own unit."""
 
     outcome: Outcome

@@ -10,9 +10,9 @@ import math
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.replay.documents import ArgumentPlace, CapturedRegion, KernelLaunch
@@ -25,8 +25,7 @@ LEAST_FACTOR = 0.6
 LONGEST_STEP = 1 << 28  # number * step must not wrap
 
 
-@dataclass(frozen=True)
-class NumberRange:
+class NumberRange(Struct, frozen=True):
     """Numbers of one type in a region. number: the region's. begin, size: bytes. low: the least normal number."""
 
     number: int
@@ -36,8 +35,7 @@ class NumberRange:
     low: float = 0.0
 
 
-@dataclass(frozen=True)
-class Variation:
+class Variation(Struct, frozen=True):
     """How the numbers of a turn differ: number i becomes low + (number (i * step + shift) mod n - low) * factor."""
 
     step: int

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.optimize.kernels import lexing
 from aaco.optimize.kernels.source import KernelSource, find_kernel
@@ -19,8 +20,7 @@ _FENCE = re.compile(rb"^[ \t]*(?:```|~~~)[^\n]*\n(.*?)^[ \t]*(?:```|~~~)[ \t]*\r
 NO_NEWLINE = rb"\ No newline"
 
 
-@dataclass(frozen=True)
-class PatchHunk:
+class PatchHunk(Struct, frozen=True):
     """A hunk of a diff. line: where the old lines begin, from 1. Lines are without their ends."""
 
     line: int

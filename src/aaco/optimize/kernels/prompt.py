@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
+
+from aaco.core.records import as_dict
 from aaco.core.redaction import redact, redact_json
 from aaco.optimize.kernels.lexing import WORD
 from aaco.optimize.kernels.situation import KernelSituation
@@ -24,8 +26,7 @@ ASK = ("Change the body of the kernel so that it takes less time and computes th
 _FOLDERS = re.compile(r"(?<![\w.)/:])(?:~|/)(?:[\w.@%+-]+/)+(?=[\w.@%+-])")  # of absolute paths
 
 
-@dataclass(frozen=True)
-class KernelPrompt:
+class KernelPrompt(Struct, frozen=True):
     """What is known of a kernel, for a proposer. why_absent: of the facts that are not known, and why."""
 
     name: str
@@ -40,7 +41,7 @@ class KernelPrompt:
 
     def document(self) -> dict[str, Any]:
         """Return the prompt as a JSON document, redacted."""
-        document: dict[str, Any] = {"schema_version": VERSION, "task": ASK} | asdict(self)
+        document: dict[str, Any] = {"schema_version": VERSION, "task": ASK} | as_dict(self)
         return _without_folders(redact_json(document | {"source": redact(self.source)}))
 
     def markdown(self) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from aaco.core import host
 from aaco.core.readings import Absent
@@ -20,8 +21,7 @@ TOOLS = {"memcheck": ("out_of_bounds", re.compile(r"^=+ ERROR SUMMARY: (\d+) err
 _FINDING = re.compile(r"^=+ (?!COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY)(\S.*)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class SanitizerReport:
+class SanitizerReport(Struct, frozen=True):
     """What a tool reported: how much, and the first of it."""
 
     count: int

@@ -9,9 +9,10 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.optimize.kernels import acceptance
 from aaco.optimize.kernels.equivalence import Pair, Trials
@@ -30,8 +31,7 @@ NOT_TIMED = "an emulator ran it, and has no time of a device"
 Build = Callable[[Proposal], Variant]
 
 
-@dataclass(frozen=True)
-class KernelDecision:
+class KernelDecision(Struct, frozen=True):
     """What a search decided. kept: the proposal, None for no change."""
 
     kept: Proposal | None

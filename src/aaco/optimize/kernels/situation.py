@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from aaco.core.readings import Absent
 from aaco.optimize.kernels.source import KernelParameter, KernelSource
@@ -12,8 +13,7 @@ from aaco.optimize.kernels.variants import Dimensions
 from aaco.replay.documents import CaptureDocument
 
 
-@dataclass(frozen=True)
-class PointerTarget:
+class PointerTarget(Struct, frozen=True):
     """Where a pointer argument points: its address, and the allocation that holds it."""
 
     address: int
@@ -21,8 +21,7 @@ class PointerTarget:
     size: int
 
 
-@dataclass(frozen=True)
-class KernelSituation:
+class KernelSituation(Struct, frozen=True):
     """blocks: every block size that is launched, the captured one first. integers: of parameters by name; targets: of
     pointers by name. no_arguments: why there are neither. options: of the compiler, without those of proposals.
     """

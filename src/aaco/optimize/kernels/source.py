@@ -11,10 +11,11 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from aaco.core.errors import UsageError
 from aaco.optimize.kernels import grammar, lexing
@@ -42,8 +43,7 @@ _DECLARES = ("array_declarator", "init_declarator", "pointer_declarator", "param
 _LOOPS = {"for_statement": "for", "while_statement": "while", "do_statement": "do", "for_range_loop": "for range"}
 
 
-@dataclass(frozen=True)
-class KernelLoop:
+class KernelLoop(Struct, frozen=True):
     """A loop of a kernel. body: the byte range of its statement. pragma: the byte range of its unroll directive, or
     None.
     """
@@ -56,8 +56,7 @@ class KernelLoop:
     pragma: tuple[int, int] | None
 
 
-@dataclass(frozen=True)
-class KernelParameter:
+class KernelParameter(Struct, frozen=True):
     """A parameter of a kernel. kind: its type as tokens. stars: bytes after its last *, or None if no pointer."""
 
     name: bytes
@@ -70,8 +69,7 @@ class KernelParameter:
         return self.kind.count(b"*") == 1
 
 
-@dataclass(frozen=True, eq=False)
-class KernelSource:
+class KernelSource(Struct, frozen=True, eq=False, dict=True):
     """A kernel in a file. begin, end: of its definition, from its template head on; body: of its braces."""
 
     text: bytes
@@ -195,8 +193,7 @@ def is_unroll(directive: bytes) -> bool:
     return bool(_UNROLL.match(directive)) and b"\\" not in directive
 
 
-@dataclass(frozen=True)
-class _Head:
+class _Head(Struct, frozen=True):
     """Indices of tokens: the first, the name, the brace that opens the body and the one that closes it."""
 
     name: bytes

@@ -10,15 +10,17 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.calibration.child import answer
 from aaco.core.errors import AacoError
+from aaco.core.records import as_dict
 from aaco.optimize.kernels import exactness
 from aaco.optimize.kernels.bench import Bench, BenchFacts, Difference, NotRepeatable, Program
 from aaco.optimize.kernels.inputs import NumberRange
@@ -31,8 +33,7 @@ STAGES = ("captured", "inputs", "repeats", "bounds", "timed")
 Tell = Callable[..., None]
 
 
-@dataclass(frozen=True)
-class TrialRequest:
+class TrialRequest(Struct, frozen=True):
     """What a process is to do. programs: by `baseline` and `candidate` the file of the code, and the launch.
 
     parameters: the C++ types of the kernel's. inputs, repeats, pairs: how many of each. seed: of all that is drawn.
@@ -70,7 +71,7 @@ def main(request: Mapping[str, Any], tell: Tell) -> None:
         except RegionTaken as error:
             tell(taken=error.what)
             raise
-        tell(facts=asdict(bench.facts))
+        tell(facts=as_dict(bench.facts))
         try:
             for stage in how.stages:
                 tell(stage=stage)

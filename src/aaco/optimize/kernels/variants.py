@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aaco.core.errors import AacoError
 
@@ -21,8 +21,7 @@ class Refused(AacoError):
         self.detail = detail
 
 
-@dataclass(frozen=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """A change of one kernel, as its proposer offers it.
 
     text: the whole source file with the edit. options: added to the compiler's. block and grid: those of the launch;
@@ -37,8 +36,7 @@ class Proposal:
     grid: Dimensions | None = None
 
 
-@dataclass(frozen=True)
-class RefusedOffer:
+class RefusedOffer(Struct, frozen=True):
     """What a proposer offered that was refused before it could be compiled."""
 
     name: str
@@ -46,8 +44,7 @@ class RefusedOffer:
     refused: Refused
 
 
-@dataclass(frozen=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """What a compiled kernel needs; None where the compiler did not report it, and why.
 
     spill_bytes: stores and loads to local memory that too few registers cause, per thread.
@@ -59,8 +56,7 @@ class Resources:
     why_absent: str = ""
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """A compiled proposal. code: a cubin, PTX or code object; entry: the mangled symbol of the kernel in it."""
 
     proposal: Proposal

@@ -7,10 +7,11 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from aaco.core.errors import BadCapture
 from aaco.profiler.io import jsonfile
@@ -23,8 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_NS = 1 << 62  # a time in ns that still fits a table
 
 
-@dataclass
-class ImportedHistory:
+class ImportedHistory(Struct):
     """The samples of a file, and the number of values left out, by reason. time_ns is 0 if none is recorded."""
 
     source: str

@@ -11,7 +11,6 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from io import BufferedReader, StringIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aaco.core.errors import BadCapture
@@ -42,8 +43,7 @@ WHOLE = re.compile(r"\s*(-?(?:[0-9]+|0[xX][0-9a-fA-F]+))\s*", re.ASCII)
 DECIMAL = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf))\s*", re.ASCII | re.I)
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(Struct, frozen=True):
     """The first line of a file: the columns as written, and each column's index by our name (the first if repeated).
 
     size: bytes of the line with its newline.
@@ -58,8 +58,7 @@ class Header:
         return name in self.at
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """How to read the rows under a header.
 
     columns: our name of every column to read and its type: INT, REAL, TEXT or NAME.
@@ -74,8 +73,7 @@ class Layout:
     free: str | None = None
 
 
-@dataclass
-class CsvTally:
+class CsvTally(Struct):
     """What became of a file's rows: rows read, and broken rows left out, with the first of their line numbers."""
 
     rows: int = 0
@@ -164,8 +162,7 @@ def read(path: Path, head: Header, layout: Layout, tally: CsvTally) -> Iterator[
                 yield table
 
 
-@dataclass(frozen=True)
-class _RowBlock:
+class _RowBlock(Struct, frozen=True):
     """Whole rows, valid until the next block is read. line: number of the first; lines: the number of lines.
 
     sound: its quotes are where the CSV standard has them.

@@ -5,13 +5,13 @@ without floats.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 LARGEST = 1 << 61  # a start, an epoch and a duration still add up within int64
 _NUMBER = np.zeros(256, bool)
@@ -21,8 +21,7 @@ _DIGIT[[10, 46]] = False  # all but line breaks and points
 _SCALE = 10 ** np.arange(3, -1, -1)
 
 
-@dataclass(frozen=True)
-class Times:
+class Times(Struct, frozen=True):
     """Nanoseconds of a column: `ns` int64; `is_known` False if there was no number; `rounded`: how many were finer than
     1 ns.
     """

@@ -5,9 +5,9 @@ the unit of its grid.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core.arrays import Ints, joined
 from aaco.core.key_index import NONE, KeyIndex
@@ -16,8 +16,7 @@ from aaco.core.key_index import NONE, KeyIndex
 GLOBAL_SIZE = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
 
 
-@dataclass(frozen=True)
-class CounterRows:
+class CounterRows(Struct, frozen=True):
     """Rows of counters: process, replay pass (NONE if not stated) and dispatch of each."""
 
     process: Ints

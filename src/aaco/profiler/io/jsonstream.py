@@ -15,12 +15,12 @@ import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, cast
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from aaco.core.errors import BadCapture
 from aaco.profiler.io import encodings, malformed
@@ -53,8 +53,7 @@ _HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
 _REPLACEMENT = {6: rb"\ufffd", 3: "\ufffd".encode()}  # as long as what it replaces
 
 
-@dataclass
-class _Narrower:
+class _Narrower(Struct):
     """A decoder of a narrower kind, and the number of consecutive batches that it rejected."""
 
     decoder: msgspec.json.Decoder[Any]

@@ -20,7 +20,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ import adbc_driver_manager as adbc
 import adbc_driver_sqlite as driver
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core.errors import BadCapture
 from aaco.core.words import counted
@@ -58,8 +58,7 @@ BROKEN = (sqlite3.Error, UnicodeDecodeError)
 AGAIN = "record it again, or restore the file from where it was written"
 
 
-@dataclass(frozen=True)
-class SqliteTable:
+class SqliteTable(Struct, frozen=True):
     """A plain table: its columns by lower-case name as the file spells them, the name of its row id (None if it has
     none), and its primary key column in lower case (None if it has none or one of several columns).
     """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
+
+from msgspec import Struct, field
 
 from aaco.core.errors import Missing, UsageError
 
@@ -15,8 +16,7 @@ Kind = Literal["trace", "counters", "thread_trace", "pc_sampling", "compile"]
 Takes = Literal["command", "model", "python"]
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """The request to a profiler, in addition to kernels, copies, host calls of HIP or CUDA and markers.
 
     counters: the profiler's names. kernels: a regular expression; counters and thread traces of others are left
@@ -37,8 +37,7 @@ class Wanted:
     region: bool = False
 
 
-@dataclass(frozen=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """A profiler as it is installed: its version, its options and its counters.
 
     counters: by name the hardware block that counts it, or the expression it is computed by; None if the tool could
@@ -55,16 +54,14 @@ class Tool:
     arch: str | None = None
 
 
-@dataclass(frozen=True)
-class ToolCounter:
+class ToolCounter(Struct, frozen=True):
     """A hardware counter, or a value that is computed from such."""
 
     block: str | None = None
     expression: str | None = None
 
 
-@dataclass(frozen=True)
-class Sampling:
+class Sampling(Struct, frozen=True):
     """A method of sampling program counters, and its intervals, in its unit."""
 
     method: str
@@ -73,8 +70,7 @@ class Sampling:
     most: int
 
 
-@dataclass(frozen=True)
-class ProfilerPass:
+class ProfilerPass(Struct, frozen=True):
     """One execution of the program under the profiler, and the (relative) folder of its files.
 
     inputs: files that it reads, by name in that folder. prints: the file to which its standard output is appended.

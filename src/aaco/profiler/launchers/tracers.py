@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.core.errors import Missing
 from aaco.profiler.capture import gathered, members
@@ -21,8 +21,7 @@ from aaco.profiler.launchers import installed, rocprofv3
 ProcessTrace = tuple[dict[str, list[pa.Table]], list[str]]  # parts of tables by name, and reports of losses
 
 
-@dataclass(frozen=True)
-class TraceSetup:
+class TraceSetup(Struct, frozen=True):
     """What traces a process: variables of its environment, and words before its command."""
 
     environment: Mapping[str, str] = field(default_factory=dict)

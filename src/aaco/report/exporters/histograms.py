@@ -8,13 +8,13 @@ of itself those of servers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.analytics.explanation import Explanation
@@ -34,8 +34,7 @@ OTHER = "_OTHER"  # OpenTelemetry's word for what is not known
 FLAVOUR = "openai"  # of the requests; whatever serves them
 
 
-@dataclass(frozen=True)
-class Histogram:
+class Histogram(Struct, frozen=True):
     """How many values are in each bucket. bounds: upper ends, which are part of their bucket; counts: one more.
 
     time_ns: since 1970; None for the present moment.

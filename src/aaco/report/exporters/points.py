@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from aaco.analytics.explanation import Explanation
 from aaco.core import labels, registry
@@ -37,8 +38,7 @@ WHOLE = {"operator_flops_per_s": "operator_flop_rate", "operator_bytes_per_s": "
 Kind = Literal["gauge", "counter", "updowncounter"]  # OpenTelemetry's instruments
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Struct, frozen=True):
     """One value. time_ns: since 1970; None for the present moment.
 
     A counter never decreases while its source exists; an updowncounter is an amount that can be summed over sources.

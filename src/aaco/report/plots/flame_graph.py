@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.kernels.stacks import by_operator, of_tables
@@ -25,8 +26,7 @@ NAME = 200
 HEAVIEST = 20  # stacks in the table beside the picture
 
 
-@dataclass
-class Frame:
+class Frame(Struct):
     """What one name took with all inside it; `family` is that of the kernels where they have one in common."""
 
     name: str

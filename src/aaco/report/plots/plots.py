@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.analytics.explanation import Explanation
@@ -34,8 +34,7 @@ BARS = 12
 MOST_LABELS = 12
 
 
-@dataclass(frozen=True)
-class LatencySeries:
+class LatencySeries(Struct, frozen=True):
     """The latencies of a process in ms by the turn of measurement, warm-up first."""
 
     process: int

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.report import format
 from aaco.report.sections.first_screen import OTHER, BarPart, FirstScreen
@@ -21,8 +23,7 @@ GLYPHS = "█▓▒░▚"  # of the parts of the bar, largest first
 OTHERS = "╌"  # of what is not named
 
 
-@dataclass
-class Paragraph:
+class Paragraph(Struct):
     """Lines of one text; room: how many of them are shown. gap: whether an empty line precedes them. label: the columns
     of its label, which may end like a sentence ("2. ").
     """

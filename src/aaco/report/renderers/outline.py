@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.explanation import Explanation
 from aaco.core.words import plural
@@ -30,15 +31,13 @@ class Code(str):
 Cells = Sequence[str]  # each plain words, or Code
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Labels with their texts."""
 
     rows: Sequence[Row]
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """Rows under a header, a title above and notes below; numeric: all columns but the first align right."""
 
     header: Sequence[str]
@@ -48,22 +47,19 @@ class Table:
     notes: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(Struct, frozen=True):
     """A list; each item is a line of parts."""
 
     items: Sequence[Cells]
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(Struct, frozen=True):
     """A line of text in parts."""
 
     parts: Cells
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """A figure by the name of its plot; a plot that was not drawn has none."""
 
     name: str
@@ -72,8 +68,7 @@ class Figure:
 Block = Facts | Table | Items | Words | Figure
 
 
-@dataclass(frozen=True)
-class OutlineSection:
+class OutlineSection(Struct, frozen=True):
     """A title and the blocks under it."""
 
     title: str

@@ -84,7 +84,7 @@ def _kernels(explanation: Explanation, inner: int) -> Iterator[str]:
         if waits := start_skew.note(row["skew_ns"]):
             yield from (f"   {line}" for line in format.wrap(waits, inner - 7))
     if len(groups) > TOP:
-        yield f"   {len(groups) - TOP:,} more: aaco kernels {explanation.session_id} --top {len(groups)}"
+        yield f"   {len(groups) - TOP:,} more: aaco kernels {format.clean(explanation.session_id)} --top {len(groups)}"
 
 
 def _below(explanation: Explanation, columns: int) -> Iterator[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.explanation import Explanation
 from aaco.report import format
@@ -18,8 +19,7 @@ BUSY = (("compute", "compute_ns", "c0"), ("communication alone", "exposed_commun
 IDLE_LOOKS = {"host_wait": "c3", "sync_wait": "c5", "copy_wait": "c6", "kernel_wait": "c2"}
 
 
-@dataclass(frozen=True)
-class BreakdownPart:
+class BreakdownPart(Struct, frozen=True):
     """A part of the whole in ns; what it is, where its name does not say it."""
 
     name: str
@@ -28,8 +28,7 @@ class BreakdownPart:
     meaning: str = ""
 
 
-@dataclass(frozen=True)
-class Breakdown:
+class Breakdown(Struct, frozen=True):
     """The parts of a whole, largest first; they sum to it exactly. metric: the definition that it rests on."""
 
     whole: str

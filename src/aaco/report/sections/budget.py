@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.diagnosis import ONLY_CAPTURED
 from aaco.analytics.explanation import Explanation
@@ -32,8 +33,7 @@ UNSURE = "idle, or work that was not recorded"
 LEAST = 0.005  # of the wall
 
 
-@dataclass(frozen=True)
-class WallTime:
+class WallTime(Struct, frozen=True):
     """What limited the wall time: (metric, words, share of 1) of each part, largest first; they sum to 1.
 
     whole: what it is the time of. metric: the reading of its method.

@@ -7,7 +7,8 @@ lays a section out in its own way keeps that layout under the section's slot.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.explanation import Explanation
 from aaco.report.rows import Row
@@ -28,8 +29,7 @@ MakeRows = Callable[[Explanation], Iterable[Row]]
 TitledRows = tuple[str, list[Row]]
 
 
-@dataclass(frozen=True)
-class PagePart:
+class PagePart(Struct, frozen=True):
     """A part of the HTML page, in the order of the page. heading: empty if its first section shows one."""
 
     id: str
@@ -50,8 +50,7 @@ PAGE = (PagePart("verdict", "Verdict"), PagePart("evidence", "Evidence", "What i
                                                                                    "Definitions"))
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Struct, frozen=True):
     """A section of a report.
 
     slot: its name; a renderer's own layout is kept under it.

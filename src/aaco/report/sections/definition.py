@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from aaco.analytics.measure import needs
 from aaco.core import tables
 from aaco.core.files import finite
 from aaco.core.readings import Reading
+from aaco.core.records import as_dict
 from aaco.core.registry import Metric
 from aaco.report import format
 from aaco.tracelake import layout
@@ -43,7 +43,7 @@ def render(metric: Metric, reading: Reading | None) -> str:
 def document(metric: Metric, reading: Reading | None) -> dict[str, Any]:
     """The same as a JSON document; `reading` is null without a session."""
     return {"schema_version": 1, "name": metric.name, "meaning": metric.meaning, **dict(rows(metric)),
-            "reading": None if reading is None else finite(asdict(reading))}
+            "reading": None if reading is None else finite(as_dict(reading))}
 
 
 def rows(metric: Metric) -> Iterator[tuple[str, str]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
 
 from aaco.analytics.kernels.drift import KernelDrift, Pair
+from aaco.core.records import as_dict
 from aaco.report.format import cut, duration, kernel, pad, percent, plural
 
 SCHEMA_VERSION = 1
@@ -45,8 +45,8 @@ def lines(drift: KernelDrift, top: int) -> Iterator[str]:
 def document(drift: KernelDrift, before: str, after: str) -> dict[str, Any]:
     """As one JSON document."""
     return {"schema_version": SCHEMA_VERSION, "before": before, "after": after,
-            "families_moved": drift.families_moved, "families": [asdict(one) for one in drift.families],
-            "pairs": [asdict(pair) | {"drifted": pair.drifted} for pair in drift.pairs],
+            "families_moved": drift.families_moved, "families": [as_dict(one) for one in drift.families],
+            "pairs": [as_dict(pair) | {"drifted": pair.drifted} for pair in drift.pairs],
             "new": _listed(drift.new), "gone": _listed(drift.gone)}
 
 

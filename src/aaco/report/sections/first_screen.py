@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import accumulate
+
+from msgspec import Struct
 
 from aaco.analytics.diagnosis import ONLY_CAPTURED
 from aaco.analytics.explanation import Explanation
@@ -59,16 +60,14 @@ SENTENCES: Mapping[str, Mapping[str, str]] = {
                   "device_clock_below_max_pct": "the clock is {} below its highest"}}
 
 
-@dataclass(frozen=True)
-class BarPart:
+class BarPart(Struct, frozen=True):
     """A part of the time in words, with its share of 1."""
 
     name: str
     share: float
 
 
-@dataclass(frozen=True)
-class FirstScreen:
+class FirstScreen(Struct, frozen=True):
     """The texts of the screen. Empty is what a session does not have.
 
     what, facts: the session. notes: what a reader must know before any number. change: against the baseline.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from aaco.report import format
 from aaco.report.rows import Row
@@ -22,8 +23,7 @@ class Cell(NamedTuple):
     look: str = ""
 
 
-@dataclass(frozen=True)
-class FleetTable:
+class FleetTable(Struct, frozen=True):
     """A part of the page: its heading, what it says in a sentence or two, and a table. numbers: columns of numbers."""
 
     id: str

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.quality import health
 from aaco.analytics.quality.health import HealthTrend
 from aaco.core.readings import Absent, Reading, or_why
+from aaco.core.records import as_dict
 from aaco.report import format
 from aaco.report.sections import content
 
@@ -17,8 +19,7 @@ SCHEMA_VERSION = 1
 INDEX = "compute_health_index"
 
 
-@dataclass(frozen=True)
-class Health:
+class Health(Struct, frozen=True):
     """A session's index and its parts; before: the indices of the sessions before it, the oldest first."""
 
     explanation: Explanation
@@ -46,7 +47,7 @@ class Health:
                 "value": self.reading.value, "band": self.reading.band or None,
                 "why_absent": self.reading.why_absent or None,
                 "coverage": found.coverage, "parts": parts,
-                "trend": {**asdict(trend), "direction": trend.direction} if trend else None,
+                "trend": {**as_dict(trend), "direction": trend.direction} if trend else None,
                 "why_no_trend": why_no_trend or None}
 
     def lines(self) -> Iterator[str]:

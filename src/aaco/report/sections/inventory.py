@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.analytics.explanation import Explanation
 from aaco.core import tables
@@ -27,8 +28,7 @@ FOLDERS = {"profiler/": layout.ORT_PROFILE, "attribution/": layout.ORT_PROFILE, 
            "model/": layout.SOURCE_GRAPH, "regress/": "this session and its baseline"}
 
 
-@dataclass(frozen=True)
-class ListedFile:
+class ListedFile(Struct, frozen=True):
     """A file of the bundle: its rows if it is a table, and why it is absent if it is."""
 
     name: str

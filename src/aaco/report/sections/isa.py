@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from aaco.analytics.roofline import occupancy
 from aaco.core.readings import Absent
+from aaco.core.records import as_dict
 from aaco.profiler.formats.code_object.assembly import FunctionText
 from aaco.profiler.formats.code_object.code_object import UNIFIED, CodeObject, CompiledKernel
 from aaco.report import format
@@ -29,7 +29,7 @@ def document(objects: Sequence[CodeObject], texts: Mapping[str, FunctionText] | 
 
 def _kernel(arch: str | None, kernel: CompiledKernel, texts: Mapping[str, FunctionText] | None) -> dict[str, Any]:
     text = (texts or {}).get(kernel.name)
-    return {**asdict(kernel), "occupancy": _occupancy(arch, kernel),
+    return {**as_dict(kernel), "occupancy": _occupancy(arch, kernel),
             "instructions": dict(text.kinds.most_common()) if text else None,
             "mnemonics": dict(text.mnemonics.most_common(MNEMONICS)) if text else None,
             "code_bytes": text.code_bytes if text else None,

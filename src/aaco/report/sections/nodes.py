@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.analytics.explanation import Explanation, once
 from aaco.analytics.graph.executed_work import executed_work
@@ -20,8 +20,7 @@ from aaco.report import format
 UNMODELLED, INSERTED = "its work is not modelled", "the runtime inserted it: it computes no node of the model"
 
 
-@dataclass(frozen=True)
-class Roof:
+class Roof(Struct, frozen=True):
     """Where a node is below the roofs: FLOP/byte, FLOP/ns (= GFLOP/s), and the share of the roof it reaches."""
 
     intensity: float
@@ -30,8 +29,7 @@ class Roof:
     bound: str
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Struct, frozen=True):
     """An executed node: its mean time per inference in ns, and its share of all kernel time.
 
     sources are the source nodes it computes: none where the runtime inserted it, None where that is not known.

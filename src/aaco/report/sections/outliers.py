@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.quality.spikes import spikes as find_spikes
@@ -19,8 +18,7 @@ UNWATCHED = "no telemetry was recorded (aaco run --telemetry)"
 QUIET = "no event was recorded that explains it"
 
 
-@dataclass(frozen=True)
-class Outlier:
+class Outlier(Struct, frozen=True):
     """An iteration beyond the fence of its session: turn counts the process's iterations, warm-up included.
 
     why: what explains it; explained says whether anything does.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
+from aaco.core.records import as_dict
 from aaco.replay import cache
 from aaco.replay.capture import KernelCapture
 from aaco.replay.documents import pages_of
@@ -103,7 +103,7 @@ def replayed(result: ReplayResult, application_us: float | None = None,
 
 def _replay(result: ReplayResult) -> dict[str, Any]:
     return {"kernel": result.symbol, "device": result.device, "request": _request(result.request),
-            "fidelity": asdict(result.fidelity), "median_us": result.median_us, "times_us": list(result.times_us),
+            "fidelity": as_dict(result.fidelity), "median_us": result.median_us, "times_us": list(result.times_us),
             "no_time": result.no_time,
             "empty_pair_us": result.empty_pair_us, "regions": result.regions, "exact_addresses": result.exact_addresses,
             "host_regions_on_device": result.substituted, "variables": result.variables, "memory_bytes": result.bytes,
@@ -112,7 +112,7 @@ def _replay(result: ReplayResult) -> dict[str, Any]:
 
 
 def _request(request: ReplayRequest) -> dict[str, Any]:
-    return asdict(request) | {"tolerance": request.tolerance._asdict() if request.tolerance else None}
+    return as_dict(request) | {"tolerance": request.tolerance._asdict() if request.tolerance else None}
 
 
 def replay_lines(replayed: Mapping[str, Any], raw: bool = False) -> Iterator[str]:

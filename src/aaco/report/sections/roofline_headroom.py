@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.explanation import Explanation
 from aaco.analytics.kernels.priority import nearest_roof
@@ -15,8 +16,7 @@ BY = {"nodes": "modelled work of the graph's nodes, measured roofs", "counters":
       "shapes": "operators' shapes, theoretical roofs"}
 
 
-@dataclass(frozen=True)
-class Reach:
+class Reach(Struct, frozen=True):
     """The share of the roof that a kernel name reaches over its whole time, which roof, and what says so."""
 
     share: float

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.what_if.sweep import BatchCurve, BatchPoint
 from aaco.core.readings import Estimate
@@ -16,8 +17,7 @@ BOTTOM = 52
 HEADROOM = 1.08  # above the highest value of a panel
 
 
-@dataclass(frozen=True)
-class _Panel:
+class _Panel(Struct, frozen=True):
     """Values of one kind by batch, with intervals where they are known, in the unit of the title."""
 
     title: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aaco.analytics.explanation import Explanation
 from aaco.core import registry
@@ -16,8 +16,7 @@ OF_A_TRACE = {"gpu_active_ratio": "GPU active", "launch_tax_pct": "Launch tax", 
 WITHOUT_A_DEVICE = {"measurement_quality": "Measurement quality"}  # in place of the GPU's activity
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """A headline figure with its interval or band, or why it is absent."""
 
     label: str

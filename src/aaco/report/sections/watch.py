@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.analytics.explanation import Explanation
 from aaco.core import inputs
@@ -17,8 +18,7 @@ FIRST = ("Disturbed", "Classification", "Wall time")  # rows of a trace
 ORDERS = ("time", "mean", "calls", "name")
 
 
-@dataclass(frozen=True)
-class WatchedKernel:
+class WatchedKernel(Struct, frozen=True):
     """A row of the table: executions that share a name. note: what of their time is no work; mostly empty."""
 
     name: str
@@ -30,8 +30,7 @@ class WatchedKernel:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class View:
+class View(Struct, frozen=True):
     """All that is drawn. done, planned: of a run in progress, None of one that ended or where it is not known.
 
     busy: of a trace, the share of each stretch of time in which its busiest device worked; busy_text says so in words.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aaco.runner.zoo.attention import attend, heads, merge
 from aaco.runner.zoo.builder import FLOAT, HIDDEN, INT64, GraphBuilder
@@ -10,8 +10,7 @@ from aaco.runner.zoo.builder import FLOAT, HIDDEN, INT64, GraphBuilder
 EPSILON = 1e-12
 
 
-@dataclass(frozen=True)
-class BertSize:
+class BertSize(Struct, frozen=True):
     """The numbers of a BERT configuration; the feed-forward layer is four times as wide."""
 
     layers: int

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import IO, Any
 
 import numpy as np
 import onnx
+from msgspec import Struct, field
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
@@ -25,8 +25,7 @@ HIDDEN = -65504.0
 Size = int | str
 
 
-@dataclass(frozen=True)
-class Weight:
+class Weight(Struct, frozen=True):
     """A float32 tensor and the normal law it is drawn from; `std` 0 makes it constant."""
 
     name: str
@@ -49,8 +48,7 @@ class Weight:
         return values
 
 
-@dataclass
-class GraphBuilder:
+class GraphBuilder(Struct):
     """A graph under construction. Tensors are named by strings; each method returns the tensor it adds."""
 
     name: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aaco.runner.zoo.attention import attend, cached, decoder_inputs, heads, merge
 from aaco.runner.zoo.builder import GraphBuilder
@@ -10,8 +10,7 @@ from aaco.runner.zoo.builder import GraphBuilder
 EPSILON = 1e-5
 
 
-@dataclass(frozen=True)
-class Gpt2Size:
+class Gpt2Size(Struct, frozen=True):
     """The numbers of a GPT-2 configuration; the feed-forward layer is four times as wide."""
 
     layers: int

@@ -6,9 +6,8 @@ arXiv:2305.13245), SwiGLU (Shazeer 2020, arXiv:2002.05202), and a key-value cach
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from aaco.runner.zoo.attention import attend, cached, decoder_inputs, heads, merge
 from aaco.runner.zoo.builder import FLOAT, GraphBuilder
@@ -17,8 +16,7 @@ EPSILON = 1e-5
 ROTARY_BASE = 10000.0
 
 
-@dataclass(frozen=True)
-class LlamaSize:
+class LlamaSize(Struct, frozen=True):
     """The numbers of a LLaMA configuration; `kv_heads` key-value heads serve `heads` query heads."""
 
     layers: int

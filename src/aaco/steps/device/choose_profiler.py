@@ -6,8 +6,10 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.roofline import formulas, groups
 from aaco.collectors.inventory import machine
@@ -42,8 +44,7 @@ PYTHON = re.compile(r"(python|pypy)[\d.]*")
 ROOFLINE = (*sorted(formulas.NVIDIA.counters), ncu_csv.OCCUPANCY)
 
 
-@dataclass(frozen=True)
-class ProfilerShare:
+class ProfilerShare(Struct, frozen=True):
     """The request to one profiler: a trace and its counters may need two."""
 
     launcher: Launcher

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.analytics.quality.thermal import WARM_C, throttling
 from aaco.collectors.gpu import nvml
@@ -17,8 +18,7 @@ from aaco.steps.device import telemetry_now
 PERIOD_S = 1.0
 
 
-@dataclass(frozen=True)
-class Heat:
+class Heat(Struct, frozen=True):
     """The thermal state that one device reports now; None if it does not."""
 
     device: str
@@ -26,8 +26,7 @@ class Heat:
     reasons: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Waited:
+class Waited(Struct, frozen=True):
     """How long a pass waited, for what at first (empty: nothing), and what was still so at its end.
 
     unknown: why no temperature could be read; None where one was.

@@ -9,18 +9,20 @@ inferences.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.core import files
 from aaco.core.errors import AacoError, BadCapture, Missing, StorageError, UsageError
 from aaco.core.plan import Plan
 from aaco.core.providers import MIGRAPHX, ON_CUDA
 from aaco.core.readings import Absent
+from aaco.core.records import as_dict
 from aaco.core.show import Show
 from aaco.core.tables import COUNTERS, DEVICE_FACTS
 from aaco.profiler.capture import CaptureFacts, Parser, members
@@ -44,8 +46,7 @@ COUNTED_BY = {**dict.fromkeys(ON_CUDA, "ncu"), MIGRAPHX: "rocprofv3"}
 MOST_TOLD = 1 << 20  # bytes of what a profiler says in its own file
 
 
-@dataclass(frozen=True)
-class CounterTables:
+class CounterTables(Struct, frozen=True):
     """Tables of counters and of the devices' facts, as far as there are any, and what became of each execution."""
 
     tables: dict[str, pa.Table]
@@ -176,7 +177,7 @@ def _joined(folder: Path, kernels: pa.Table, facts: Mapping[str, Any], number: i
     tables = {COUNTERS.name: pa.concat_tables([piece for _, piece in pieces])} if pieces else {}
     if device_facts := [piece for capture in captures for piece in capture.facts]:
         tables[DEVICE_FACTS.name] = pa.concat_tables(device_facts)
-    return tables, joined.document() | {"devices": [asdict(device) for capture in captures
+    return tables, joined.document() | {"devices": [as_dict(device) for capture in captures
                                                     for device in capture.devices]}
 
 

@@ -10,17 +10,18 @@ counted must be as many in the trace, of the same functions and, where both know
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from functools import cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.analytics.kernels.families import symbols
 from aaco.core import distinct
 from aaco.core.arrays import Ints
 from aaco.core.readings import Absent
+from aaco.core.records import as_dict
 from aaco.core.tables import COUNTERS, KERNELS
 from aaco.profiler.capture import CaptureFacts
 from aaco.tracelake.ingest.lake import spec_of
@@ -28,8 +29,7 @@ from aaco.tracelake.ingest.lake import spec_of
 KEPT = ("process_id", "dispatch_id", "kernel_id", "kernel_name", "correlation_id", "t_start_ns")
 
 
-@dataclass(frozen=True)
-class CounterJoin:
+class CounterJoin(Struct, frozen=True):
     """What became of an execution's counters: how many of its dispatches are kernels of the trace, or why none is.
 
     similarity: of the kernels of the functions it counted, those in both executions over those in either, 0 to 1.
@@ -42,7 +42,7 @@ class CounterJoin:
 
     def document(self) -> dict[str, int | str | None]:
         """As captures.json holds it."""
-        return {name: value for name, value in asdict(self).items() if name != "similarity"}
+        return {name: value for name, value in as_dict(self).items() if name != "similarity"}
 
 
 class TracedKernels:

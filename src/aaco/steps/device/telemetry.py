@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco import markers
 from aaco.collectors.gpu import device_accounts, device_watch
@@ -25,8 +25,7 @@ from aaco.profiler.formats.system import smi
 from aaco.tracelake import layout
 
 
-@dataclass
-class Watch:
+class Watch(Struct):
     """The recording of the operating system around one process, once it has begun."""
 
     begin: Callable[[int], None]  # with the process's id

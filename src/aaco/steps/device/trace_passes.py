@@ -6,13 +6,14 @@ The worker is traced like any program is (profiler/launchers/tracers.py): nothin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.attribution import passes
 from aaco.analytics.kernels.families import families_of
@@ -24,6 +25,7 @@ from aaco.core.errors import AacoError, BadCapture, StorageError
 from aaco.core.plan import Plan
 from aaco.core.providers import CPU, MIGRAPHX, ON_CUDA
 from aaco.core.readings import Absent
+from aaco.core.records import as_dict
 from aaco.core.show import Show
 from aaco.core.tables import API_CALLS, COPIES, KERNELS, replaced
 from aaco.profiler.launchers.tracers import TRACERS, DeviceTracer
@@ -40,8 +42,7 @@ RUN = "model_run"
 SPECS = {"kernels": KERNELS, "copies": COPIES, "api_calls": API_CALLS}
 
 
-@dataclass(frozen=True)
-class TracedDevice:
+class TracedDevice(Struct, frozen=True):
     """Tables that replace the runtime's own, how each kernel was named, how often each executed node ran in
     the inferences of the tables, and the account of the passes."""
 
@@ -51,8 +52,7 @@ class TracedDevice:
     account: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class _Pass:
+class _Pass(Struct, frozen=True):
     """A pass under only the tracer: kernels and copies with the inference that they ran in, calls, and when
     the measured inferences began and ended."""
 
@@ -86,7 +86,7 @@ def profile(folder: Path, workload: Workload, plan: Plan, show: Show, counting: 
         for folder_of_pass in (names, times, calls):
             with files.storage(folder_of_pass):
                 folder_of_pass.mkdir(parents=True, exist_ok=True)
-        profiled = ort.profile_pass(folder, _eager(workload), plan, **asdict(around[0]))
+        profiled = ort.profile_pass(folder, _eager(workload), plan, **as_dict(around[0]))
     except StorageError:
         raise
     except AacoError as reason:
@@ -101,7 +101,7 @@ def profile(folder: Path, workload: Workload, plan: Plan, show: Show, counting: 
                                                     "tracing the calls that launch them")):
         show.step(f"{doing} for {plan.profile_iterations} iterations in a separate process")
         try:
-            yield {fact: {"tracer": name} | ort.traced_pass(folder_of_pass, workload, plan, **asdict(execution))}
+            yield {fact: {"tracer": name} | ort.traced_pass(folder_of_pass, workload, plan, **as_dict(execution))}
             timed = True
         except StorageError:
             raise
@@ -198,8 +198,7 @@ def _traced(folder: Path, captures: _Captures) -> _Pass:
     return _Pass(tables, begins, ends, problems)
 
 
-@dataclass(frozen=True)
-class _Captures:
+class _Captures(Struct, frozen=True):
     """What a tracer left, moved by `shift` ns onto this session's clock."""
 
     tracer: DeviceTracer

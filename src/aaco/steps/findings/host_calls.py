@@ -4,9 +4,8 @@ and how long it waits for the processes of a PyTorch DataLoader.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.advice.work import CALL_NS
 from aaco.analytics.streaming.calls import CallKind, call_kinds, waits_for_the_device
@@ -23,8 +22,7 @@ OF_LOADERS = f"{LOADER}_MultiProcessing"  # of the name of a range around a batc
 COLUMNS = ("name", "t_start_ns", "t_end_ns", "correlation_id", "capture")
 
 
-@dataclass(frozen=True)
-class HostCalls:
+class HostCalls(Struct, frozen=True):
     """Calls into the runtime. asked: when each began that gives the device work, in the order of the capture.
 
     start, end: of each time in which the host waits for the device; synchronises: whether that is a whole call, else

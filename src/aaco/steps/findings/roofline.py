@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from aaco.analytics.roofline import counted, formulas, occupancy, summary
 from aaco.analytics.roofline.devices.ceilings import Ceilings, Identity, identified, theoretical

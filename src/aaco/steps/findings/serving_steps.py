@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.analytics.bottleneck.ranks import Windows
 from aaco.analytics.kernels.families import UNKNOWN, decode
@@ -103,8 +104,7 @@ def _launched(steps: ServingSteps) -> tuple[StepKernels, list[str]]:
     return replace(kernels, name=np.where(kernels.name == NONE, len(names) - 1, kernels.name)), names
 
 
-@dataclass(frozen=True)
-class _Spent:
+class _Spent(Struct, frozen=True):
     """Columns of the time of steps by what their kernels are: step, number of what they are, and ns."""
 
     step: Ints

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from aaco.analytics.advice.floor import StepTime
 from aaco.analytics.advice.limits import DeviceLimits, limits_of

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.analytics.bottleneck import ranks, work
 from aaco.analytics.bottleneck.rank_pass import RankPass
@@ -46,8 +46,7 @@ EXTENT: Mapping[str, tuple[str, ...]] = {
 LAUNCHES = ("kernel_id", "kernel_name", "device_id", "t_start_ns", "t_end_ns", "grid_x", "grid_y", "grid_z", "capture")
 
 
-@dataclass(frozen=True)
-class _FirstPass:
+class _FirstPass(Struct, frozen=True):
     """How far captures reach; the kernels of collectives by id, sorted; the waits in them, with the devices by their
     numbers in those; waits of collectives without a recorded partner; by kernel name the ns of first collectives that
     waited for a rank that was not there yet; and of each device (capture, device) how many other kernels are so long

@@ -13,7 +13,7 @@ MODULES = ("trace_check", "captures", "answers", "evidence", "devices", "regress
 def form_of(file: str) -> type[Part]:
     """Return the model that a document of a bundle is checked against when it is read.
 
-    No more modules are imported than it takes to find it. A finding that is declared as a dataclass is checked for its
+    No more modules are imported than it takes to find it. A finding that is declared as a Struct is checked for its
     version only: the code that uses it decodes it.
     """
     for module in MODULES:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from aaco.core import documents, files
@@ -27,8 +27,7 @@ SUFFIX = ".json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 
 
-@dataclass(frozen=True)
-class Saved:
+class Saved(Struct, frozen=True):
     """What a save did: the store or file, the baseline in it, and which sessions were new or already there."""
 
     path: Path
@@ -37,8 +36,7 @@ class Saved:
     known: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """One baseline of a store, or a file in it and what is wrong with that."""
 
     path: Path

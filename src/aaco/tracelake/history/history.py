@@ -16,7 +16,6 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +23,8 @@ from typing import Any, Literal, Self
 from urllib.parse import quote
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from aaco.core import files, transactions
 from aaco.core.errors import BadBundle, NoBaseline, StorageError, UsageError
@@ -38,8 +39,7 @@ AHEAD_NS = 86_400 * 10**9  # a clock may be a time zone off, not more
 Direction = Literal["lower_is_better", "higher_is_better"]
 
 
-@dataclass(frozen=True, order=True)
-class Key:
+class Key(Struct, frozen=True, order=True):
     """What may be compared over time. An empty machine or config was not recorded, as in an import."""
 
     benchmark: str
@@ -48,8 +48,7 @@ class Key:
     config: str
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One process's value of one metric: the unit of replication. time_ns: of the measurement, since the epoch."""
 
     key: Key
@@ -66,8 +65,7 @@ class Sample:
     source: str = "session"
 
 
-@dataclass(frozen=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """An accepted shift of a key's level: from this session on the mean is different."""
 
     session_id: str
@@ -76,8 +74,7 @@ class Accepted:
     time_ns: int
 
 
-@dataclass(frozen=True)
-class Pinned:
+class Pinned(Struct, frozen=True):
     """The sessions of a name, in the order they were pinned; `version` rises when it is replaced."""
 
     name: str
@@ -87,8 +84,7 @@ class Pinned:
     updated_ns: int
 
 
-@dataclass(frozen=True)
-class BranchStart:
+class BranchStart(Struct, frozen=True):
     """Where a branch began: the commit its history goes back to, and its branch (None: any)."""
 
     branch: str

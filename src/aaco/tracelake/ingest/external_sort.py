@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.core.arrays import Ints
 from aaco.tracelake.ingest.temporary_files import Scratch, Stored
@@ -23,8 +23,7 @@ PIECES = 8  # of a run that is not merged: rows that stay as they arrived
 ROWS = 1 << 16  # of a stretch that is merged at once, about
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(Struct, frozen=True):
     """What rows are sorted by: `key` ascending with null last, then `longest` descending, then as they arrived.
 
     Both name int64 columns. Without a key the rows stay as they arrived.
@@ -45,8 +44,7 @@ class Order:
         return Keys(key, tie)
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """A place in the order: just before the rows with these keys, or just after them (`through`)."""
 
     key: int
@@ -54,8 +52,7 @@ class Bound:
     through: bool = False
 
 
-@dataclass(frozen=True)
-class Keys:
+class Keys(Struct, frozen=True):
     """Sort keys of rows, both ascending."""
 
     key: Ints
@@ -102,8 +99,7 @@ class Keys:
         return first + int(side)
 
 
-@dataclass(frozen=True)
-class _Batch:
+class _Batch(Struct, frozen=True):
     """A batch of a run: its first row's keys, and where its rows are."""
 
     key: int

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from aaco.core import distinct
 from aaco.core.arrays import Flags, Ints
@@ -34,8 +34,7 @@ TIMES = ("t_start_ns", "t_end_ns", "dur_ns")
 NAME_LETTERS = 60
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(Struct, frozen=True):
     """A table of work. key, name: its columns of numbers and names. word: what a row is called."""
 
     spec: TableSpec
@@ -47,8 +46,7 @@ class _Kind:
 KINDS = (_Kind(KERNELS, "kernel_id", "kernel_name", "kernel"), _Kind(COPIES, "copy_id", "kind", "copy"))
 
 
-@dataclass(frozen=True)
-class ImpossibleDurations:
+class ImpossibleDurations(Struct, frozen=True):
     """Rows of one table and capture with impossible durations: how many, their time, the longest of them, and the last
     end of all others."""
 
@@ -66,8 +64,7 @@ class ImpossibleDurations:
         return f"{self.word}: {IMPOSSIBLE} ({self.longest})"
 
 
-@dataclass
-class _Queue:
+class _Queue(Struct):
     """What is known of a queue. rows: of the last work kind, id, start, end; suspects: durations by kind and id."""
 
     rows: Ints = field(default_factory=lambda: np.zeros((4, 0), np.int64))

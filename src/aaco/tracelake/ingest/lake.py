@@ -7,13 +7,13 @@ are there, each table is merged in order of time and streamed to Parquet.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.core import distinct, tables
 from aaco.core.arrays import Ints
@@ -53,8 +53,7 @@ LATEST_END = int(np.iinfo(np.int64).max) - 2
 Labels = Callable[[pa.Array], pa.Array]  # distinct names -> a label of each
 
 
-@dataclass
-class Tally:
+class Tally(Struct):
     """What a capture gave a table: rows, the sum of their durations, and the first start and last end (None: no time).
     """
 

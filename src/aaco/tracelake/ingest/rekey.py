@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.core.arrays import Ints
 from aaco.tracelake.ingest.temporary_files import DiskArray
@@ -16,8 +16,7 @@ SPARE = 4  # a capture's keys may leave this many numbers unused for each that t
 NONE = -1
 
 
-@dataclass
-class _Span:
+class _Span(Struct):
     """The keys that a capture uses: the least, the greatest, how many, and where their cells begin."""
 
     low: int

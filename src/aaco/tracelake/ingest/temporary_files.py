@@ -9,12 +9,12 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core import files
 from aaco.core.arrays import Ints
@@ -22,8 +22,7 @@ from aaco.core.arrays import Ints
 IN_MEMORY = 1 << 17  # cells; a smaller array needs no file
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """The place of a batch in its temporary file."""
 
     offset: int

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Ints
@@ -47,8 +47,7 @@ GPU_ARCHITECTURES = ("sm_", "gfx")
 LAUNCHED = 4  # launches of one operation that get an arrow from it
 
 
-@dataclass(frozen=True)
-class Track:
+class Track(Struct, frozen=True):
     """A line of the viewer: the process it is shown under, that process's id, its own name, and its id."""
 
     process: str
@@ -71,8 +70,7 @@ class Track:
         return stable_id("track", self.process, str(self.pid), self.name, str(self.tid), str(lane))
 
 
-@dataclass(frozen=True)
-class Events:
+class Events(Struct, frozen=True):
     """Slices of one kind. Per slice: `track` (position in `tracks`), start, end (ns), name (code in `names`), arrows
     (`flows`: ids that begin or pass here, 0 for none; `flow_end`: the one that ends here), whole numbers to show."""
 
@@ -88,8 +86,7 @@ class Events:
     notes: Mapping[str, Ints] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Values:
+class Values(Struct, frozen=True):
     """Values of one counter over time."""
 
     track: Track

@@ -8,10 +8,10 @@ and a class of packets is a byte matrix; the matrices are copied into one buffer
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aaco.core.arrays import Ints, UInts8
@@ -23,8 +23,7 @@ PIECE = 1 << 17  # packets laid out at a time: bounds memory
 Annotations = Mapping[str, Ints]
 
 
-@dataclass(frozen=True)
-class Slices:
+class Slices(Struct, frozen=True):
     """Slices of many tracks. Per slice: track uuid, begin and end (ns), name (code in `names`), and optionally flow ids
     to begin or pass (`flows`), one to end (`flow_end`), 0 for none; `notes`: whole numbers shown with it, -1 for none.
 

@@ -16,10 +16,10 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Any, Literal
 
+from msgspec import Struct, field
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from aaco.core import files
@@ -90,8 +90,7 @@ class Contents(_Listed):
         return sum(file.bytes for file in self.files)
 
 
-@dataclass
-class Checked:
+class Checked(Struct):
     """What an archive was found to be. problems: by the file that they are about; empty for a whole archive."""
 
     sha256: str

@@ -14,12 +14,12 @@ import os
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from aaco.core import files
 from aaco.core.errors import AacoError
@@ -38,8 +38,7 @@ CAPTURED = re.compile(r"(.*/)?blobs/[0-9a-f]{64}\.zst|.*\.aacocap")  # as aaco.r
 IN_BINARY = "it is binary and shows a credential, which cannot be taken out"
 
 
-@dataclass(frozen=True)
-class RedactedFile:
+class RedactedFile(Struct, frozen=True):
     """A file as it may be handed out: where its bytes are, and whether credentials were taken out."""
 
     name: str

@@ -10,11 +10,11 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco import __version__
 from aaco.collectors.inventory import environment, machine
@@ -22,6 +22,7 @@ from aaco.core import clocks
 from aaco.core.config import Settings
 from aaco.core.errors import BadCapture, UsageError
 from aaco.core.machine import Machine
+from aaco.core.records import as_dict
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.core.tables import PAIRS
@@ -48,8 +49,7 @@ NOT_OF_A_COMPARISON = f"a comparison in turns keeps pairs of times: {PAIRS.file}
 __all__ = ["Compared", "DuetRequest", "DuetSide", "compare"]
 
 
-@dataclass(frozen=True)
-class DuetRequest:
+class DuetRequest(Struct, frozen=True):
     """How to measure and what to judge by. most: go on to as many processes while the answer is not there; None: stop
     after `processes`. seed: of the order; None: drawn. vary: whether every pair has inputs of its own, so that nothing
     is gained by remembering; limit_s: how long one of its processes may take; both only of models. device_time: whether
@@ -138,7 +138,7 @@ def compare(baseline: DuetSide, current: DuetSide, request: DuetRequest, setting
     with outcome(session):
         show.step("environment")
         session.write_json(layout.ENVIRONMENT, environment.capture(Path.cwd()) | {
-            "machine": asdict(host) | {"card": None}})
+            "machine": as_dict(host) | {"card": None}})
         document = kept.planned(terms, seed, drawn, both, kept.words(baseline, current, request, given, seed))
         session.write_json(layout.DUET, document)
         with closing(Meter(both, request.energy)) as meter, lab_session.around(session, both[0].plan, settings):
@@ -166,7 +166,7 @@ def _begin(both: Sequence[PreparedSide], host: Machine, request: DuetRequest, se
     plan = both[0].identifies["plan"] | {"processes": request.processes, "iterations": request.pairs,
                                          "warmup": request.warmup, "profile": False}
     session = Session.create(settings.config.storage.sessions_dir, plan, TAG, __version__)
-    session.amend(clocks=asdict(clocks.snapshot()), machine_id=host.id, backend_asked=both[0].facts["provider"])
+    session.amend(clocks=as_dict(clocks.snapshot()), machine_id=host.id, backend_asked=both[0].facts["provider"])
     return session
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from aaco import __version__
 from aaco.core.errors import BadBundle, BadCapture, UsageError
+from aaco.core.records import as_dict
 from aaco.core.redaction import redact_variable
 from aaco.core.redaction.command_line import redact_command
 from aaco.core.session import Session
@@ -42,7 +42,7 @@ OPTIONS = {"processes": "--processes", "most": "--most-processes", "pairs": "--p
 def planned(terms: Terms, seed: int, drawn: Sequence[Sequence[DuetPlan]], both: Sequence[PreparedSide],
             reproduce_command: str) -> dict[str, Any]:
     """The document as far as it is settled before anything is measured."""
-    return {"schema_version": SCHEMA_VERSION, "seed": seed, "terms": asdict(terms),
+    return {"schema_version": SCHEMA_VERSION, "seed": seed, "terms": as_dict(terms),
             "labels": [side.label for side in both], "sides": [dict(side.facts) for side in both],
             "planned": [process.document() for look in drawn for process in look],
             "reproduce_command": reproduce_command}
@@ -53,13 +53,13 @@ def measured(ran: Mapping[str, Mapping[str, str]], traced: Traced, stopped_by: S
     """What the measurement adds to the document."""
     return {"costs": [cost.model_dump() for cost in meter.costs], "energy_counted": meter.counted or None,
             "why_no_energy": meter.why_not or None,
-            "ran": {side: dict(facts) for side, facts in ran.items()}, "device": asdict(traced),
+            "ran": {side: dict(facts) for side, facts in ran.items()}, "device": as_dict(traced),
             "stopped_by": stopped_by, "differences": [item.model_dump() for item in differences]}
 
 
 def verdict(session_id: str, document: Mapping[str, Any], table: pa.Table, terms: Terms) -> RegressionVerdict:
     """What the pairs of this comparison say."""
-    traced = Traced(**document.get("device", asdict(BEFORE)))
+    traced = Traced(**document.get("device", as_dict(BEFORE)))
     return duet_verdict.document(
         table, terms, duet_verdict.find(table, terms, traced.why_absent), traced, document["stopped_by"],
         [EnvironmentDifference(**item) for item in document["differences"]],
@@ -94,7 +94,7 @@ def words(baseline: DuetSide, current: DuetSide, request: DuetRequest, given: Ma
         argv += [word for name, value in side.options.items() for word in (f"--option-{letter}", f"{name}={value}")]
         argv += [word for name, value in side.environment.items()
                  for word in (f"--env-{letter}", f"{name}={redact_variable(name, value)}")]
-    return shlex.join([*argv, *_options(asdict(request) | dict(given)), "--seed", str(seed)])
+    return shlex.join([*argv, *_options(as_dict(request) | dict(given)), "--seed", str(seed)])
 
 
 def _options(options: Mapping[str, Any]) -> Iterator[str]:

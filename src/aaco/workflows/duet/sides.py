@@ -7,9 +7,10 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from aaco.collectors.inventory import environment
@@ -31,8 +32,7 @@ OF_A_PLAN = ("backend", "batch", "io")
 KEYS = (*OF_A_PLAN, *OF_A_BACKEND, f"{PROVIDER_OPTION}NAME", f"{SESSION_OPTION}NAME")
 
 
-@dataclass(frozen=True)
-class DuetSide:
+class DuetSide(Struct, frozen=True):
     """One side as a person names it: a model with options (KEYS), or a command; and environment variables."""
 
     model: str = ""
@@ -41,8 +41,7 @@ class DuetSide:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class PreparedSide:
+class PreparedSide(Struct, frozen=True):
     """A side that exists. facts: what may differ between two sides; config: a hash of what it runs with.
 
     on_host: whether the processor does the work, so that time on the host's clock is the time of the work.

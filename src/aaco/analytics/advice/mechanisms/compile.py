@@ -5,9 +5,8 @@ Attention that is one kernel already stays as it is: the compiler calls the same
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.analytics.advice.action import NVIDIA, ORT, OWN_CODE, PYTORCH, Action, of_metric
 from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, fusible, own_rate, own_time, product_roofs

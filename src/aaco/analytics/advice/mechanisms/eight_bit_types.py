@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.analytics.advice.action import ENGINE, NO_FRAMEWORK, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import block_ns, own_time, product_roofs, row_gathers, widest_rate

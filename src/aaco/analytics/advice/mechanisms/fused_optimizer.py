@@ -7,9 +7,9 @@ lists.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import without

@@ -6,9 +6,8 @@ numbers may be copied as it was, in an eighth of the bytes: bytes in place of wh
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.analytics.advice.action import NO_PYTHON, NOT_SERVING, NVIDIA, OWN_CODE, PYTORCH, Action, Values, of_own_work
 from aaco.analytics.advice.least import own_time

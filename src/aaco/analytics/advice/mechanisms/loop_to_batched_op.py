@@ -12,9 +12,8 @@ does the order of its turns, but not their launches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, TRAINING, Action, of_targets
 from aaco.analytics.advice.gradient_turns import ahead_or_back, gradient_turns
@@ -56,8 +55,7 @@ WITH_A_VECTOR = ("aten::mv", "aten::addmv", "aten::addmv_")
 PARTS = ("loop_to_batched_op", "remove_syncs")  # with the turns the numbers go that the host reads in each
 
 
-@dataclass(frozen=True)
-class Loops:
+class Loops(Struct, frozen=True):
     """The loops of a step. turns: of each row those of the loop that it is in, by what follows what; 1 of other rows.
     groups: how many numbers of rows the products with weights of one shape take at most, each rarely in a step.
     moments: which rows belong to recurrent cells that are called for one moment after another.

@@ -5,9 +5,9 @@ the step waits for the host, which a graph takes out of it. Either alone gains w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.analytics.advice.action import (
     ACTS_ON,

@@ -4,9 +4,8 @@ narrow images in another one are converted around each convolution (NVIDIA, Conv
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.analytics.advice.action import AMD, INFERENCE, NARROW, OWN_CODE, PYTORCH, TRAINING, Action, of_targets
 from aaco.analytics.advice.mechanism import Mechanism, Response

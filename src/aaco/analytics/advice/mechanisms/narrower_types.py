@@ -8,9 +8,9 @@ another kernel, which needs the time of their bytes. What is narrow already, and
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.analytics.advice.action import ENGINE, INFERENCE, NO_FRAMEWORK, ORT, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.action import NARROW as IS_NARROW

@@ -7,9 +7,9 @@ way back holds none of those, and there all such kernels may be a norm's.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import fusible, own_time, without

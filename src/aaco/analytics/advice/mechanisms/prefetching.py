@@ -7,9 +7,8 @@ many processes make as many batches at once, each in the time that the host took
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.analytics.advice.action import ACTS_ON, NOT_SERVING, ORT, OWN_CODE, PYTORCH, Action, Values, of_own_work
 from aaco.analytics.advice.least import own_time

@@ -8,9 +8,8 @@ result is no wider. On the way back gathering adds rows up, which is another mat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from aaco.analytics.advice.least import PRODUCTS, block_ns, fusible, own_time, row_gathers
 from aaco.analytics.advice.mechanism import Mechanism, Response
@@ -27,8 +26,7 @@ WORTH = 2.0  # times as many rows after the gather
 TRAINING = ("backward", "optimizer")
 
 
-@dataclass(frozen=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """What can come before a gather: the gathers, and the rows of the work that shrink, each with what is left of it.
     """
 

@@ -9,10 +9,10 @@ several layers of one input, LEAST_UNSURE in a row must fit. In training the way
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct, field
 
 from aaco.analytics.advice.action import INFERENCE, OWN_CODE, PYTORCH, Action, of_targets
 from aaco.analytics.advice.least import LOCAL_COPIES, PRODUCTS, own_rate, own_time, product_roofs
@@ -31,8 +31,7 @@ WORTH = 0.8  # of their time at most must be left
 COPYING = ("copy", "fill", "transpose")
 
 
-@dataclass
-class ProductCall:
+class ProductCall(Struct):
     """A product with its rows of the work: its kernels, and the copies that its operator makes."""
 
     number: int

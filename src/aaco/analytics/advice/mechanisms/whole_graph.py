@@ -7,9 +7,9 @@ as a loss, can be read later; where more is read, the host works on results, and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from aaco.analytics.advice.action import ACTS_ON, NVIDIA, OWN_CODE, PYTORCH, Action, Values, of_launches
 from aaco.analytics.advice.floor import device_chain_ns

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from aaco.analytics.costs import linear
 from aaco.analytics.costs.terms import OperatorCall, UnknownShape
@@ -28,8 +29,7 @@ BREAKS = "its arguments are not those that it is known to take"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Price:
+class Price(Struct, frozen=True):
     """FLOPs and compulsory bytes of one call, each None where it is not known, and then why."""
 
     flops: int | None

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
+
+from msgspec import Struct
 
 from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
 
@@ -39,8 +40,7 @@ NOT_RECORDED = "the capture has no shapes of its arguments"
 NO_VALUES = "the capture has no values of its arguments"
 
 
-@dataclass(frozen=True)
-class OperatorArguments:
+class OperatorArguments(Struct, frozen=True):
     """One recorded call: a shape, a type and a value per argument. Accessors raise UnknownShape where that is open.
 
     Types are without spaces, as `recorded` makes them.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aaco.analytics.costs.terms import Formula, everything
 from aaco.analytics.costs.torch.arguments import Form
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(Struct, frozen=True):
     """How operators of one kind are costed. flops and traffic are None where `why` says what is not known.
 
     traffic: every operand once, unless a row says otherwise.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import fields
 from functools import cache
 
 import pyarrow as pa
@@ -95,8 +94,8 @@ def decode(name: str) -> KernelName:
 def of_names(names: Iterable[str]) -> pa.Table:
     """Return the kernel_names table of distinct names, a row each, in their order."""
     kernel_names = [decode(name) for name in names]
-    columns = {field.name: [getattr(kernel_name, field.name) for kernel_name in kernel_names]
-               for field in fields(KernelName)}
+    columns = {field: [getattr(kernel_name, field) for kernel_name in kernel_names]
+               for field in KernelName.__struct_fields__}
     return KERNEL_NAMES.build(kernel_name=columns.pop("name"), **columns)
 
 

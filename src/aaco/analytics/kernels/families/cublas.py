@@ -7,7 +7,8 @@ cutlass_<arch>_<op class>_<types and instruction>_<tile>_<step>x<stages>_<transp
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from aaco.analytics.kernels.families import dtypes
 from aaco.analytics.kernels.families.terms import Fields, KernelLibrary, ParsedSymbol

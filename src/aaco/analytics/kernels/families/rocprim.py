@@ -1,6 +1,6 @@
 """The primitive libraries of both vendors: rocPRIM and hipCUB, CUB and Thrust."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from aaco.analytics.kernels.families.terms import KernelLibrary
 

@@ -1,6 +1,6 @@
 """Serving engines: vLLM, SGLang and TensorRT-LLM write kernels by the same conventions, in namespaces of their own."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from aaco.analytics.kernels.families.terms import KernelLibrary, tile_by
 

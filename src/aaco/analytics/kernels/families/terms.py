@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 UNKNOWN = "unknown"
 Rules = tuple[tuple[str, str], ...]  # (family, regular expression), the first that is found decides
 Fields = dict[str, Any]  # those of KernelName that a library's `read` finds
 
 
-@dataclass(frozen=True)
-class KernelName:
+class KernelName(Struct, frozen=True):
     """What a kernel's name says. What it does not say is None, or empty.
 
     normalised: short name, the same in every run and build: without suffixes, parameters, numbers of lambdas. family:
@@ -39,8 +39,7 @@ class KernelName:
     rule: str | None = None
 
 
-@dataclass(frozen=True)
-class ParsedSymbol:
+class ParsedSymbol(Struct, frozen=True):
     """A parsed name. base: the function with its namespaces; arguments: of its template; both without what the compiler
     adds. is_plain: whether it is only an identifier, as generators of kernels and `extern "C"` give it."""
 
@@ -65,8 +64,7 @@ def tile_by(pattern: str) -> Callable[[ParsedSymbol], Fields]:
     return read
 
 
-@dataclass(frozen=True)
-class KernelLibrary:
+class KernelLibrary(Struct, frozen=True):
     """The names of one library. begins: how its symbols begin (regular expression on `Symbol.text`).
 
     rules: looked for in the base; inner: in the template's arguments, of what no rule knows and `launchers` is found
@@ -79,5 +77,5 @@ class KernelLibrary:
     launchers: str = ""
     inner: Rules = ()
     otherwise: str = UNKNOWN
-    read: Callable[[ParsedSymbol], Fields] | None = field(default=None, repr=False)
-    normalise: Callable[[ParsedSymbol], str] | None = field(default=None, repr=False)
+    read: Callable[[ParsedSymbol], Fields] | None = None
+    normalise: Callable[[ParsedSymbol], str] | None = None

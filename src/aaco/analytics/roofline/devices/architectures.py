@@ -8,7 +8,8 @@ listed is not known here; it is never 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 SPEED_OF_LIGHT = ("rocm-systems 1b1610fc, projects/rocprofiler-compute/src/rocprof_compute_soc/analysis_configs/"
                   "{}/0200_system_speed_of_light.yaml")
@@ -17,8 +18,7 @@ LLVM = "LLVM, AMDGPUBaseInfo.cpp (granules, registers and waves per SIMD) and AM
 CUDA = "CUDA C++ Programming Guide, Compute Capabilities: technical specifications, arithmetic throughput"
 
 
-@dataclass(frozen=True)
-class Registers:
+class Registers(Struct, frozen=True):
     """The registers of one SIMD (NVIDIA: a multiprocessor's partition) and how waves share them.
 
     vectors: vector registers per lane to share out between the waves of a SIMD, in granules of `granule`. unified:
@@ -35,8 +35,7 @@ class Registers:
     scalars: int | None = None  # scalar registers of a SIMD; None where they never bind
 
 
-@dataclass(frozen=True)
-class Architecture:
+class Architecture(Struct, frozen=True):
     """One instruction set architecture.
 
     flops_per_clock: by rate, of one compute unit. l1_, lds_bytes_per_clock: of one compute unit; l2_: of one channel.

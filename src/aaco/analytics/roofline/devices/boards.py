@@ -8,7 +8,8 @@ that is another (NVIDIA quotes dense tensor rates at a lower boost clock). xcds:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from aaco.core.near import meant
 from aaco.core.readings import Absent
@@ -21,8 +22,7 @@ MI350 = "AMD Instinct MI350X and MI355X data sheets; AMD CDNA 4 white paper"
 RADEON = "AMD product page of the card"
 
 
-@dataclass(frozen=True)
-class Board:
+class Board(Struct, frozen=True):
     """A board, or for two-die boards one die of it. words: what a capture may call it, lower case, without blanks."""
 
     name: str

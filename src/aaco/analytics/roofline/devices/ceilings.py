@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aaco.analytics.roofline.devices.architectures import ARCHITECTURES, Architecture
 from aaco.analytics.roofline.devices.boards import BOARDS, Board
@@ -14,8 +16,7 @@ NOT_NAMED = "the capture does not name the architecture (aaco import --device NA
 ALIKE = 0.02  # a figure of the capture within this of the board's is the same, rounded
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """A device as a capture describes it. facts: numbers of device_facts by name. Unknown is None."""
 
     arch: str | None
@@ -25,8 +26,7 @@ class Identity:
     facts: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Ceilings:
+class Ceilings(Struct, frozen=True):
     """What a device can do at most: operations/s by rate, bytes/s by level.
 
     board: its name where it is one of those known. absent: by rate or level, why there is no figure. problems: where

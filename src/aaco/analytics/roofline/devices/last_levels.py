@@ -7,7 +7,8 @@ cache. `bytes_per_s` is an upper bound; None where a cache before it may have th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 A100 = "NVIDIA A100 architecture white paper: 40 MB of L2, 5120 bytes a clock"
 # NVIDIA publishes no width of Hopper's L2. It has a fourth more bytes than the A100's, and so at most a fourth more
@@ -17,8 +18,7 @@ MI300 = "AMD CDNA 3 white paper: Infinity Cache of 256 MB"
 MI350 = "AMD CDNA 4 white paper: Infinity Cache of 256 MB"
 
 
-@dataclass(frozen=True)
-class LastLevel:
+class LastLevel(Struct, frozen=True):
     """A device's last-level cache: its size, and bytes/s that it serves at most."""
 
     bytes: int

@@ -7,8 +7,9 @@ that again and else runs the loop as it was, so no other launch reads beyond the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from aaco.core.candidate import Inapplicable
 from aaco.core.readings import Absent
@@ -24,8 +25,7 @@ VECTORS = {b"float": b"float4", b"int": b"int4", b"unsigned": b"uint4"}
 CHANGES = frozenset((b"=", b"+=", b"-=", b"*=", b"/=", b"%=", b"&=", b"|=", b"^=", b"<<=", b">>=", b"++", b"--"))
 
 
-@dataclass(frozen=True)
-class LoopHead:
+class LoopHead(Struct, frozen=True):
     """for (KIND variable = threadIdx.x; variable < bound; variable += step)."""
 
     kind: bytes
@@ -34,8 +34,7 @@ class LoopHead:
     step: bytes
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(Struct, frozen=True):
     """An access name[prefix + variable]: the bytes that it takes, and those of its prefix; empty without one."""
 
     name: bytes

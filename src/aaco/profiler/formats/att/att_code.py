@@ -11,12 +11,12 @@ Source: rocm-systems, att-tool/code.cpp and rocprofiler/plugin/att/att.py; the s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import WAVE_INSTRUCTIONS
@@ -56,8 +56,7 @@ class _ListingDocument(msgspec.Struct):
     version: str | None = None
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """The instructions of a capture. ids: the position of each, by which waves refer to it."""
 
     generation: str

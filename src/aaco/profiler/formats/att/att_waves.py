@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.core.arrays import Ints
 from aaco.core.tables import WAVE_STATES, WAVE_TRACE, WAVE_WAITS, WAVES
@@ -46,8 +46,7 @@ class _WaveFile(msgspec.Struct):
     wave: _Wave
 
 
-@dataclass(frozen=True)
-class WavePlace:
+class WavePlace(Struct, frozen=True):
     """A wave as the capture's index lists it."""
 
     file: str
@@ -59,8 +58,7 @@ class WavePlace:
     wave: int
 
 
-@dataclass
-class TraceCounts:
+class TraceCounts(Struct):
     """The records read by kind, executions of each instruction, records left out, and contradictions."""
 
     records: dict[str, int] = field(default_factory=dict)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct, field
 
 from aaco.core.errors import BadCapture
 from aaco.profiler.formats.code_object import code_object, isa
@@ -31,8 +31,7 @@ _OCCUPANCY = re.compile(r"; Occupancy: (\d{1,3})\b")
 _LENGTH = re.compile(r"; codeLenInByte = (\d{1,12})")
 
 
-@dataclass
-class FunctionText:
+class FunctionText(Struct):
     """A function's instructions by kind and by mnemonic, and the compiler's remarks below it."""
 
     kinds: Counter[str] = field(default_factory=Counter)

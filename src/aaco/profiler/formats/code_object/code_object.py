@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from aaco.core.errors import BadCapture
 from aaco.profiler.formats.code_object import elf
@@ -33,8 +33,7 @@ _DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
 _ENTRY = struct.Struct("<QQQ")
 
 
-@dataclass(frozen=True)
-class KernelArgument:
+class KernelArgument(Struct, frozen=True):
     """A kernel's argument and its place in the kernarg segment."""
 
     name: str | None
@@ -45,8 +44,7 @@ class KernelArgument:
     address_space: str | None
 
 
-@dataclass(frozen=True)
-class Descriptor:
+class Descriptor(Struct, frozen=True):
     """A kernel's descriptor for the hardware: registers in granules, as the loader reads them from 64 bytes."""
 
     lds_bytes: int
@@ -56,8 +54,7 @@ class Descriptor:
     accum_offset: int | None  # first accumulation register; only where both kinds share one file
 
 
-@dataclass(frozen=True)
-class CompiledKernel:
+class CompiledKernel(Struct, frozen=True):
     """A kernel by its metadata; fields that are not in the note are None."""
 
     name: str
@@ -78,8 +75,7 @@ class CompiledKernel:
     descriptor: Descriptor | None = None
 
 
-@dataclass(frozen=True)
-class CodeObject:
+class CodeObject(Struct, frozen=True):
     """The code for one target. target: as the compiler names it; arch: gfx942; features: xnack+, sramecc-."""
 
     target: str

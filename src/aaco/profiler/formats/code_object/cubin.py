@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from aaco.core.errors import BadCapture
 from aaco.profiler.formats.code_object import elf
@@ -26,16 +27,14 @@ _PARAMETER = struct.Struct("<IHHI")
 _PARAMETER_V2 = struct.Struct("<IHHHH")
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A kernel's parameter: its place in the argument bytes."""
 
     offset: int
     size: int
 
 
-@dataclass(frozen=True)
-class ModuleVariable:
+class ModuleVariable(Struct, frozen=True):
     """A variable of the module. constant: kernels only read it; the host may write it."""
 
     name: str
@@ -43,8 +42,7 @@ class ModuleVariable:
     constant: bool
 
 
-@dataclass(frozen=True)
-class Cubin:
+class Cubin(Struct, frozen=True):
     """A cubin. arch: sm_90; whether it was made for sm_90a is not in it. kernels: parameters by kernel, in order."""
 
     arch: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from aaco.core.errors import BadCapture
 
@@ -20,16 +21,14 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 
 
-@dataclass(frozen=True)
-class ElfHeader:
+class ElfHeader(Struct, frozen=True):
     """What the header says of the code. abi_version: the ninth byte of the file. flags: the machine's own."""
 
     abi_version: int
     flags: int
 
 
-@dataclass(frozen=True)
-class ElfSection:
+class ElfSection(Struct, frozen=True):
     """A section: its type, its address once loaded, its offset in the file, and the section it is linked to."""
 
     name: str
@@ -40,8 +39,7 @@ class ElfSection:
     link: int
 
 
-@dataclass(frozen=True)
-class ElfSymbol:
+class ElfSymbol(Struct, frozen=True):
     """A symbol: its type (1 an object, 2 a function), the number of its section, its place there and its size."""
 
     name: str

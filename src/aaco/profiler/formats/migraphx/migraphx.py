@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.core.errors import BadCapture
 from aaco.core.providers import MIGRAPHX
@@ -41,8 +42,7 @@ _BEGINS = re.compile(rb'^(?:Running \[ MIGraphX Version|module: "[^"\n]+"\n@0 = 
                      rb"[\d.]+ms / \d+ = [\d.]+ms, \d+%)")
 
 
-@dataclass(frozen=True)
-class _ProgramInstruction:
+class _ProgramInstruction(Struct, frozen=True):
     """name: of the instruction, with its module before it unless that is main. nodes: of the model, by the debug
     symbols.
     """

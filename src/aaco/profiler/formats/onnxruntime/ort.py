@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, CPU_PROVIDERS, KERNELS
@@ -96,8 +97,7 @@ class OrtMark(msgspec.Struct, gc=False):
     dur: msgspec.Raw
 
 
-@dataclass(frozen=True)
-class Runs:
+class Runs(Struct, frozen=True):
     """The runs of the model in start order: begins and ends, ns since the start of profiling, and their threads.
 
     traces_device: whether the profile has kernels of a GPU.

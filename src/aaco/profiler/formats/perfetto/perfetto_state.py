@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 BOOTTIME = 6
 CLOCKS = {1: "realtime", 3: "monotonic", BOOTTIME: "boottime"}
@@ -14,8 +15,7 @@ LATEST_NS = 1 << 62
 MOST_TRACKS = 1_000_000
 
 
-@dataclass
-class PacketSequence:
+class PacketSequence(Struct):
     """One writer's packets: the texts by their numbers, its defaults, its clocks."""
 
     categories: dict[int, str] = field(default_factory=dict)
@@ -37,8 +37,7 @@ class PacketSequence:
         return count
 
 
-@dataclass
-class PerfettoTrack:
+class PerfettoTrack(Struct):
     """A track by its descriptors. process, thread: the system's numbers, None if the track has none."""
 
     parent: int = 0

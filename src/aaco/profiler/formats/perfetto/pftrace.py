@@ -19,11 +19,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, COPIES, COUNTERS, INT, KERNELS, SAMPLES, TableSpec
@@ -67,8 +67,7 @@ TOUCHES = ("kernels begin in the very ns in which the one before on the track en
 Notes = dict[str, Any]
 
 
-@dataclass(slots=True)
-class _OpenSlice:
+class _OpenSlice(Struct):
     """An open slice. known_notes: annotations of KNOWN_NOTES by their plain names; other_notes: all others."""
 
     kind: str
@@ -81,8 +80,7 @@ class _OpenSlice:
     other_notes: Notes
 
 
-@dataclass
-class _TableRows:
+class _TableRows(Struct):
     """Rows of a table until there are enough for a piece: tuples in the order of `names`. same: values of all rows."""
 
     spec: TableSpec

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, compress
 from operator import attrgetter
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS, SAMPLES
 from aaco.profiler.capture import CaptureFacts
@@ -119,8 +118,7 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     yield reader.account.facts(FORMAT, tuple(document.problems), metadata=document.fields | reader.metadata())
 
 
-@dataclass
-class ChromeReader:
+class ChromeReader(Struct):
     """The state after some of a file's events: the account of them, the open ranges, the assigned ids."""
 
     account: RecordAccount

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import field
 
 from aaco.core import distinct
 from aaco.core.tables import ALLOCATIONS, COLLECTIVES, COPIES, KERNELS
@@ -117,7 +117,6 @@ def _reader(base_ns: int) -> _KinetoReader:
     return _KinetoReader(account)
 
 
-@dataclass
 class _KinetoReader(ChromeReader):
     rows_may_be_devices = False  # the category shows it
     kernel_rows: int = 0

@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.core.arrays import Ints
 from aaco.core.errors import BadCapture
@@ -86,8 +86,7 @@ def _pass_files(folder: Path) -> list[DispatchFile]:
     return [source for source in map(workload_files.source, paths) if source]
 
 
-@dataclass
-class _DispatchNumbers:
+class _DispatchNumbers(Struct):
     """Numbers dispatches so that the same one has the same number in every file of the workload."""
 
     codes: dict[tuple[str | None, int | None], int] = field(default_factory=dict)
@@ -102,8 +101,7 @@ class _DispatchNumbers:
         return np.array(numbers, np.int64)
 
 
-@dataclass
-class _DispatchTimes:
+class _DispatchTimes(Struct):
     """Time and place of each dispatch, by its number."""
 
     name: str

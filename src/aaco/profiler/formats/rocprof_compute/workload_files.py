@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.core.arrays import Ints
 from aaco.core.tables import INT, REAL, TEXT
@@ -44,8 +44,7 @@ _WHOLE = r"^\d{1,19}(\.0*)?$"
 _SCIENTIFIC = re.compile(r"(\d)(?:\.(\d*))?[eE]\+?(\d{1,3})", re.ASCII)
 
 
-@dataclass(frozen=True)
-class CounterColumn:
+class CounterColumn(Struct, frozen=True):
     """A column of counts: its name in our reader, the tool's name of the counter, and its pass."""
 
     column: str
@@ -53,8 +52,7 @@ class CounterColumn:
     replay: int
 
 
-@dataclass(frozen=True)
-class DispatchFile:
+class DispatchFile(Struct, frozen=True):
     """A file of dispatches with its header. long: one row per counter, not one per dispatch."""
 
     path: Path

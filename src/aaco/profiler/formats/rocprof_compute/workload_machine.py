@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.core.tables import DEVICE_FACTS
 from aaco.profiler.capture import CapturedDevice
@@ -31,8 +31,7 @@ WORDS = ("compute_partition", "memory_partition")
 FIX = "profile it again: rocprof-compute profile -n NAME -- PROGRAM"
 
 
-@dataclass(frozen=True)
-class WorkloadMachine:
+class WorkloadMachine(Struct, frozen=True):
     """The row of sysinfo.csv, and the rows of roofline.csv: the measurements of each device."""
 
     system: dict[str, str]

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import COUNTERS, INT, KERNELS, NAME, REAL, TEXT
@@ -55,8 +55,7 @@ NOT_SUMMARY = frozenset({"minns", "stddev"})  # rocprofv3's
 FILE = re.compile(r"(?P<run>.+?)(?:\.(?P<what>(?:[a-z]+_)?stats))?\.csv", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class _RocprofCsvFile:
+class _RocprofCsvFile(Struct, frozen=True):
     """A CSV file with its header. summary: whether its rows are sums."""
 
     path: Path

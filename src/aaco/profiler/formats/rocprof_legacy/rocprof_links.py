@@ -8,17 +8,16 @@ sqlitedb.py, flow_json).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aaco.core.arrays import Ints, find_sorted, joined
 
 NONE = -1
 
 
-@dataclass(frozen=True)
-class Spots:
+class Spots(Struct, frozen=True):
     """Places in the picture: row, lane and microsecond of each."""
 
     row: Ints
@@ -37,8 +36,7 @@ class Spots:
         return cls(*(joined(column) for column in columns))
 
 
-@dataclass(frozen=True)
-class Arrows:
+class Arrows(Struct, frozen=True):
     """Both ends of the arrows, and their ids."""
 
     ids: Ints

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from aaco.core.errors import BadCapture
 from aaco.profiler.formats import ranks
@@ -31,8 +31,7 @@ COPY_KINDS = ("unknown", "h2h", "h2d", "d2h", "d2d", "p2p", "memset")
 LONGEST_WORD, LONGEST_CATEGORY, MOST_CATEGORIES = 64, 64, 200
 
 
-@dataclass(frozen=True)
-class RocpdQuery:
+class RocpdQuery(Struct, frozen=True):
     """SQL over one long table, and its columns' names and kinds in order."""
 
     kind: str

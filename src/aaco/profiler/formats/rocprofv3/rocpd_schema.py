@@ -10,10 +10,10 @@ and version 4, in which rows name a track and two timestamps instead of their pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from aaco.core.errors import BadCapture
 from aaco.profiler.capture import CapturedDevice
@@ -29,8 +29,7 @@ KINDS = (*LONG, "info_agent", "info_node", "info_process", "info_thread", "info_
 MOST_PROCESSES = 4096
 
 
-@dataclass(frozen=True)
-class RocpdAgent:
+class RocpdAgent(Struct, frozen=True):
     """A processor: its id in the source, whether it is a GPU, and its device."""
 
     id: int
@@ -38,8 +37,7 @@ class RocpdAgent:
     device: CapturedDevice
 
 
-@dataclass
-class RocpdSource:
+class RocpdSource(Struct):
     """One recording process: the tables of its set by kind, and the guid of its rows if others share the set."""
 
     number: int

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core.tables import INT, NAME, REAL
 from aaco.profiler.formats.rocprof_compute import workload_machine
@@ -36,8 +36,7 @@ RESOURCES = {"vgpr": INT, "agpr": INT, "sgpr": INT, "lds_bytes": INT, "scratch_b
 SIZES = dict.fromkeys(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "grid_total", "block_total"), INT)
 
 
-@dataclass(frozen=True)
-class CsvFileKind:
+class CsvFileKind(Struct, frozen=True):
     """A kind of file. record: the kind of its rows; needs: the columns that identify its header."""
 
     record: str
@@ -84,12 +83,11 @@ FILE = re.compile(r"(?:(?P<run>.+)_)?(?P<what>(?:kernel|(?:hip|hsa|marker|rccl|r
 RESULTS = re.compile(r"(?:(?P<run>.+)_)?results\.(?:db|json|pftrace)", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class CsvSource:
+class CsvSource(Struct, frozen=True):
     """A file with its header and kind."""
 
     path: Path
-    head: Header = field(repr=False)
+    head: Header
     kind: CsvFileKind
 
     @property

@@ -14,13 +14,13 @@ import codecs
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.errors import BadCapture
@@ -52,8 +52,7 @@ NO_STAMP = "times are those at which the client read; how late it was is not kno
 NO_SOURCE = "output tokens are the server's count, or the tool's own count of the text: it does not say which"
 
 
-@dataclass(frozen=True)
-class BenchLists:
+class BenchLists(Struct, frozen=True):
     """The lists of a result, request by request: seconds, NaN where there is none, and counts.
 
     gaps: those of all requests, one after the other; gap_counts: how many each has.

@@ -13,11 +13,11 @@ import re
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import DEVICE_FACTS, DEVICE_LINKS
@@ -45,8 +45,7 @@ _MAGIC = b"ustar"
 Properties = dict[str, int]
 
 
-@dataclass
-class _TopologyNode:
+class _TopologyNode(Struct):
     properties: Properties = field(default_factory=dict)
     io_links: list[Properties] = field(default_factory=list)
     p2p_links: list[Properties] = field(default_factory=list)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import DEVICE_FACTS
@@ -34,8 +34,7 @@ _NUMBER = re.compile(r"(\d{1,20})(?:\(0x([0-9a-fA-F]{1,16})\))?\s*(KB)?", re.ASC
 _TITLES = (b"HSA System Attributes", b"HSA Agents")
 
 
-@dataclass
-class _RocminfoAgent:
+class _RocminfoAgent(Struct):
     """lines: of the agent itself, of a repeated one the first. pools: size in KB by segment, the first of each."""
 
     lines: dict[str, str] = field(default_factory=dict)

@@ -14,11 +14,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from aaco.core.errors import BadCapture
 from aaco.core.tables import DEVICE_LINKS, GPU_EVENTS
@@ -81,8 +81,7 @@ _DOCUMENT = re.compile(r"\A\s*(?=[\[{])|^(?=[\[{])", re.MULTILINE)  # where one 
 _TITLE = b"ROCm System Management Interface"
 
 
-@dataclass
-class _SmiReadings:
+class _SmiReadings(Struct):
     """The readings of each device, by its number, in the order of the file. Several samples are several entries."""
 
     tool: str

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from aaco.core.tables import API_CALLS, COPIES, KERNELS
 from aaco.profiler.capture import CapturedDevice, CaptureFacts
@@ -63,8 +63,7 @@ def parse(path: Path) -> Iterator[pa.Table | CaptureFacts]:
     yield reader.facts()
 
 
-@dataclass(frozen=True)
-class _TimedEvents:
+class _TimedEvents(Struct, frozen=True):
     """Events that have a time, each with its statistics, and the columns that they all have."""
 
     events: list[tuple[Any, dict[str, Any]]]

@@ -10,12 +10,12 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from msgspec import Struct, field
 
 from aaco.core.errors import BadCapture
 from aaco.profiler.io import protos
@@ -43,8 +43,7 @@ VALUES = ("double_value", "uint64_value", "int64_value", "str_value", "ref_value
 Stretch = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class XspaceLine:
+class XspaceLine(Struct, frozen=True):
     """A thread of a host or a stream of a device, and the places of its events in the file."""
 
     id: int
@@ -53,8 +52,7 @@ class XspaceLine:
     events: tuple[Stretch, ...]
 
 
-@dataclass
-class XspacePlane:
+class XspacePlane(Struct):
     """A host or a device. events: names by number; stats: names of statistics; own_stats: statistics of the plane
     itself.
     """
