@@ -72,8 +72,6 @@ class Explanation(Struct, frozen=True, eq=False, weakref=True):
     examined: Mapping[str, Any] = field(default_factory=dict)  # by slot what findings say
     trace: DeviceTrace | None = None  # what the devices did; None where none did anything that was recorded
 
-    __hash__ = object.__hash__  # by identity, as `once` asks
-
     @property
     def trust(self) -> Trust:
         """What the trace check says of the recording."""

@@ -60,7 +60,7 @@ class StreamCheck:
             shown = ", ".join(f"stream {stream} of device {device}" for device, stream in empty[:5])
             yield Finding("streams_without_work", "note", len(empty), len(self.named),
                           f"{len(empty)} of {len(self.named)} streams {have} no work in the capture: {shown}; "
-                          "used outside the window, or its work was not recorded")
+                          "used outside the window, or their work was not recorded")
 
 
 class Latest(Struct, frozen=True):
