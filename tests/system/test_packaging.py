@@ -79,7 +79,7 @@ def test_the_source_archive_makes_the_same_wheel(built, tmp_path):
     archive, wheel = built
     with tarfile.open(archive) as opened:
         names = [PurePosixPath(name) for name in opened.getnames()]
-        opened.extractall(tmp_path, filter="data")
+    subprocess.run(["tar", "-xf", archive, "-C", tmp_path], check=True)  # Python 3.11.3 has no filter for archives
     assert {name.parts[1] for name in names} <= {"src", "native", "README.md", "CHANGELOG.md", "LICENSE",
                                                  "pyproject.toml", "PKG-INFO", ".gitignore"}
     (again,) = build(next(tmp_path.iterdir()), tmp_path / "dist", "-t", "wheel")
