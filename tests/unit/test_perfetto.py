@@ -212,6 +212,13 @@ def test_an_own_export_is_refused_by_its_session(tables, tmp_path, write):
     assert registry.read(path, registry.parsers()["pftrace"].FORMAT)  # what a user insists on
 
 
+def test_a_trace_that_names_an_export_is_none(tmp_path):
+    """Mutation: the mark is looked for in every place."""
+    path = tmp_path / "trace.json"
+    path.write_text('{"traceEvents": [{"ph": "X", "name": "aaco perfetto, of session a.", "ts": 1, "dur": 1}]}')
+    assert registry.recognise(path).FORMAT == "chrome"
+
+
 @pytest.mark.parametrize("write", [write_protobuf, write_chrome])
 def test_a_name_in_gz_is_compressed_as_it_goes_and_the_viewer_opens_it(tables, tmp_path, write):
     """Mutation: written plain under that name, which the viewer refuses."""

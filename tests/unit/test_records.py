@@ -6,11 +6,15 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
+from msgspec.structs import replace
 
+from aaco.core.errors import UsageError
 from aaco.core.records import as_dict
+from aaco.workflows.compare_runs import DiffRequest
 
 
 class Leaf(Struct, frozen=True):
@@ -51,3 +55,9 @@ def test_a_record_is_the_dict_that_a_dataclass_would_be(value: Any) -> None:
     made = as_dict(Leaf(value))
     assert made == dataclasses.asdict(Twin(twin(value)))
     assert type(made["held"]) is type(dataclasses.asdict(Twin(twin(value)))["held"])
+
+
+def test_a_changed_copy_is_checked_as_a_new_record() -> None:
+    """msgspec before 0.21 checked only new ones."""
+    with pytest.raises(UsageError, match="a tolerance of -1"):
+        replace(DiffRequest(5.0), tolerance_pct=-1.0)

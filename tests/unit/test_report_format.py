@@ -85,7 +85,8 @@ def test_wrapped_lines_fit_and_lose_nothing_but_spaces(text: str, columns: int) 
 def test_a_line_is_folded_at_blanks_and_a_command_stays_whole() -> None:
     """Mutation: a command in two lines, which a shell takes for two."""
     assert format.fold("  idle time   of the device, ns", 20) == ["  idle time   of the", "    device, ns"]
-    assert format.fold("x" * 30 + " y", 20) == ["x" * 30 + " y"]
+    assert format.fold("x" * 30 + " y", 20) == ["x" * 30, "  y"]
+    assert " ".join(line.strip() for line in format.fold("word " * 20_000, 44)) == ("word " * 20_000).strip()
     for command in ("aaco report 20261130_161532_814d79", "  try: aaco report 20261130_161532_814d79"):
         assert format.fold(command, 20) == [command]
 

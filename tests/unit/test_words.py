@@ -28,3 +28,6 @@ def test_a_sentence_of_many_is_of_one_where_there_is_one(count, sentence):
     assert counted(count, "copies name an agent and are left out") == sentence
     assert counted(1, "kernel records have no time") == "1 kernel record has no time"
     assert counted(1, "bytes of buffers hold records") == "1 byte of buffers holds records"
+    assert counted(1, "events begin or end between") == "1 event begins or ends between"
+    for name in ("begin", "have.name", "'are they'"):
+        assert counted(1, f"values of {name} are no numbers") == f"1 value of {name} is no numbers"

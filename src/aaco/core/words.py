@@ -6,7 +6,9 @@ import math
 import re
 
 SUBJECT = re.compile(r"^((?:\w+ )?\w+?)(ies|s)\b")
-VERB = re.compile(r"\b(?:are|were|have|look|name|hold|refer|begin|stand)\b")
+NAME = re.compile(r"'[^']*'|(?<= of )\S+")
+VERB = re.compile(r"(?<!and )(?<!or )\b(are|were|have|look|name|hold|refer|begin|stand)\b")
+FURTHER = re.compile(r"(?:(?<=\band )|(?<=\bor ))(?:are|were|end)\b")
 SINGULAR = {"are": "is", "were": "was", "have": "has"}
 
 
@@ -17,12 +19,20 @@ def plural(count: int, noun: str) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """Return a count with a sentence of many: "3 records have no time", "1 record has no time"."""
+    """Return a count with a sentence of many: "3 records have no time", "1 record has no time".
+
+    What stands in quotes or after "of" is a name, and stays.
+    """
     if count == 1:
-        what = SUBJECT.sub(lambda noun: noun[1] + "y" * (noun[2] == "ies"), what, count=1)
-        what = VERB.sub(lambda verb: SINGULAR.get(verb[0], f"{verb[0]}s"), what, count=1)
-        what = what.replace(" and are ", " and is ")
+        names = NAME.findall(what)
+        what = SUBJECT.sub(lambda noun: noun[1] + "y" * (noun[2] == "ies"), NAME.sub("\0", what), count=1)
+        what = FURTHER.sub(_of_one, VERB.sub(_of_one, what, count=1))
+        what = re.sub("\0", lambda _: names.pop(0), what)
     return f"{count:,} {what}"
+
+
+def _of_one(verb: re.Match[str]) -> str:
+    return SINGULAR.get(verb[0], f"{verb[0]}s")
 
 
 def in_percent(value: float, digits: int = 2, sign: str = "") -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aaco.core.registry import Metric
 
 NA = "n/a"
+WORD = re.compile(r"\s*\S+")
 COMMAND = re.compile(r"\s*(next: |try: )?aaco ", re.IGNORECASE)
 MOST_COUNTERS = 6  # named in a line
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -238,10 +239,14 @@ def fold(line: str, columns: int) -> list[str]:
     word stays whole, and so does a command, which is copied into a shell.
     """
     start = len(line) - len(line.lstrip())
-    at = fitting(line, columns + 1).rfind(" ", start)
-    if cells(line) <= columns or at <= start or COMMAND.match(line):
+    if cells(line) <= columns or COMMAND.match(line):
         return [line]
-    return [line[:at].rstrip(), *fold(" " * min(start + 2, columns // 2) + line[at:].lstrip(), columns)]
+    lines, further = [line[:start]], " " * min(start + 2, columns // 2)
+    for word in WORD.findall(line):
+        if lines[-1].strip() and cells(lines[-1] + word) > columns:
+            lines.append(further)
+        lines[-1] += word if lines[-1].strip() else word.lstrip()
+    return lines
 
 
 def hung(label: str, text: str, columns: int = 80) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import shlex
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -62,7 +63,8 @@ def recognise(path: Path) -> Parser | None:
 
 def _refuse_export(path: Path) -> None:
     """Raise BadCapture if the file is a trace that AACO wrote for a viewer: it holds less than its session."""
-    with jsonstream.opened(path) as file:
+    session = None
+    with suppress(BadCapture), jsonstream.opened(path) as file:  # what cannot be read is for its parser to say
         session = exported_session(file.read(EXPORT_BYTES))
     if session:
         raise BadCapture(f"{path}: `aaco perfetto` wrote this for a viewer; it holds less than its session {session}",

@@ -20,7 +20,8 @@ from aaco.tracelake.perfetto_export.trackevents import Slices, Writer
 Told = Callable[[int], None]  # how many slices and values are written
 AS_NAMED: Mapping[str, str] = {}
 MARK = "aaco perfetto, of session {}."  # begins a file
-MARKED = re.compile(rb"aaco perfetto, of session ([\w-]+)\.")
+MARKED = re.compile(rb'(?:\s*\{\s*"displayTimeUnit"\s*:\s*"ns"\s*,\s*"otherData"\s*:\s*\{\s*"made_by"\s*:\s*"'
+                    rb"|\n.{2,24}\n\x07made_by\x12.)aaco perfetto, of session ([\w-]+)\.", re.DOTALL)
 SHOWN = (*timeline_tracks.SHOWN, *request_tracks.SHOWN)  # the tables that slices and values are of
 
 
@@ -51,7 +52,7 @@ def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table], report_count
 
 def exported_session(beginning: bytes) -> str | None:
     """Return the session of which a file is an export, from the file's beginning; None if it is none."""
-    marked = MARKED.search(beginning)
+    marked = MARKED.match(beginning)
     return marked and marked[1].decode()
 
 
