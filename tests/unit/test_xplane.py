@@ -105,7 +105,7 @@ def test_registers_that_were_never_set_are_absent(tmp_path):
 def test_fractions_of_a_ns_are_rounded_down_and_counted(tmp_path):
     tables, facts = parsed(tmp_path, gpu(fake.line("Stream #1", 0, [kernel(1_999, 2_002), kernel(5_000, 1_000)])))
     assert rows(tables["kernels"], *WHEN) == [(1, 4, 3), (5, 6, 1)]
-    assert facts.problems == ("1 event begins or end at a fraction of a ns: rounded down",)
+    assert facts.problems == ("1 event begins or ends at a fraction of a ns: rounded down",)
     assert facts.clock == "unknown" and facts.kernels == Subtotal(2, 4)
 
 
