@@ -37,10 +37,9 @@ def lines(texts: Iterable[str]) -> None:
     """Print lines of a result, each on one line, with control characters escaped."""
     from aaco.report.format import clean, fold
 
-    width = columns()
+    width = columns() if columns() < REPORT_COLUMNS else sys.maxsize
     for words in texts:
-        whole = clean(words)
-        text("".join(f"{part}\n" for part in (fold(whole, width) if width < REPORT_COLUMNS else [whole])))
+        text("".join(f"{part}\n" for part in fold(clean(words), width)))
 
 
 def row(columns: Iterable[tuple[str, int]]) -> str:

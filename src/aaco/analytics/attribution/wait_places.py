@@ -21,7 +21,8 @@ COLUMNS = ("call_id", "parent_id", "name", "domain", "t_start_ns", "t_end_ns")
 MOST = 20  # places that are kept, those with most waiting first
 OPERATOR, PYTHON = "cpu_op", "python"
 # Frames that synchronise in order to profile: PyTorch's profiler, which waits as it ends, and harnesses around it.
-PROFILING = re.compile(r"(?:.*/)?torch/(?:profiler|autograd/profiler)\b|.*profil(?:er|ing|e)\b.*\.py\(", re.IGNORECASE)
+PROFILING = re.compile(r"(?:.*/)?torch/(?:autograd/)?profiler\b"
+                       r"|(?=.*\.py\()(?:(?!\.py\().)*?profil(?:er|ing|e)\b", re.IGNORECASE)
 
 
 class WaitPlace(Struct, frozen=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import shlex
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,10 +15,9 @@ from aaco.profiler import formats
 from aaco.profiler.capture import Parser
 from aaco.profiler.io import encodings, jsonstream, sqlite
 from aaco.profiler.io.readable import readable
-from aaco.tracelake.perfetto_export.perfetto import exported_session
+from aaco.tracelake.perfetto_export.mark import exported_session
 
 HEAD_BYTES = 1 << 20
-EXPORT_BYTES = 1 << 10
 PACKAGE = "aaco.profiler.formats"
 # Modules to try first, before the others are imported.
 FREQUENT = ("pytorch.kineto", "rocprofv3.rocpd", "rocprofv3.rocprofv3_csv")
@@ -63,10 +61,7 @@ def recognise(path: Path) -> Parser | None:
 
 def _refuse_export(path: Path) -> None:
     """Raise BadCapture if the file is a trace that AACO wrote for a viewer: it holds less than its session."""
-    session = None
-    with suppress(BadCapture), jsonstream.opened(path) as file:  # what cannot be read is for its parser to say
-        session = exported_session(file.read(EXPORT_BYTES))
-    if session:
+    if session := exported_session(jsonstream.head(path, 1 << 10)):
         raise BadCapture(f"{path}: `aaco perfetto` wrote this for a viewer; it holds less than its session {session}",
                          f"aaco summary {session}; between machines: aaco bundle export, aaco bundle import")
 

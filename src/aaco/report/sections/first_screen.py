@@ -239,8 +239,8 @@ def _basis(explanation: Explanation) -> str:
     sentences = []
     if diagnosis.bottleneck:
         sure = "" if diagnosis.confidence is None else f"Confidence {diagnosis.confidence:.2f}, "
-        signals = " signals hold" if len(diagnosis.bottleneck.evidence) > 1 else " signal hold"
-        sentences.append(sure + diagnosis.bottleneck.tally.replace(" hold", signals, 1))
+        signals = "signals" if len(diagnosis.bottleneck.evidence) > 1 else "signal"
+        sentences.append(sure + diagnosis.bottleneck.tally.replace(" hold", f" {signals} hold", 1))
     sentences += [f"Judged: {row.text}" for row in windows.first_rows(explanation) if row.label == "Judged"]
     others = [content.condition(explanation, verdict) for verdict in diagnosis.conditions
               if verdict.label not in content.DISTURBANCES]

@@ -44,15 +44,15 @@ def lines(groups: list[OperatorGroup], by: str, top: int) -> Iterator[str]:
         yield (format.pad(names[label], NAME)
                + f"{format.percent(group.share):>7}{format.duration(group.device_ns):>10}{group.calls or '':>7}"
                + "".join(f"{cell:>9}" for cell in cells))
-        yield from _below(group, by, why_none)
+        yield from _below(group, by, label, why_none)
     if why_none:
         yield from format.hung("", f"work not known of any: {why_none}", WIDTH)
 
 
-def _below(group: OperatorGroup, by: str, why_none: str) -> Iterator[str]:
+def _below(group: OperatorGroup, by: str, label: str, why_none: str) -> Iterator[str]:
     """What limits its kernels, the shapes of a call, and why its work is not known. why_none: printed below all."""
     limit = f"limit: {format.kernel_limit(group.limit)}" if group.limit else ""
-    shapes = call_shapes(group.names[1]) if by == "call" and _label(group, by) == _name(group, by) else ""
+    shapes = call_shapes(group.names[1]) if by == "call" and label == _name(group, by) else ""
     if limit or shapes:
         yield f"  {format.cut('; '.join(filter(None, (limit, shapes))), WIDTH - 2)}"
     if not group.known_ns and group.why and not why_none:

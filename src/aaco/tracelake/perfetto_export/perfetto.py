@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import IO
@@ -13,15 +12,13 @@ import pyarrow as pa
 
 from aaco.core.arrays import Ints
 from aaco.tracelake.perfetto_export import request_tracks, timeline_tracks
+from aaco.tracelake.perfetto_export.mark import MARK
 from aaco.tracelake.perfetto_export.nesting import lay
 from aaco.tracelake.perfetto_export.timeline_tracks import Events, Track, Values
 from aaco.tracelake.perfetto_export.trackevents import Slices, Writer
 
 Told = Callable[[int], None]  # how many slices and values are written
 AS_NAMED: Mapping[str, str] = {}
-MARK = "aaco perfetto, of session {}."  # begins a file
-MARKED = re.compile(rb'(?:\s*\{\s*"displayTimeUnit"\s*:\s*"ns"\s*,\s*"otherData"\s*:\s*\{\s*"made_by"\s*:\s*"'
-                    rb"|\n.{2,24}\n\x07made_by\x12.)aaco perfetto, of session ([\w-]+)\.", re.DOTALL)
 SHOWN = (*timeline_tracks.SHOWN, *request_tracks.SHOWN)  # the tables that slices and values are of
 
 
@@ -48,12 +45,6 @@ def write_protobuf(file: IO[bytes], tables: Mapping[str, pa.Table], report_count
         count += len(series.times)
         report_count(count)
     return count
-
-
-def exported_session(beginning: bytes) -> str | None:
-    """Return the session of which a file is an export, from the file's beginning; None if it is none."""
-    marked = MARKED.match(beginning)
-    return marked and marked[1].decode()
 
 
 def _events(tables: Mapping[str, pa.Table]) -> Iterator[Events]:
@@ -98,9 +89,8 @@ def write_chrome(file: IO[bytes], tables: Mapping[str, pa.Table], report_count: 
     Times are in us with three decimals, so no ns is lost in the text.
     """
     count, named = 0, set[tuple[int, int]]()
-    made_by = {"otherData": {"made_by": MARK.format(session)}} if session else {}
-    head = json.dumps({"displayTimeUnit": "ns"} | made_by, separators=(",", ":")).removesuffix("}")
-    file.write(f'{head},"traceEvents":[\n'.encode())
+    head = {"displayTimeUnit": "ns"} | ({"otherData": {"made_by": MARK.format(session)}} if session else {})
+    file.write(json.dumps(head, separators=(",", ":")).removesuffix("}").encode() + b',"traceEvents":[\n')
     separator = b""
     for lines in _chrome_lines(tables, named, titles):
         if lines:
