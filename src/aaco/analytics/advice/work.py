@@ -177,11 +177,11 @@ class StepWork(Struct, frozen=True, dict=True):
 
     def named(self, is_meant: Callable[[WorkName], bool]) -> Flags:
         """Return which rows have such a name."""
-        return np.array([*map(is_meant, self.names), False], bool)[self.label]
+        return _flags([*map(is_meant, self.names)], self.label)
 
     def operated(self, is_meant: Callable[[StepOperator], bool]) -> Flags:
         """Return which rows an operator like this launched; rows of no known operator are not."""
-        return np.array([*map(is_meant, self.operators), False], bool)[self.operator]
+        return _flags([*map(is_meant, self.operators)], self.operator)
 
     def of_families(self, *meant: str) -> Flags:
         """Return which rows are kernels of these families."""
@@ -391,6 +391,12 @@ def _operator(name: str, outermost: str | None, phase: str | None, taken: Operat
     return StepOperator(name, outermost or "", phase or "", types, bool(listed) and not types, max(1, kernels) / calls,
                         None if flops is None else flops / calls, None if moved is None else moved / calls, taken,
                         (host_ns or 0) / calls, calls)
+
+
+def _flags(flags: Sequence[bool], rows: Ints) -> Flags:
+    """Return the flag of each row by its number in flags, False of -1."""
+    # take is twice as fast as indexing by 32 bits, and most questions are about what no row is
+    return np.take(np.array([*flags, False], bool), rows) if any(flags) else np.zeros(len(rows), bool)
 
 
 def _types_of_tensors(taken: OperatorArguments) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from itertools import count
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +13,8 @@ import pyarrow as pa
 # What tools append to a kernel's symbol: the kernel descriptor's suffix, and how a compiler marks a clone of it.
 FEW_NAMES = 1024
 DESCRIPTORS = (" [clone .kd]", " (.kd)", ".kd")
+
+V = TypeVar("V", bound=Hashable)
 
 
 def constant(name: str | None, count: int) -> pa.Array:
@@ -47,9 +52,15 @@ def _drop_unused_names(codes: np.ndarray, names: pa.Array) -> tuple[np.ndarray, 
 
 def encoded(names: Sequence[str | None]) -> pa.Array:
     """Return a NAME column of texts; each distinct text is stored once."""
-    codes: dict[str, int] = {}
-    indices = pa.array([None if name is None else codes.setdefault(name, len(codes)) for name in names], pa.int32())
-    return pa.DictionaryArray.from_arrays(indices, pa.array(list(codes), pa.string()))
+    codes, distinct = numbered(names)
+    return coded(codes, pa.array(distinct, pa.string()))
+
+
+def numbered(values: Sequence[V | None]) -> tuple[np.ndarray, list[V]]:
+    """Return the number of each value, -1 of None, and the distinct values in the order of their numbers."""
+    numbers: defaultdict[V | None, int] = defaultdict(count().__next__, {None: -1})
+    rows = np.fromiter(map(numbers.__getitem__, values), np.int32, len(values))
+    return rows, [value for value in numbers if value is not None]
 
 
 def integers(values: Sequence[int | None]) -> pa.Array:

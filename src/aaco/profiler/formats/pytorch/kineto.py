@@ -49,7 +49,7 @@ from aaco.profiler.formats.pytorch.kineto_events import (
     TransferArgs,
 )
 from aaco.profiler.io import jsonstream
-from aaco.profiler.io.columns import constant, encoded, integers
+from aaco.profiler.io.columns import constant, encoded, integers, numbered
 from aaco.profiler.io.digits import LARGEST, Microseconds
 from aaco.profiler.io.dispatches import GLOBAL_SIZE
 from aaco.profiler.io.record_accounting import ABSENT, RecordAccount
@@ -349,9 +349,8 @@ def _is_pinned(name: str) -> bool | None:
 
 def _triples(values: list[tuple[int, int, int] | None]) -> tuple[np.ndarray, np.ndarray]:
     """Return the triples, shape (n, 3), and a mask of the rows without one."""
-    places: dict[tuple[int, int, int] | None, int] = {None: 0}  # there are few distinct ones
-    rows = np.array([places.setdefault(value, len(places)) for value in values], np.int64)
-    return np.array([value or (0, 0, 0) for value in places], np.int64)[rows], rows == 0
+    rows, distinct = numbered(values)
+    return np.array([*distinct, (0, 0, 0)], np.int64)[rows], rows < 0
 
 
 def _axes(name: str, *factors: tuple[np.ndarray, np.ndarray]) -> dict[str, pa.Array]:
