@@ -15218,6 +15218,1446 @@ def many_small_weights(at: Place) -> list[Side]:
     ]
 
 
+class RepeatedKeysBlock(nn.Module):
+    """A causal block as in Llama 3: four queries share a key, and norms are written out or one call each."""
+
+    def __init__(self, width: int, heads: int, inner: int, one_call: bool, shared: bool) -> None:
+        super().__init__()
+        self.size, self.shared = width // heads, shared
+        self.norm1, self.norm2 = RootNorm(width, one_call), RootNorm(width, one_call)
+        self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, width // 4, bias=False) for _ in range(2))
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+        """Attend to earlier positions, then transform each; queries and keys turn as complex numbers."""
+        y = self.norm1(x)
+        q, k, v = (part(y).unflatten(-1, (-1, self.size)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        q, k = (torch.view_as_real(torch.view_as_complex(part.float().unflatten(-1, (-1, 2))) * turns)
+                .flatten(-2).to(v.dtype) for part in (q, k))
+        if self.shared:
+            read = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        else:
+            read = causal_attention(q, k.repeat_interleave(4, 1), v.repeat_interleave(4, 1))
+        x = x + self.out(read.transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+@before("llama_pretraining", training=True)
+def turned_as_complex(at: Place) -> list[Side]:
+    """A Llama of 8 layers, width 1,024, learns 4 x 1,024 words, bf16 autocast over fp32 weights; norms are written out
+    in fp32, queries turn as complex numbers, keys are repeated; clipped, AdamW for lists; the loss is read."""
+    full, length, width, words = at.pick(4, 2), at.pick(1024, 8), at.pick(1024, 64), at.pick(32_000, 50)
+    heads = at.pick(16, 4)
+
+    def make(one_call: bool = False, shared: bool = False, compiled: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH, batch: int = full) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = [RepeatedKeysBlock(width, heads, at.pick(2816, 96), one_call, shared)
+                      for _ in range(at.pick(8, 2))]
+            return nn.ModuleList([nn.Embedding(words, width), *blocks, RootNorm(width, one_call),
+                                  nn.Linear(width, words, bias=False)])
+        model = at.build(build_model)
+        embedding, *blocks, norm, head = model
+        layers = [at.compiled(block) for block in blocks] if compiled else blocks
+        size = width // heads
+        speeds = 500_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angles = torch.outer(torch.arange(length, device=at.device), speeds)
+        turns = torch.polar(torch.ones_like(angles), angles)
+        texts = at.integers(words, batch, length + 1)
+        optimizer = adam(model, how)
+        clip_before_steps(optimizer, model, 1.0)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                x = embedding(texts[:, :-1])
+                for layer in layers:
+                    x = layer(x, turns)
+                return F.cross_entropy(head(norm(x)).flatten(0, 1).float(), texts[:, 1:].flatten())
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "norms": "written out",
+                                    "keys": "repeated", "optimizer": "AdamW, foreach", "reads": "each loss"}),
+        Side("compiled_blocks", partial(make, compiled=True), ("compile",), {"compile": "each block"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call each"}),
+        Side("keys_shared", partial(make, shared=True), ("shared_heads",), {"keys": "shared"}, useless=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("batch_8", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("layerwise_finetuning", training=True)
+def group_for_each_weight(at: Place) -> list[Side]:
+    """A BERT-base learns to classify 16 texts of 64 words, bf16 autocast; deeper layers learn faster, so each weight is
+    an AdamW group of its own, updated for lists of one; the host reads the loss and how many were right."""
+    full, length, width, words = at.pick(16, 2), at.pick(64, 8), at.pick(768, 32), at.pick(30_522, 50)
+    depth = at.pick(12, 2)
+
+    def make(groups: str = "weights", how: Mapping[str, Any] = FOREACH, graph: bool = False, read: bool = True,
+             batch: int = full) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(LastNormBlock(width, at.pick(12, 2)) for _ in range(depth))
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width), nn.LayerNorm(width),
+                                  blocks, nn.Linear(width, width), nn.Linear(width, 2)])
+        model = at.build(build_model)
+        embedding, places, norm, blocks, pool, head = model
+        texts, labels = at.integers(words, batch, length), at.integers(2, batch)
+        is_word = torch.ones(batch, 1, 1, length, dtype=torch.bool, device=at.device)
+        parts = [nn.ModuleList([embedding, places, norm]), *blocks, nn.ModuleList([pool, head])]
+        chosen: list[dict[str, Any]] = []
+        for number, part in enumerate(parts):
+            rate = 1e-4 * 0.9 ** (len(parts) - number)
+            lists = [list(part.parameters())] if groups == "layers" else [[weight] for weight in part.parameters()]
+            chosen += [{"params": weights, "lr": rate} for weights in lists]
+        optimizer = torch.optim.AdamW(chosen, lr=1e-4, capturable=graph, **how)
+        right = torch.zeros((), device=at.device)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(True):
+                x = norm(embedding(texts) + places.weight)
+                for block in blocks:
+                    x = block(x, is_word)
+                scores = head(pool(x[:, 0]).tanh()).float()
+            right.copy_((scores.detach().argmax(1) == labels).sum())
+            return F.cross_entropy(scores, labels)
+        train = trained(model, optimizer, loss_of, graph)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read:
+                loss.item()
+                right.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "groups": "one for each weight",
+                                    "optimizer": "AdamW, foreach", "reads": "loss and right ones"}),
+        Side("group_for_each_layer", partial(make, groups="layers"), ("fused_optimizer",),
+             {"groups": "one for each layer"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("batch_64", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("nothing_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
+@before("vit_large_pictures_training", training=True)
+def sharp_pictures(at: Place) -> list[Side]:
+    """A ViT-S of 12 layers learns 16 pictures of 384 x 384, 577 places each, fp32 with TF32 off and attention written
+    out; fused AdamW; the host reads the loss and the share of right answers."""
+    full, side, patch, width = at.pick(16, 2), at.pick(384, 32), at.pick(16, 8), at.pick(384, 32)
+
+    def make(fused_attention: bool = False, autocast: bool = False, read: bool = True, graph: bool = False,
+             batch: int = full) -> Step:
+        attention = full_attention if fused_attention else written_full_attention
+
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Conv2d(3, width, patch, patch), nn.Embedding((side // patch) ** 2 + 1, width),
+                                  Stack(at.pick(12, 2), width, at.pick(6, 2), attention), nn.LayerNorm(width),
+                                  nn.Linear(width, 1000)])
+        model = at.build(build_model)
+        patches, places, stack, norm, head = model
+        pictures, labels = at.randn(batch, 3, side, side), at.integers(1000, batch)
+        share = torch.zeros((), device=at.device)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                rows = patches(pictures).flatten(2).transpose(1, 2)
+                x = torch.cat([torch.zeros_like(rows[:, :1]), rows], 1) + places.weight
+                scores = head(norm(stack(x)[:, 0])).float()
+            share.copy_((scores.detach().argmax(1) == labels).float().mean())
+            return F.cross_entropy(scores, labels)
+        train = trained(model, adam(model, FUSED, graph), loss_of, graph)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read:
+                loss.item()
+                share.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "attention": "written out",
+                                    "optimizer": "AdamW, fused", "reads": "loss and share"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_attention", partial(make, fused_attention=True), ("attention_fusion",), {"attention": "fused"},
+             tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("nothing_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+        Side("batch_32", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+class WideBlock(nn.Module):
+    """Two convolutions, each after a norm, and a way around them, as in a wide residual network."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.BatchNorm2d(inputs), nn.BatchNorm2d(outputs)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.around: nn.Module = nn.Identity()
+        if inputs != outputs or stride != 1:
+            self.around = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve twice and add the input."""
+        y = F.relu(self.norm1(x))
+        return self.around(y) + self.conv2(F.relu(self.norm2(self.conv1(y))))
+
+
+@before("wide_resnet_training", training=True)
+def wide_residuals(at: Place) -> list[Side]:
+    """A wide residual network of 28 layers, width times 6, learns 128 pictures of 32 x 32, TF32 convolutions, NCHW, SGD
+    with Nesterov's momentum for lists; the pictures lie on the device, and the loss is read."""
+    full, side, base, count = at.pick(128, 4), at.pick(32, 8), at.pick(96, 4), at.pick(4, 1)
+
+    def make(layout: torch.memory_format = torch.contiguous_format, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH, read: bool = True) -> Step:
+        def build_model() -> nn.Sequential:
+            layers: list[nn.Module] = [nn.Conv2d(3, base, 3, 1, 1, bias=False)]
+            inputs = base
+            for stage in range(3):
+                for number in range(count):
+                    layers.append(WideBlock(inputs, base << stage, 2 if stage and not number else 1))
+                    inputs = base << stage
+            return nn.Sequential(*layers, nn.BatchNorm2d(inputs), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                                 nn.Linear(inputs, 100))
+        model = at.build(build_model).to(memory_format=layout)
+        pictures = at.randn(full, 3, side, side).to(memory_format=layout)
+        labels = at.integers(100, full)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, nesterov=True, weight_decay=5e-4, **how)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                scores = model(pictures)
+            return F.cross_entropy(scores.float(), labels)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    nhwc = torch.channels_last
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "optimizer": "SGD, foreach", "reads": "each loss"}),
+        Side("to_channels_last", partial(make, layout=nhwc), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("bf16_channels_last", partial(make, autocast=True, layout=nhwc), ("narrower_types", "channels_last"),
+             {"precision": "bf16 autocast", "layout": "nhwc"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn": "benchmark"}, cudnn_benchmark=True),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("organ_segmentation_training", training=True)
+def organs_in_turn(at: Place) -> list[Side]:
+    """A U-Net learns 14 organs in 8 scans of 256 x 256, TF32 convolutions; the Dice loss takes organ by organ and asks
+    the host whether the batch has any of it; Adam for lists; the loss is read."""
+    full, side, width, organs = at.pick(8, 2), at.pick(256, 16), at.pick(32, 4), at.pick(14, 4)
+
+    def make(overlaps: str = "asked", autocast: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        network = at.build(PlaneUNet, width).to(memory_format=layout)
+        network.head = at.build(nn.Conv2d, width, organs + 1, 1).to(memory_format=layout)
+        scans = at.randn(full, 1, side, side).to(memory_format=layout)
+        labels = at.integers(organs, full, side, side)  # the last organ is in no scan
+        optimizer = torch.optim.Adam(network.parameters(), lr=1e-4, **how)
+
+        def find_dice(shares: torch.Tensor) -> torch.Tensor:
+            if overlaps == "at once":
+                wanted = F.one_hot(labels, organs + 1).movedim(-1, 1)
+                both, sizes = (shares * wanted).sum((0, 2, 3)), wanted.sum((0, 2, 3)).float()
+                dice = 1 - (2 * both + 1) / (shares.sum((0, 2, 3)) + sizes + 1)
+                return (dice * (sizes > 0))[1:].sum() / (sizes > 0)[1:].sum()
+            total, found = torch.zeros((), device=at.device), torch.zeros((), device=at.device)
+            for organ in range(1, organs + 1):
+                wanted = (labels == organ).float()
+                if overlaps == "asked" and wanted.sum().item() == 0:
+                    continue
+                share, size = shares[:, organ], wanted.sum()
+                dice = 1 - (2 * (share * wanted).sum() + 1) / (share.sum() + size + 1)
+                total, found = total + dice * (size > 0), found + (size > 0)
+            return total / found
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                scores = network(scans)
+            scores = scores.float()
+            return F.cross_entropy(scores, labels) + find_dice(scores.softmax(1))
+        return loss_read(trained(network, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "overlaps": "organ by organ", "reads": "each organ's size, the loss"}),
+        Side("organs_at_once", partial(make, overlaps="at once"), ("loop_to_batched_op", "remove_syncs"),
+             {"overlaps": "at once", "reads": "the loss"}),
+        Side("sizes_not_read", partial(make, overlaps="in turn"), ("remove_syncs",), {"reads": "the loss"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "each organ's size"},
+             useless=True),
+    ]
+
+
+@before("prompt_learning", training=True)
+def learnt_prompts(at: Place) -> list[Side]:
+    """Prompts of 16 vectors are learnt for 100 kinds of pictures with a CLIP that does not change, as in CoOp, fp32
+    with TF32 off: its text half of 12 layers computes gradients of its weights, its picture half of 12 layers reads the
+    same 32 pictures in each step; SGD for lists; the loss is read."""
+    full, kinds, width, layers = at.pick(32, 3), at.pick(100, 5), at.pick(512, 32), at.pick(12, 2)
+    length, places, learnt = at.pick(32, 8), at.pick(197, 6), at.pick(16, 3)
+
+    def make(gradients: bool = True, kept: bool = False, autocast: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([Stack(layers, width, at.pick(8, 2), causal_attention), nn.LayerNorm(width),
+                                  Stack(layers, at.pick(768, 32), at.pick(12, 2)),
+                                  nn.Linear(at.pick(768, 32), width)])
+        clip = at.build(build_model).requires_grad_(gradients)
+        texts, norm, seer, narrow = clip
+        pictures, labels = at.randn(full, places, at.pick(768, 32)), at.integers(kinds, full)
+        names = 0.1 * at.randn(kinds, length - learnt, width)
+        prompt = nn.ParameterList([0.1 * at.randn(learnt, width)])
+
+        def see() -> torch.Tensor:
+            with torch.no_grad(), at.autocast(autocast):
+                return F.normalize(narrow(seer(pictures).mean(1)).float(), dim=1)
+        known = see() if kept else None
+
+        def loss_of() -> torch.Tensor:
+            clip.zero_grad(set_to_none=True)
+            seen = see() if known is None else known
+            with at.autocast(autocast):
+                rows = torch.cat([prompt[0].expand(kinds, -1, -1), names], 1)
+                read_names = F.normalize(norm(texts(rows)[:, -1]).float(), dim=1)
+            return F.cross_entropy(100 * seen @ read_names.T, labels)
+        return loss_read(trained(prompt, torch.optim.SGD(prompt.parameters(), lr=1e-4, **how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "gradients": "of frozen weights, too",
+                                    "pictures": "read in each step", "reads": "each loss"}, tf32=False),
+        Side("frozen_without_gradients", partial(make, gradients=False), ("unneeded_gradients",),
+             {"gradients": "of the prompts"}, tf32=False),
+        Side("pictures_kept", partial(make, kept=True), ("frozen_network",), {"pictures": "read once"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("factorization_training", training=True)
+def fields_pair_by_pair(at: Place) -> list[Side]:
+    """A DeepFM learns clicks of 4,096 people from 24 fields of 50,000 rows, 16 values each, fp32 with TF32 off; each of
+    the 276 pairs of fields gets a product of its own; rows come pageable, Adam for lists; the loss is read."""
+    people, fields, rows, width = at.pick(4096, 8), at.pick(24, 4), at.pick(50_000, 40), at.pick(16, 4)
+
+    def make(pairs: str = "in turn", on_device: bool = False, graph: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH, batch: int = people) -> Step:
+        def build_model() -> nn.ModuleList:
+            table = nn.Embedding.from_pretrained(0.1 * torch.randn(fields * rows, width), freeze=False)
+            return nn.ModuleList([table, build_mlp(fields * width, 256, 1)])
+        model = at.build(build_model)
+        table, deep = model
+        numbers, clicks = torch.randint(rows, (batch, fields)), at.integers(2, batch).float()
+        numbers = numbers.to(at.device) if on_device else numbers
+        first_rows = rows * torch.arange(fields, device=at.device)
+        first, second = torch.triu_indices(fields, fields, 1, device=at.device)
+
+        def loss_of() -> torch.Tensor:
+            found = table(numbers.to(at.device) + first_rows)
+            if pairs == "in turn":
+                crossed = torch.zeros(len(found), device=at.device)
+                for one in range(fields):
+                    for other in range(one + 1, fields):
+                        crossed = crossed + (found[:, one] * found[:, other]).sum(1)
+            elif pairs == "gathered":
+                crossed = (found[:, first] * found[:, second]).sum((1, 2))
+            else:
+                crossed = 0.5 * (found.sum(1).square() - found.square().sum(1)).sum(1)
+            return F.binary_cross_entropy_with_logits(crossed + deep(found.flatten(1))[:, 0], clicks)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, capturable=graph, **how)
+        return loss_read(trained(model, optimizer, loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": people, "pairs": "in turn", "inputs": "pageable",
+                                    "optimizer": "Adam, foreach", "reads": "each loss"}, tf32=False),
+        Side("sum_of_squares", partial(make, pairs="by sums"), ("loop_to_batched_op",), {"pairs": "by two sums"},
+             tf32=False),
+        Side("pairs_gathered", partial(make, pairs="gathered"), ("loop_to_batched_op",), {"pairs": "gathered"},
+             tf32=False),
+        Side("graph_on_device", partial(make, graph=True, on_device=True), ("graph", "inputs_on_device"),
+             {"graph": True, "inputs": "on the device"}, gpu_only=True, tf32=False),
+        Side("people_8192", partial(make, batch=2 * people), ("larger_batch",), {"batch": 2 * people}, samples=2,
+             same_output=False, note="other batch", tf32=False),
+        Side("rows_on_device", partial(make, on_device=True), ("inputs_on_device",), {"inputs": "on the device"},
+             useless=True, tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("demand_forecast_training", training=True)
+def horizons_in_turn(at: Place) -> list[Side]:
+    """An LSTM of 2 layers reads 72 hours of 256 shops and forecasts 24 hours, each by a head of its own, TF32
+    recurrences; the loss of each of 5 quantiles is found and read by itself; AdamW for lists."""
+    full, length, width, hours = at.pick(256, 4), at.pick(72, 6), at.pick(128, 8), at.pick(24, 3)
+    levels = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+    def make(heads: str = "in turn", losses: str = "each read", how: Mapping[str, Any] = FOREACH,
+             batch: int = full) -> Step:
+        def build_model() -> nn.ModuleList:
+            lists = [nn.ModuleList(nn.Linear(fro, to) for _ in range(hours))
+                     for fro, to in ((width, width), (width, len(levels)))]
+            return nn.ModuleList([nn.LSTM(8, width, 2, batch_first=True), *lists])
+        model = at.build(build_model)
+        lstm, first, second = model
+        if heads == "joined":
+            weights = nn.ParameterList([nn.Parameter(torch.stack([getattr(head, name).detach() for head in part]))
+                                        for part in (first, second) for name in ("weight", "bias")])
+            model = nn.ModuleList([lstm, weights])
+        sold, wanted = at.randn(batch, length, 8), at.randn(batch, hours)
+        rises = torch.tensor(levels, device=at.device)
+
+        def forecast(state: torch.Tensor) -> torch.Tensor:
+            if heads == "in turn":
+                return torch.stack([late(F.relu(soon(state))) for soon, late in zip(first, second, strict=True)], 1)
+            wide, wide_bias, narrow, narrow_bias = weights
+            y = F.relu(torch.baddbmm(wide_bias[:, None], state.expand(hours, -1, -1), wide.transpose(1, 2)))
+            return torch.baddbmm(narrow_bias[:, None], y, narrow.transpose(1, 2)).transpose(0, 1)
+
+        def loss_of() -> torch.Tensor:
+            y = forecast(lstm(sold)[0][:, -1])
+            if losses == "at once":
+                missed = wanted[:, :, None] - y
+                return torch.maximum(rises * missed, (rises - 1) * missed).mean((0, 1)).sum()
+            total = torch.zeros((), device=at.device)
+            for number, level in enumerate(levels):
+                missed = wanted - y[:, :, number]
+                loss = torch.maximum(level * missed, (level - 1) * missed).mean()
+                total = total + loss
+                if losses == "each read":
+                    loss.item()
+            return total
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 recurrences", "batch": full, "heads": "in turn",
+                                    "losses": "each found and read", "optimizer": "AdamW, foreach"}),
+        Side("heads_joined", partial(make, heads="joined"), ("loop_to_batched_op",), {"heads": "one product"}),
+        Side("losses_not_read", partial(make, losses="in turn"), ("remove_syncs",), {"losses": "each found"}),
+        Side("losses_at_once", partial(make, losses="at once"), ("loop_to_batched_op", "remove_syncs"),
+             {"losses": "at once"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("shops_1024", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, small products"}, useless=True, tf32=True),
+    ]
+
+
+@before("graph_isomorphism_training", training=True)
+def molecules_pooled_in_turn(at: Place) -> list[Side]:
+    """A GIN of 5 layers, width 256, learns a value of 128 molecules of about 24 atoms, fp32 with TF32 off; the atoms of
+    each molecule are sought by a mask and added alone after the last layer; Adam for lists; the loss is read."""
+    full, width, layers = at.pick(128, 4), at.pick(256, 8), at.pick(5, 2)
+
+    def make(pooled: str = "in turn", graph: bool = False, read: bool = True, how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            steps = nn.ModuleList(nn.Sequential(nn.Linear(width, 2 * width), nn.BatchNorm1d(2 * width), nn.ReLU(),
+                                                nn.Linear(2 * width, width), nn.BatchNorm1d(width), nn.ReLU())
+                                  for _ in range(layers))
+            return nn.ModuleList([nn.Embedding(30, width), steps, build_mlp(width, width, 1)])
+        model = at.build(build_model)
+        embedding, steps, rate = model
+        sizes = [20 + number % 9 for number in range(full)]
+        owner = torch.repeat_interleave(torch.arange(full), torch.tensor(sizes)).to(at.device)
+        atoms, values = at.integers(30, len(owner)), at.randn(full)
+        firsts = torch.cumsum(torch.tensor([0, *sizes[:-1]]), 0).to(at.device)[owner]
+        lengths = torch.tensor(sizes, device=at.device)[owner]
+        ends = [firsts + (torch.arange(len(owner), device=at.device) - firsts + shift) % lengths
+                for shift in (1, 2)]  # a ring and its shorter ways
+        here = torch.arange(len(owner), device=at.device)
+        fro, to = torch.cat([here, here, *ends]), torch.cat([*ends, here, here])
+
+        def pool(x: torch.Tensor) -> torch.Tensor:
+            if pooled == "added":
+                return torch.zeros(full, width, device=at.device).index_add(0, owner, x)
+            if pooled == "split":
+                return torch.stack([part.sum(0) for part in x.split(sizes)])
+            return torch.stack([x[owner == number].sum(0) for number in range(full)])
+
+        def loss_of() -> torch.Tensor:
+            x = embedding(atoms)
+            for layer in steps:
+                x = layer(x + torch.zeros_like(x).index_add(0, to, x[fro]))
+            return F.mse_loss(rate(pool(x) / 24)[:, 0], values)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, capturable=graph, **how)
+        return loss_read(trained(model, optimizer, loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "pooled": "in turn, by masks",
+                                    "optimizer": "Adam, foreach", "reads": "each count of atoms, the loss"},
+             tf32=False),
+        Side("pooled_at_once", partial(make, pooled="added"), ("loop_to_batched_op", "remove_syncs"),
+             {"pooled": "at once", "reads": "the loss"}, tf32=False),
+        Side("split_by_sizes", partial(make, pooled="split"), ("remove_syncs", "less_work"),
+             {"pooled": "in turn, by known sizes", "reads": "the loss"}, tf32=False),
+        Side("pooled_in_graph", partial(make, pooled="added", graph=True),
+             ("loop_to_batched_op", "remove_syncs", "graph"), {"pooled": "at once", "graph": True}, gpu_only=True,
+             tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "each count of atoms"},
+             useless=True, tf32=False),
+    ]
+
+
+class StyledConvolution(nn.Module):
+    """A convolution as in StyleGAN2, whose weights differ for each picture by its style."""
+
+    def __init__(self, styles: int, inputs: int, outputs: int, way: str) -> None:
+        super().__init__()
+        self.way, self.style = way, nn.Linear(styles, inputs)
+        self.weight = nn.Parameter(torch.randn(outputs, inputs, 3, 3) / math.sqrt(9 * inputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        """Convolve each picture by the weights of its style, which have a length of 1."""
+        scales = self.style(w).float() + 1
+        if self.way == "scaled pictures":
+            lengths = torch.rsqrt(scales.square() @ self.weight.square().sum((2, 3)).T + 1e-8)
+            y = F.conv2d(x * scales[:, :, None, None].to(x.dtype), self.weight, padding=1)
+            y = y * lengths[:, :, None, None].to(y.dtype)
+        else:
+            weights = self.weight * scales[:, None, :, None, None]
+            weights = weights * torch.rsqrt(weights.square().sum((2, 3, 4), keepdim=True) + 1e-8)
+            if self.way == "groups":
+                batch = len(x)
+                y = F.conv2d(x.flatten(0, 1)[None], weights.flatten(0, 1), padding=1, groups=batch)
+                y = y[0].unflatten(0, (batch, -1))
+            else:
+                y = torch.cat([F.conv2d(one[None], weight, padding=1)
+                               for one, weight in zip(x, weights, strict=True)])
+        return F.leaky_relu(y + self.bias[:, None, None], 0.2)
+
+
+@before("style_gan_training", training=True)
+def styles_one_by_one(at: Place) -> list[Side]:
+    """A generator as in StyleGAN2 and its critic learn from 16 faces of 64 x 64, TF32 convolutions; each picture is
+    convolved by weights of its own, one by one; Adam for lists; both losses are read."""
+    full, width, styles, stages = at.pick(16, 3), at.pick(128, 8), at.pick(256, 8), at.pick(4, 2)
+
+    def make(way: str = "in turn", graph: bool = False, autocast: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_maker() -> nn.ModuleList:
+            layers = nn.ModuleList(StyledConvolution(styles, width, width, way) for _ in range(2 * stages + 2))
+            return nn.ModuleList([build_mlp(styles, styles, styles), nn.Embedding(16, width), layers,
+                                  nn.Conv2d(width, 3, 1)])
+
+        def build_critic() -> nn.Sequential:
+            layers: list[nn.Module] = [nn.Conv2d(3, width, 1), nn.LeakyReLU(0.2)]
+            for _ in range(stages):
+                layers += [nn.Conv2d(width, width, 3, 1, 1), nn.LeakyReLU(0.2), nn.Conv2d(width, width, 3, 2, 1),
+                           nn.LeakyReLU(0.2)]
+            return nn.Sequential(*layers, nn.Flatten(), nn.Linear(16 * width, 1))
+        maker, critic = at.build(build_maker), at.build(build_critic)
+        faces = at.randn(full, 3, 4 << stages, 4 << stages).tanh()
+        noise = at.randn(full, styles)
+
+        def draw() -> torch.Tensor:
+            mapping, start, layers, colours = maker
+            w = mapping(noise)
+            x = start.weight.T.reshape(1, width, 4, 4).expand(full, -1, -1, -1)
+            for number, layer in enumerate(layers):
+                x = F.interpolate(x, scale_factor=2.0, mode="bilinear") if number and number % 2 == 0 else x
+                x = layer(x, w)
+            return colours(x)
+
+        def critic_loss() -> torch.Tensor:
+            with at.autocast(autocast):
+                with torch.no_grad():
+                    made = draw()
+                false, true = critic(made.detach()), critic(faces)
+            return F.softplus(false.float()).mean() + F.softplus(-true.float()).mean()
+
+        def maker_loss() -> torch.Tensor:
+            critic.requires_grad_(False)
+            with at.autocast(autocast):
+                scores = critic(draw())
+            critic.requires_grad_(True)
+            return F.softplus(-scores.float()).mean()
+        options = {"lr": 1e-4, "betas": (0.0, 0.99), "capturable": graph, **how}
+        parts = [trained(critic, torch.optim.Adam(critic.parameters(), **options), critic_loss, graph),
+                 trained(maker, torch.optim.Adam(maker.parameters(), **options), maker_loss, graph)]
+
+        def step() -> torch.Tensor:
+            return torch.stack([loss_read(part, read)() for part in parts])
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "styles": "one by one",
+                                    "optimizer": "Adam, foreach", "reads": "both losses"}),
+        Side("pictures_scaled", partial(make, way="scaled pictures"), ("loop_to_batched_op",),
+             {"styles": "one convolution of scaled pictures"}),
+        Side("groups_for_pictures", partial(make, way="groups"), ("loop_to_batched_op",),
+             {"styles": "one convolution of 16 groups"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("losses_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class UnfrozenBlock(Block):
+    """A transformer block with adapters of a low rank on what makes queries, keys and values."""
+
+    def __init__(self, width: int, heads: int, rank: int) -> None:
+        super().__init__(width, heads, causal_attention)
+        self.narrow, self.widen = nn.Linear(width, rank, bias=False), nn.Linear(rank, 3 * width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform each position."""
+        y = self.norm1(x)
+        heads = (self.qkv(y) + 2 * self.widen(self.narrow(y))).unflatten(-1, (3, self.heads, -1))
+        q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)
+        x = x + self.out(self.attention(q, k, v).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+@before("adapter_finetuning", training=True)
+def base_left_unfrozen(at: Place) -> list[Side]:
+    """Adapters of rank 16 learn in 12 layers of width 1,536 from 2 x 1,024 words, bf16; the base was not frozen, so
+    gradients of all its weights are computed, and nobody clears them; AdamW for lists; the loss is read."""
+    full, length, width, words = at.pick(2, 2), at.pick(1024, 8), at.pick(1536, 32), at.pick(32_000, 50)
+
+    def make(frozen: bool = False, compiled: bool = False, how: Mapping[str, Any] = FOREACH, read: bool = True,
+             batch: int = full, tuned_only: bool = True) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = [UnfrozenBlock(width, at.pick(12, 2), at.pick(16, 2)) for _ in range(at.pick(12, 2))]
+            return nn.ModuleList([nn.Embedding(words, width), *blocks, nn.LayerNorm(width),
+                                  nn.Linear(width, words, bias=False)])
+        model = at.build(build_model, dtype=BF16)
+        embedding, *blocks, norm, head = model
+        tuned = nn.ModuleList(part for block in blocks for part in (block.narrow, block.widen))
+        if frozen:
+            model.requires_grad_(False)
+            tuned.requires_grad_(True)
+        layers = [at.compiled(block) for block in blocks] if compiled else blocks
+        texts = at.integers(words, batch, length + 1)
+
+        def loss_of() -> torch.Tensor:
+            if not tuned_only:
+                model.zero_grad(set_to_none=True)
+            x = embedding(texts[:, :-1])
+            for layer in layers:
+                x = layer(x)
+            return F.cross_entropy(head(norm(x)).flatten(0, 1).float(), texts[:, 1:].flatten())
+        return loss_read(trained(tuned, adam(tuned, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "gradients": "of all weights, added up",
+                                    "optimizer": "AdamW of adapters, foreach", "reads": "each loss"}),
+        Side("base_frozen", partial(make, frozen=True), ("unneeded_gradients",), {"gradients": "of adapters"}),
+        Side("gradients_cleared", partial(make, tuned_only=False), ("less_work",),
+             {"gradients": "of all weights, cleared"}),
+        Side("compiled_blocks", partial(make, compiled=True), ("compile",), {"compile": "each block"}),
+        Side("batch_8", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("distributional_policy_training", training=True)
+def atoms_in_turn(at: Place) -> list[Side]:
+    """A network learns how returns spread over 51 values, as in C51, from 256 acts that lie on the device, fp32 with
+    TF32 off; the mass of each value is moved by itself; target weights in a loop, Adam for lists; the loss is read."""
+    full, width, seen, acts, atoms = at.pick(256, 8), at.pick(512, 16), at.pick(64, 4), at.pick(6, 3), at.pick(51, 7)
+
+    def make(moved: str = "in turn", graph: bool = False, as_lists: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH, batch: int = full) -> Step:
+        model = at.build(build_mlp, seen, width, acts * atoms)
+        targets = at.build(build_mlp, seen, width, acts * atoms).requires_grad_(False)
+        targets.load_state_dict(model.state_dict())
+        now, later, taken = at.randn(batch, seen), at.randn(batch, seen), at.integers(acts, batch)
+        reward, ended = at.randn(batch), (at.integers(20, batch) == 0).float()
+        values = torch.linspace(-10, 10, atoms, device=at.device)
+        pairs = [list(part.parameters()) for part in (targets, model)]
+        gap, every = 20 / (atoms - 1), torch.arange(batch, device=at.device)
+
+        @torch.no_grad()
+        def find_wanted() -> torch.Tensor:
+            shares = targets(later).view(batch, acts, atoms).softmax(2)
+            best = (shares * values).sum(2).argmax(1)
+            mass = shares[every, best]
+            wanted = torch.zeros(batch, atoms, device=at.device)
+            if moved == "at once":
+                places = ((reward[:, None] + 0.99 * (1 - ended[:, None]) * values).clamp(-10, 10) + 10) / gap
+                low = places.floor().clamp(0, atoms - 2)
+                wanted.scatter_add_(1, low.long(), mass * (low + 1 - places))
+                return wanted.scatter_add_(1, low.long() + 1, mass * (places - low))
+            for number in range(atoms):
+                place = ((reward + 0.99 * (1 - ended) * values[number]).clamp(-10, 10) + 10) / gap
+                low = place.floor().clamp(0, atoms - 2)
+                wanted.scatter_add_(1, low.long()[:, None], (mass[:, number] * (low + 1 - place))[:, None])
+                wanted.scatter_add_(1, low.long()[:, None] + 1, (mass[:, number] * (place - low))[:, None])
+            return wanted
+
+        @torch.no_grad()
+        def follow() -> None:
+            if as_lists:
+                torch._foreach_lerp_(*pairs, 0.005)
+                return
+            for target, weight in zip(*pairs, strict=True):
+                target.mul_(0.995)
+                target.add_(weight, alpha=0.005)
+
+        def loss_of() -> torch.Tensor:
+            logs = model(now).view(batch, acts, atoms).log_softmax(2)[every, taken]
+            loss = -(find_wanted() * logs).sum(1).mean()
+            follow()
+            return loss
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, capturable=graph, **how)
+        return loss_read(trained(nn.ModuleList([model, targets]), optimizer, loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "mass": "moved in turn",
+                                    "targets": "a loop", "optimizer": "Adam, foreach", "reads": "each loss"},
+             tf32=False),
+        Side("moved_at_once", partial(make, moved="at once"), ("loop_to_batched_op",), {"mass": "moved at once"},
+             tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("acts_2048", partial(make, batch=8 * full), ("larger_batch",), {"batch": 8 * full}, samples=8,
+             same_output=False, note="other batch", tf32=False),
+        Side("targets_as_lists", partial(make, as_lists=True), ("list_updates",), {"targets": "one call"},
+             useless=True, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+class EagerKeysBlock(nn.Module):
+    """A decoder block with root norms whose queries share keys; attention is written out or one call."""
+
+    def __init__(self, width: int, heads: int, shared: int, inner: int, attend: str, one_call: bool) -> None:
+        super().__init__()
+        self.heads, self.shared, self.attend = heads, shared, attend
+        self.norm1, self.norm2 = RootNorm(width, one_call), RootNorm(width, one_call)
+        size = width // heads
+        self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = nn.Linear(width, shared * size, bias=False), nn.Linear(width, shared * size, bias=False)
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor,
+                position: int) -> torch.Tensor:
+        """Write the new word to its slot of the cache, attend to all slots, then transform."""
+        y = self.norm1(x)
+        keys[:, :, position] = self.k(y).unflatten(-1, (self.shared, -1))
+        values[:, :, position] = self.v(y).unflatten(-1, (self.shared, -1))
+        q, times = self.q(y).unflatten(-1, (self.heads, -1)), self.heads // self.shared
+        if self.attend == "groups":
+            q = q.unflatten(1, (self.shared, times))
+        else:
+            q = q.unsqueeze(2)
+            keys, values = keys.repeat_interleave(times, 1), values.repeat_interleave(times, 1)
+        if self.attend == "one call":
+            found = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+        else:
+            scores = q @ keys.transpose(2, 3) / math.sqrt(q.shape[-1]) + mask
+            found = scores.softmax(-1, dtype=FP32).to(q.dtype) @ values
+        x = x + self.out(found.flatten(1))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+@before("llama_decode")
+def chats_attend_eagerly(at: Place) -> list[Side]:
+    """A Llama-like model of 8 layers adds one word to each of 32 chats, bf16; 32 heads read 8 shared keys, copied for
+    each head, from a cache of 2,048 slots, and the attention is written out with a softmax in fp32."""
+    full, layers, width, slots = at.pick(32, 3), at.pick(8, 2), at.pick(2048, 32), at.pick(2048, 16)
+    heads, shared, inner, words = at.pick(32, 4), at.pick(8, 2), at.pick(5632, 48), at.pick(32_000, 50)
+
+    def make(batch: int = full, attend: str = "written", one_call: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(EagerKeysBlock, width, heads, shared, inner, attend, one_call, dtype=BF16)
+                  for _ in range(layers)]
+        embedding = at.build(nn.Embedding, words, width, dtype=BF16)
+        norm, head = RootNorm(width, one_call).to(at.device, BF16), at.build(nn.Linear, width, words, dtype=BF16)
+        caches = [[at.randn(batch, shared, slots, width // heads, dtype=BF16) for _ in range(2)] for _ in blocks]
+        last, position = at.integers(words, batch), slots - slots // 8
+        mask = torch.zeros(1, 1, 1, slots, dtype=BF16, device=at.device)
+        mask[..., position + 1:] = float("-inf")
+
+        def step() -> torch.Tensor:
+            x = embedding(last)
+            for block, cache in zip(blocks, caches, strict=True):
+                x = block(x, *cache, mask, position)
+            return head(norm(x))
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "attention": "written out",
+                                    "keys": "copied for each head", "norms": "written out"}),
+        Side("fused_attention", partial(make, attend="one call"), ("attention_fusion",), {"attention": "one call"}),
+        Side("keys_not_copied", partial(make, attend="groups"), ("shared_heads",), {"keys": "shared by 4 queries"}),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}, useless=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("passage_embedding")
+def passages_in_four_batches(at: Place) -> list[Side]:
+    """An encoder of 12 layers makes vectors of 64 passages of 256 words, 16 at a time, TF32; attention is written out
+    with a mask of the padding, and each batch's vectors become lists on the host."""
+    full, few, layers, length = at.pick(64, 4), at.pick(16, 2), at.pick(12, 2), at.pick(256, 8)
+    width, heads, words = at.pick(768, 32), at.pick(12, 2), at.pick(30_522, 50)
+
+    def make(part: int = few, fused: bool = False, dtype: torch.dtype = FP32, listed: str = "each batch",
+             compiled: bool = False) -> Step:
+        lengths = torch.randint(length // 2, length + 1, (full,)).to(at.device)
+        outside = torch.arange(length, device=at.device) >= lengths[:, None]
+        masks = torch.zeros(full, 1, 1, length, device=at.device, dtype=dtype)
+        masks.masked_fill_(outside[:, None, None], torch.finfo(dtype).min)
+        current: list[torch.Tensor] = [masks]
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            if fused:
+                return F.scaled_dot_product_attention(q, k, v, attn_mask=current[0])
+            return (q @ k.transpose(2, 3) / math.sqrt(q.shape[-1]) + current[0]).softmax(-1) @ v
+
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width), nn.LayerNorm(width),
+                                  Stack(layers, width, heads, attend)])
+        embedding, places, norm, stack = at.build(build_model, dtype=dtype).eval()
+        passages = at.integers(words, full, length)
+
+        def read(some: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            current[0] = mask
+            return F.normalize(stack(norm(embedding(some) + places.weight))[:, 0].float(), dim=1)
+        run = at.compiled(read) if compiled else read
+
+        def step() -> torch.Tensor:
+            vectors, lists = [], []
+            for some, mask in zip(passages.split(part), masks.split(part), strict=True):
+                vectors.append(run(some, mask))
+                if listed == "each batch":
+                    lists += vectors[-1].tolist()
+            found = torch.cat(vectors)
+            if listed == "at end":
+                lists = found.tolist()
+            return found[:len(lists)]
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32", "batch": few, "attention": "written out",
+                                    "copies": "each batch"}, tf32=True),
+        Side("fused_attention", partial(make, fused=True), ("attention_fusion",), {"attention": "one call"},
+             tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=True),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "default"}, tf32=True),
+        Side("one_batch", partial(make, part=full), ("larger_batch",), {"batch": full}, useless=True, tf32=True),
+        Side("listed_at_end", partial(make, listed="at end"), ("remove_syncs",), {"copies": "at the end"},
+             useless=True, tf32=True),
+    ]
+
+
+@before("beam_translation")
+def beams_with_their_sources(at: Place) -> list[Side]:
+    """A translator of 6 + 6 layers writes 10 words of 8 texts of 512 words, 8 beams each, TF32; with every word the
+    caches follow the chosen beams, also the keys of the source, the same for all beams; the host asks for the end."""
+    texts, beams, length, width = at.pick(8, 2), at.pick(8, 3), at.pick(512, 8), at.pick(768, 32)
+    layers, heads, words, count = at.pick(6, 2), at.pick(12, 2), at.pick(32_128, 50), at.pick(10, 3)
+
+    def make(sources_follow: bool = True, read: bool = True, dtype: torch.dtype = FP32, batch: int = texts,
+             encode_wrap: Wrap = as_is) -> Step:
+        embedding = at.build(nn.Embedding, words, width, dtype=dtype)
+        encoder = at.build(Stack, layers, width, heads, dtype=dtype).eval()
+        blocks = [at.build(TranslationBlock, width, heads, dtype=dtype) for _ in range(layers)]
+        head = at.build(nn.Linear, width, words, bias=False, dtype=dtype)
+        sentences = at.integers(words, batch, length)
+        encode = encode_wrap(lambda: encoder(embedding(sentences)).repeat_interleave(beams, 0))
+        begun = torch.full((batch, beams), -1e4, device=at.device)
+        begun[:, 0] = 0
+        offsets = torch.arange(batch, device=at.device)[:, None] * beams
+
+        def step() -> torch.Tensor:
+            memory = encode()
+            sources = [block.project(memory) for block in blocks]
+            caches: list[tuple[torch.Tensor, ...]] = [() for _ in blocks]
+            totals, word = begun, torch.zeros(batch * beams, dtype=torch.long, device=at.device)
+            for _ in range(count):
+                x = embedding(word)[:, None]
+                for number, block in enumerate(blocks):
+                    x, caches[number] = block(x, caches[number], sources[number])
+                chances = head(x[:, 0]).float().log_softmax(-1).view(batch, beams, words)
+                totals, places = (totals[..., None] + chances).flatten(1).topk(beams, 1)
+                chosen, word = (offsets + places // words).flatten(), (places % words).flatten()
+                caches = [tuple(part.index_select(0, chosen) for part in cache) for cache in caches]
+                if sources_follow:
+                    sources = [tuple(part.index_select(0, chosen) for part in source) for source in sources]
+                if read and (word < 0).all().item():  # never: every side writes all words
+                    break
+            return totals
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32", "batch": texts * beams, "reads": "each word",
+                                    "source_keys": "follow the beams"}, tf32=True),
+        Side("source_keys_stay", partial(make, sources_follow=False), ("less_work",), {"source_keys": "stay"},
+             tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=True),
+        Side("end_not_asked", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=True),
+        Side("encoder_as_graph", partial(make, encode_wrap=graphed), ("graph",), {"graph": "encoder"}, useless=True,
+             gpu_only=True, tf32=True),
+        Side("texts_16", partial(make, batch=2 * texts), ("larger_batch",), {"batch": 2 * texts * beams}, samples=2,
+             same_output=False, note="other batch", tf32=True),
+    ]
+
+
+@before("speech_timing")
+def words_ruled_on_host(at: Place) -> list[Side]:
+    """A Whisper-like model of 6 + 6 layers writes 12 words of 8 recordings, fp16; the scores of each word are copied to
+    the host, which forbids words and compares words with times there."""
+    full, frames, width, heads = at.pick(8, 2), at.pick(1500, 8), at.pick(512, 32), at.pick(8, 2)
+    layers, words, count = at.pick(6, 2), at.pick(51_865, 50), at.pick(12, 3)
+    first_time, half = words - words // 5, torch.float16
+
+    def make(batch: int = full, where: str = "host", pinned: bool = False, dtype: torch.dtype = half,
+             wrap: Wrap = as_is) -> Step:
+        convs = [at.build(nn.Conv1d, at.pick(80, 8), width, 3, 1, 1, dtype=dtype),
+                 at.build(nn.Conv1d, width, width, 3, 2, 1, dtype=dtype)]
+        encoder = at.build(Stack, layers, width, heads, dtype=dtype)
+        blocks = [at.build(TranslationBlock, width, heads, dtype=dtype) for _ in range(layers)]
+        norms = [at.build(nn.LayerNorm, width, dtype=dtype) for _ in range(2)]
+        embedding, places = (at.build(nn.Embedding, rows, width, dtype=dtype) for rows in (words, 448))
+        spectra = at.randn(batch, at.pick(80, 8), 2 * frames, dtype=dtype)
+        first = at.integers(words, batch)
+        forbidden = torch.randperm(words)[:words // 20].to(at.device if where == "device" else "cpu")
+        kept = torch.empty(batch, words, dtype=dtype, pin_memory=True) if pinned else None
+
+        def encode() -> torch.Tensor:
+            x = spectra
+            for conv in convs:
+                x = F.gelu(conv(x))
+            return norms[0](encoder(x.transpose(1, 2)))
+        listen = wrap(encode)
+
+        def rule(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            chances = scores.float().index_fill(1, forbidden, -1e4).log_softmax(-1)
+            times = chances[:, first_time:].logsumexp(1) > chances[:, :first_time].amax(1)
+            is_word = torch.arange(words, device=chances.device) < first_time
+            return chances.masked_fill(times[:, None] & is_word, -1e4).max(1)
+
+        def choose(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            if where == "device":
+                return rule(scores)
+            if kept is None:
+                best, word = rule(scores.cpu())
+            else:
+                kept.copy_(scores, non_blocking=True)
+                at.wait()
+                best, word = rule(kept)
+            return best, word.to(at.device)
+
+        def step() -> torch.Tensor:
+            heard = listen()
+            sources = [block.project(heard) for block in blocks]
+            caches: list[tuple[torch.Tensor, ...]] = [() for _ in blocks]
+            word, chances = first, []
+            for place in range(count):
+                x = (embedding(word) + places.weight[place])[:, None]
+                for number, block in enumerate(blocks):
+                    x, caches[number] = block(x, caches[number], sources[number])
+                best, word = choose(norms[1](x[:, 0]) @ embedding.weight.T)
+                chances.append(best)
+            return torch.stack(chances).to(at.device)
+        return step
+
+    near_ties: dict[str, Any] = {"same_output": False, "note": "near ties: other words"}
+    return [
+        Side("before", make, truth={"precision": "fp16", "batch": full, "rules": "host", "copies": "pageable"}),
+        Side("rules_on_device", partial(make, where="device"), ("host_work", "remove_syncs"), {"rules": "device"},
+             **near_ties),
+        Side("pinned_scores", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned"}, useless=True,
+             gpu_only=True),
+        Side("encoder_as_graph", partial(make, wrap=graphed), ("graph",), {"graph": "encoder"}, useless=True,
+             gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             **near_ties),
+        Side("recordings_16", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+    ]
+
+
+class SeeingBlock(nn.Module):
+    """A block of a detector: attention with places added to queries and keys, other places read, norms last."""
+
+    def __init__(self, width: int, heads: int, inner: int, reads: bool, weights: bool) -> None:
+        super().__init__()
+        self.weights = weights
+        parts = 2 if reads else 1
+        self.attentions = nn.ModuleList(nn.MultiheadAttention(width, heads, batch_first=True) for _ in range(parts))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(parts + 1))
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+
+    def forward(self, x: torch.Tensor, places: torch.Tensor, memory: torch.Tensor | None = None,
+                memory_places: torch.Tensor | None = None) -> torch.Tensor:
+        """Attend to x, to the memory where there is one, and transform each position."""
+        x = self.norms[0](x + self.attentions[0](x + places, x + places, x, need_weights=self.weights)[0])
+        if memory is not None:
+            found = self.attentions[1](x + places, memory + memory_places, memory, need_weights=self.weights)[0]
+            x = self.norms[1](x + found)
+        return self.norms[-1](x + self.down(F.relu(self.up(x))))
+
+
+@before("query_detection")
+def weights_never_looked_at(at: Place) -> list[Side]:
+    """A DETR with a ResNet-50 finds things in 8 pictures of 800 x 1,088, TF32 convolutions; its 18 attentions return
+    weights averaged over the heads, as by default, and nothing uses them."""
+    full, width, inner, heads = at.pick(8, 1), at.pick(256, 32), at.pick(2048, 64), at.pick(8, 2)
+    layers, queries, base = at.pick(6, 2), at.pick(100, 5), at.pick(64, 4)
+    height, across = at.pick(800, 64), at.pick(1088, 96)
+
+    def make(weights: bool = True, dtype: torch.dtype = FP32, wrap: Wrap = as_is, batch: int = full,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        trunk = at.build(build_resnet50, base, dtype=dtype)[:-3].eval().to(memory_format=layout)
+
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([
+                nn.Conv2d(32 * base, width, 1),
+                nn.ModuleList(SeeingBlock(width, heads, inner, False, weights) for _ in range(layers)),
+                nn.ModuleList(SeeingBlock(width, heads, inner, True, weights) for _ in range(layers)),
+                nn.Embedding(queries, width), nn.Linear(width, 92), build_mlp(width, width, 4)])
+        narrow, encoder, decoder, asked, kinds, boxes = at.build(build_model, dtype=dtype).eval()
+        pictures = at.randn(batch, 3, height, across, dtype=dtype).to(memory_format=layout)
+        places = at.randn(1, (height // 32) * (across // 32), width, dtype=dtype)
+
+        def step() -> torch.Tensor:
+            memory = narrow(trunk(pictures)).flatten(2).transpose(1, 2)
+            for block in encoder:
+                memory = block(memory, places)
+            wanted = asked.weight.expand(batch, -1, -1)
+            found = torch.zeros_like(wanted)
+            for block in decoder:
+                found = block(found, wanted, memory, places)
+            return torch.cat([kinds(found).float().softmax(-1), boxes(found).float().sigmoid()], -1)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "attention": "weights returned"}),
+        Side("no_weights", partial(make, weights=False), ("attention_fusion",), {"attention": "no weights returned"}),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("pictures_16", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             useless=True, same_output=False, note="other batch"),
+    ]
+
+
+class WideView(nn.Module):
+    """Convolutions of several distances and the mean of the picture, joined, as in DeepLab."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        def join(size: int, apart: int, fro: int = inputs) -> nn.Sequential:
+            around = apart if size > 1 else 0
+            return nn.Sequential(nn.Conv2d(fro, width, size, 1, around, apart, bias=False), nn.BatchNorm2d(width),
+                                 nn.ReLU())
+        self.parts = nn.ModuleList([join(1, 1), join(3, 6), join(3, 12), join(3, 18)])
+        self.mean, self.mix = nn.Conv2d(inputs, width, 1), join(1, 1, 5 * width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the joined features."""
+        mean = F.relu(self.mean(x.mean((2, 3), keepdim=True))).expand(-1, -1, *x.shape[2:])
+        return self.mix(torch.cat([*(part(x) for part in self.parts), mean], 1))
+
+
+@before("street_segmentation")
+def chances_of_each_place(at: Place) -> list[Side]:
+    """A DeepLab with a ResNet-50 finds 19 kinds in 2 street pictures of 512 x 512, TF32 convolutions; the chances of
+    all kinds are copied to the host, which chooses the best for each place."""
+    full, side, base, width, kinds = at.pick(2, 1), at.pick(512, 64), at.pick(64, 4), at.pick(256, 8), 19
+
+    def make(where: str = "host", pinned: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(*build_resnet50(base)[:-3], WideView(32 * base, width), nn.Conv2d(width, kinds, 1))
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        pictures = at.randn(full, 3, side, side, dtype=dtype).to(memory_format=layout)
+        kept = torch.empty(full, kinds, side, side, pin_memory=True) if pinned else None
+
+        def rate() -> torch.Tensor:
+            scores = F.interpolate(model(pictures).float(), (side, side), mode="bilinear").softmax(1)
+            return scores.argmax(1).byte() if where == "device" else scores
+        run = wrap(rate)
+
+        def step() -> torch.Tensor:
+            if where == "device":
+                return run().cpu().to(FP32)
+            if kept is None:
+                return run().cpu().argmax(1).to(FP32)
+            kept.copy_(run(), non_blocking=True)
+            at.wait()
+            return kept.argmax(1).to(FP32)
+        return step
+
+    near_ties: dict[str, Any] = {"same_output": False, "note": "near ties: other kinds"}
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "chosen_by": "host", "copies": "pageable, all chances"}),
+        Side("chosen_on_device", partial(make, where="device"), ("host_work",),
+             {"chosen_by": "device", "copies": "pageable, kinds"}, **near_ties),
+        Side("pinned_chances", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned, all chances"},
+             gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, **near_ties),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             **near_ties),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, convolutions only"}, useless=True, tf32=True),
+    ]
+
+
+@before("inpainting")
+def painted_gaps(at: Place) -> list[Side]:
+    """A U-Net paints the gaps of 4 pictures of 64 x 64 in 8 steps, TF32 convolutions; each step copies the known
+    pictures, their noise, the mask and the time from the host's pageable memory and joins them with the result."""
+    full, side, width, steps = at.pick(4, 1), at.pick(64, 16), at.pick(64, 32), at.pick(8, 3)
+
+    def make(batch: int = full, where: str = "host", dtype: torch.dtype = FP32, wrap: Wrap = as_is,
+             pinned: bool = False, layout: torch.memory_format = torch.contiguous_format) -> Step:
+        network = at.build(SmallNoiseUNet, width, dtype=dtype).eval().to(memory_format=layout)
+        begun = at.randn(batch, 3, side, side)
+        given = [torch.randn(batch, 3, side, side).tanh(), torch.randn(batch, 3, side, side),
+                 (torch.rand(batch, 1, side, side) < 0.5).float()]
+        waves = torch.sin(torch.arange(steps)[:, None] * 10.0 ** -torch.linspace(0, 4, width))
+        kept_share = torch.linspace(0.1, 0.99, steps + 1)
+        moments = [waves, kept_share]
+        if where == "device":
+            given, moments = [part.to(at.device) for part in given], [part.to(at.device) for part in moments]
+        elif pinned:
+            given = [part.pin_memory() for part in given]
+        x = torch.zeros_like(begun, dtype=dtype).to(memory_format=layout)
+        time = torch.zeros(batch, width, device=at.device, dtype=dtype)
+        predict = wrap(lambda: network(x, time))
+
+        def step() -> torch.Tensor:
+            now = begun
+            for number in range(steps):
+                x.copy_(now)
+                time.copy_(moments[0][number].to(at.device).expand(batch, -1))
+                share, later = (moments[1][number + more].to(at.device) for more in (0, 1))
+                noise = predict().float()
+                clean = ((now - (1 - share).sqrt() * noise) / share.sqrt()).clamp(-3, 3)
+                now = later.sqrt() * clean + (1 - later).sqrt() * noise
+                known, known_noise, mask = (part.to(at.device, non_blocking=pinned) for part in given)
+                now = mask * (later.sqrt() * known + (1 - later).sqrt() * known_noise) + (1 - mask) * now
+            return now
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "known_pictures": "copied each step, pageable"}),
+        Side("all_on_device", partial(make, where="device"), ("inputs_on_device",),
+             {"known_pictures": "on the device"}),
+        Side("network_as_graph", partial(make, wrap=graphed), ("graph",), {"graph": "network"}, gpu_only=True),
+        Side("pictures_16", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("pinned_pictures", partial(make, pinned=True), ("pinned_copies",),
+             {"known_pictures": "copied each step, pinned"}, useless=True, gpu_only=True),
+    ]
+
+
+class FineExperts(nn.Module):
+    """Many small gated experts, of which each row asks several, and one that all rows ask."""
+
+    def __init__(self, experts: int, asked: int, width: int, inner: int, how: str) -> None:
+        super().__init__()
+        self.asked, self.how = asked, how
+        self.choice, self.norm = nn.Linear(width, experts, bias=False), nn.LayerNorm(width)
+        self.up = nn.Parameter(torch.randn(experts, width, 2 * inner) / math.sqrt(width))
+        self.down = nn.Parameter(torch.randn(experts, inner, width) / math.sqrt(inner))
+        self.all_up, self.all_down = nn.Linear(width, 2 * inner), nn.Linear(inner, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return rows with what their experts say."""
+        y = self.norm(x)
+        chances, chosen = self.choice(y).float().softmax(-1).topk(self.asked, -1)
+        chances = (chances / chances.sum(-1, keepdim=True)).to(x.dtype)
+        gate, up = self.all_up(y).chunk(2, -1)
+        total = x + self.all_down(F.silu(gate) * up)
+        if self.how == "batched":
+            weights = torch.zeros(len(x), len(self.up), dtype=x.dtype, device=x.device).scatter(1, chosen, chances)
+            gate, up = (y @ self.up).chunk(2, -1)
+            return total + ((F.silu(gate) * up * weights.T[..., None]) @ self.down).sum(0)
+        if self.how == "sorted":
+            order = chosen.flatten().argsort(stable=True)
+            counts = F.one_hot(chosen.flatten(), len(self.up)).sum(0).tolist()
+            places = (order // self.asked).split(counts)
+            shares = chances.flatten()[order].split(counts)
+        for number in range(len(self.up)):
+            if self.how == "sorted":
+                rows, share = places[number], shares[number]
+                if not len(rows):
+                    continue
+            else:
+                rows, slots = torch.where(chosen == number)
+                if not len(rows):
+                    continue
+                share = chances[rows, slots]
+            gate, up = (y[rows] @ self.up[number]).chunk(2, -1)
+            total.index_add_(0, rows, ((F.silu(gate) * up) @ self.down[number]) * share[:, None])
+        return total
+
+
+@before("fine_moe_decode")
+def many_small_experts(at: Place) -> list[Side]:
+    """Four layers of 64 small experts, as in DeepSeek, handle 128 rows, bf16; each row asks 6 experts, and the host
+    looks for the rows of one expert after another."""
+    layers, full, experts, asked = at.pick(4, 2), at.pick(128, 12), at.pick(64, 6), at.pick(6, 2)
+    width, inner = at.pick(1024, 16), at.pick(512, 24)
+
+    def make(batch: int = full, how: str = "in turn", wrap: Wrap = as_is) -> Step:
+        model = nn.Sequential(*(at.build(FineExperts, experts, asked, width, inner, how, dtype=BF16)
+                                for _ in range(layers)))
+        x = at.randn(batch, width, dtype=BF16)
+        return wrap(lambda: model(x))
+
+    flips: dict[str, Any] = {"same_output": False, "note": "near ties: other experts"}
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "experts": "in turn, rows looked for"}),
+        Side("all_rows_of_all_experts", partial(make, how="batched"), ("loop_to_batched_op", "remove_syncs"),
+             {"experts": "batched product of all rows"}, **flips),
+        Side("batched_and_graph", partial(make, how="batched", wrap=graphed),
+             ("loop_to_batched_op", "remove_syncs", "graph"), {"experts": "batched product of all rows", "graph": True},
+             gpu_only=True, **flips),
+        Side("rows_sorted_once", partial(make, how="sorted"), ("remove_syncs",), {"experts": "in turn, rows sorted"},
+             **flips),
+        Side("rows_512", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("behaviour_ranking")
+def history_of_each_candidate(at: Place) -> list[Side]:
+    """A ranker scores 512 things for one person, fp32 with TF32 off; the 200 things that the person has seen are
+    encoded again for each candidate, and the scores become a list on the host."""
+    full, seen, width, items = at.pick(512, 6), at.pick(200, 8), at.pick(128, 16), at.pick(200_000, 100)
+
+    def make(once: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is, listed: bool = True) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(items, width), nn.Embedding(seen, width),
+                                  Stack(2, width, at.pick(4, 2)), build_mlp(3 * width, 4 * width, 1)])
+        things, places, encoder, judge = at.build(build_model, dtype=dtype).eval()
+        history, candidates = at.integers(items, 1, seen), at.integers(items, full)
+
+        def rate() -> torch.Tensor:
+            rows = history if once else history.expand(full, seen)
+            person = encoder(things(rows) + places.weight).mean(1).expand(full, width)
+            wanted = things(candidates)
+            return judge(torch.cat([person, wanted, person * wanted], 1))[:, 0].float()
+        run = wrap(rate)
+
+        def step() -> torch.Tensor:
+            scores = run()
+            if listed:
+                scores.tolist()
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "history": "encoded for each candidate",
+                                    "reads": "scores"}, tf32=False),
+        Side("history_encoded_once", partial(make, once=True), ("unused_work",), {"history": "encoded once"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("scores_not_listed", partial(make, listed=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("boosted_trees_inference")
+def trees_in_turn(at: Place) -> list[Side]:
+    """100 boosted trees of depth 6 score 10,000 rows of 64 columns in fp64, as a table gave them; the trees are
+    walked one after another, level by level."""
+    full, columns, trees, depth = at.pick(10_000, 20), at.pick(64, 5), at.pick(100, 4), at.pick(6, 3)
+    inner = (1 << depth) - 1
+
+    def make(rows: int = full, at_once: bool = False, dtype: torch.dtype = torch.float64,
+             wrap: Wrap = as_is) -> Step:
+        columns_of, limits = at.integers(columns, trees, inner), at.randn(trees, inner).to(dtype)
+        leaves = at.randn(trees, inner + 1).to(dtype)
+        table = at.randn(rows, columns).to(dtype)
+        begins = torch.arange(rows, device=at.device) * columns
+        parts = list(zip(columns_of, limits, leaves, strict=True))
+
+        def walk_all() -> torch.Tensor:
+            place, flat = torch.zeros(trees, rows, dtype=torch.long, device=at.device), table.flatten()
+            for _ in range(depth):
+                value = flat[begins + columns_of.gather(1, place)]
+                place = 2 * place + 1 + (value > limits.gather(1, place))
+            return leaves.gather(1, place - inner).sum(0).sigmoid()
+
+        def walk_each() -> torch.Tensor:
+            total = torch.zeros(rows, dtype=dtype, device=at.device)
+            for column, limit, leaf in parts:
+                place = torch.zeros(rows, dtype=torch.long, device=at.device)
+                for _ in range(depth):
+                    value = table.gather(1, column[place][:, None])[:, 0]
+                    place = 2 * place + 1 + (value > limit[place])
+                total = total + leaf[place - inner]
+            return total.sigmoid()
+        return wrap(walk_all if at_once else walk_each)
+
+    return [
+        Side("before", make, truth={"precision": "fp64", "batch": full, "trees": "in turn"}),
+        Side("trees_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"trees": "at once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("rows_40000", partial(make, rows=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_fp32", partial(make, dtype=FP32), ("single_precision",), {"precision": "fp32"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("sliding_volume_segmentation")
+def windows_blended_on_host(at: Place) -> list[Side]:
+    """A three-dimensional U-Net segments a scan of 128 x 128 x 96 voxels in 18 windows of 64 a side that overlap, TF32
+    convolutions; the host copies the scores of each window, weighs them, adds them up and measures each kind."""
+    window, width = at.pick(64, 8), at.pick(16, 4)
+    sizes = (2 * window, 2 * window, window + window // 2)
+    corners = [(x, y, z) for x in range(0, window + 1, window // 2) for y in range(0, window + 1, window // 2)
+               for z in range(0, window // 2 + 1, window // 2)]
+
+    def make(where: str = "host", group: int = 1, dtype: torch.dtype = FP32, pinned: bool = False,
+             wrap: Wrap = as_is, layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(VolumeUNet, width, dtype=dtype).eval().to(memory_format=layout)
+        scan = at.randn(*sizes)
+        place = at.device if where == "device" else "cpu"
+        bell = torch.exp(-torch.linspace(-2, 2, window).square())
+        weight = (bell[:, None, None] * bell[:, None] * bell).to(place)
+        crops = torch.zeros(group, 1, window, window, window, device=at.device, dtype=dtype)
+        crops = crops.to(memory_format=layout)
+        kept = torch.empty(group, 4, window, window, window, pin_memory=True) if pinned else None
+        run = wrap(lambda: model(crops).float())
+
+        def step() -> torch.Tensor:
+            total, weights = torch.zeros(4, *sizes, device=place), torch.zeros(sizes, device=place)
+            for begin in range(0, len(corners), group):
+                cuts = [tuple(slice(low, low + window) for low in corner) for corner in corners[begin:begin + group]]
+                for number, cut in enumerate(cuts):
+                    crops[number, 0] = scan[cut]
+                scores = run()
+                if kept is not None:
+                    kept.copy_(scores, non_blocking=True)
+                    at.wait()
+                    scores = kept
+                else:
+                    scores = scores.to(place)
+                for one, cut in zip(scores, cuts, strict=True):
+                    total[(slice(None), *cut)] += one * weight
+                    weights[cut] += weight
+            chances = (total / weights).softmax(0).flatten(1)
+            return torch.cat([chances.mean(1), chances.amax(1)]).cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "layout": "ncdhw",
+                                    "blended_by": "host", "copies": "pageable"}),
+        Side("blended_on_device", partial(make, where="device"), ("host_work", "remove_syncs"),
+             {"blended_by": "device", "copies": "none"}),
+        Side("pinned_scores", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned"}, gpu_only=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("windows_by_six", partial(make, group=6), ("larger_batch",), {"batch": 6}, useless=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last_3d), ("channels_last",),
+             {"layout": "ndhwc"}, useless=True),
+        Side("network_as_graph", partial(make, wrap=graphed), ("graph",), {"graph": "network"}, useless=True,
+             gpu_only=True),
+    ]
+
+
+@before("reward_scoring")
+def answers_scored_in_turn(at: Place) -> list[Side]:
+    """A reward model of 12 layers, Llama-like with norms written out, scores 12 answers to a question, 384 words with
+    the question, bf16, one after another; the host reads each score."""
+    full, layers, length, width = at.pick(12, 3), at.pick(12, 2), at.pick(384, 8), at.pick(1024, 32)
+    heads, inner, words = at.pick(16, 2), at.pick(2816, 48), at.pick(32_000, 50)
+
+    def make(at_once: bool = False, read: str = "each", one_call: bool = False, wrap: Wrap = as_is) -> Step:
+        blocks = [at.build(GatedBlock, width, heads, inner, one_call, dtype=BF16) for _ in range(layers)]
+        embedding = at.build(nn.Embedding, words, width, dtype=BF16)
+        norm, head = RootNorm(width, one_call).to(at.device, BF16), at.build(nn.Linear, width, 1, dtype=BF16)
+        answers = at.integers(words, full, length)
+        turns = torch.arange(length)[:, None] * 1e4 ** -torch.linspace(0, 1, width // heads // 2).repeat(2)
+        cosines, sines = turns.cos().to(at.device, BF16), turns.sin().to(at.device, BF16)
+        some = answers[:full if at_once else 1].clone()
+
+        def rate() -> torch.Tensor:
+            x = embedding(some)
+            for block in blocks:
+                x = block(x, cosines, sines)
+            return head(norm(x[:, -1]))[:, 0].float()
+        run = wrap(rate)
+
+        def step() -> torch.Tensor:
+            if at_once:
+                scores = run()
+                scores.tolist()
+                return scores
+            found = []
+            for answer in answers.split(1):
+                some.copy_(answer)
+                found.append(run().clone())
+                if read == "each":
+                    found[-1].item()
+            scores = torch.cat(found)
+            scores.tolist()
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": "1, 12 times", "norms": "written out",
+                                    "reads": "each score"}),
+        Side("answers_at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"batch": "12 at once", "reads": "all at once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}),
+        Side("read_at_end", partial(make, read="at end"), ("remove_syncs",), {"reads": "all at once"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
