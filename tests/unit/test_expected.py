@@ -16,6 +16,7 @@ from aaco.analytics.advice.floor import LeastTimes, MechanismFloor, StepTime, fl
 from aaco.analytics.advice.floors import floors_of
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.limits import DeviceLimits
+from aaco.analytics.advice.loops import rows_in_turn
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.mechanisms.joined_batches import joined_batches
 from aaco.analytics.advice.responses import fusible_runs, in_one_pass, unchanged
@@ -506,11 +507,15 @@ def test_experts_that_the_host_asks_one_by_one_become_one_pass():
                 kernel(5, "gemm", called("aten::mm", (rows, 32), (32, 32))),
                 kernel(1, operator=called("aten::index_put_", (64, 32), (), (rows, 32), kinds=kinds)))
 
-    def experts(*others):
+    def layers(*others):
         layer = [piece for rows in (3, 4) * 5 for piece in asked(rows, *others)]
-        return changed(step(*[*layer, kernel(9, operator=called("aten::erf", (64, 16)))] * 2), "loop_to_batched_op")
+        return step(*[*layer, kernel(9, operator=called("aten::erf", (64, 16)))] * 2)
+
+    def experts(*others):
+        return changed(layers(*others), "loop_to_batched_op")
 
     after = experts()
+    assert rows_in_turn(layers()).max() == 9  # from read to read
     assert after.whole_calls and after.calls_left < 0.25  # of 142 calls, 7 of each expert
     for whole in (called("aten::sum", (64, 32)), called("aten::mv", (64, 32), (32,))):
         assert not experts(kernel(1, "reduction", whole)).whole_calls

@@ -725,6 +725,37 @@ def test_groups_of_rows_that_data_decide_are_turns_and_what_is_between_the_loops
     assert set(groups_in_turn(step(*layers)).tolist()) == {1}
 
 
+def test_groups_whose_numbers_of_rows_come_again_are_turns_where_masks_choose_them():
+    """Many small experts: their rows are of few sizes. Those of a text that grows only rise, and layers have no masks.
+    """
+    sizes = (3, 5, 4) * 8
+    assert set(groups_in_turn(step(*_turns_of_experts(sizes))).tolist()) == {24}
+    assert set(groups_in_turn(step(*_turns_of_experts([*range(1, 9)] * 3))).tolist()) == {1}
+    mask, *without_masks = [piece for place, piece in enumerate(_turns_of_experts(sizes)) if not place or place % 3]
+    assert set(groups_in_turn(step(mask, *without_masks)).tolist()) == {1}
+
+
+def test_turns_that_add_to_a_total_need_no_products():
+    """Trees that are walked one after another, and pairs of parts of a tensor: the way back shows that a turn takes two
+    of it. With one, the other may be what the turn before made.
+    """
+    add = _called("aten::add", (8,), (8,))
+    tree = (_called("aten::gather", (90, 64), (), (90, 1), kinds=["float", "Scalar", "long int"]),
+            _called("aten::gt", (90, 1), (90, 1)), _called("aten::add", (90,), (90,)))
+    assert _parts(*tree[:2]) == {1} and _parts(*tree) == {8}
+    summed = StepOperator("aten::sum", arguments=OperatorArguments(
+        [[8, 16], [], [], []], ["float", "ScalarList", "Scalar", ""], ["", "[1]", "False", ""]))
+    pair = (_called("aten::mul", (8, 16), (8, 16)), summed, add)
+    assert _parts(*pair) == {1}
+
+    def back(parts):
+        taken = [_called("aten::copy_", (8, 16), (8, 16), phase="backward", outermost="autograd: SelectBackward0"),
+                 _called("aten::add_", (8, 24, 16), (8, 24, 16), phase="backward")]
+        return _turns(8, *taken * parts, _called("aten::neg", (8, 16), phase="backward"))
+
+    assert _parts(*pair, after=back(2)) == {8} and _parts(*pair, after=back(1)) == {1}
+
+
 def test_what_turns_only_add_to_needs_no_order():
     """Rows of a sum for each turn, or of one sum by number, as messages along edges of many kinds."""
     assert _parts(*ROW_OF_SUM) == {8}

@@ -30,6 +30,7 @@ ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor
 ADD_DOUBLES = ADD.replace("float", "double")
 SDPA = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0"
 CONV = "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nhwckrsc_nhwc_tilesize256x64x8_execute_kernel__5x_cudnn"
+DATA_GRADIENT = CONV.replace("fprop", "dgrad")
 CONVERSION = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(Params)"
 FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, cutlass::bfloat16_t>>(P)"
 
@@ -67,6 +68,8 @@ def value(name: str, found: WorkloadSigns) -> str | None:
     ("phase", signs(calls={"autograd::engine::evaluate_function: AddBackward0": 1}), "training"),
     ("phase", signs(calls={"execute_8_context_0(sq0)_generation_8(sq8)": 2, "aten::add": 1}), "serving"),
     ("phase", signs(calls={"aten::add": 1}), "inference"), ("phase", signs((BF16, 1)), None),
+    ("phase", signs((DATA_GRADIENT, 1), calls={"aten::conv_transpose3d": 1}), "inference"),
+    ("phase", signs((DATA_GRADIENT, 1), (DATA_GRADIENT.replace("dgrad", "wgrad"), 1)), "training"),
     ("data_loader", signs(calls={"enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": 3}), "single_process"),
     ("data_loader", signs(calls={"enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__": 3}), "workers"),
     ("data_loader", signs(calls={"aten::add": 3}), "none"), ("data_loader", signs((BF16, 1)), None),

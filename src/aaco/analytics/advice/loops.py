@@ -21,7 +21,9 @@ parted before the loop, the turns are independent. So are two passes of a model 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct
@@ -36,6 +38,7 @@ from aaco.analytics.advice.turn_flow import (
     TRUTH,
     WITH_WEIGHTS,
     Shape,
+    Size,
     TurnFlow,
     made_sizes,
     read_and_made,
@@ -50,6 +53,7 @@ from aaco.core.arrays import Flags, Ints, Ints32, Reals
 
 TURNS = 8  # fewer are no loop
 LONGEST_TURN = 32  # operators; a longer turn is a model's
+LEAST_CHANGING = 0.2  # of turns: with more rows than the turn before, and with fewer
 SELDOM = 2  # times in a step that a group has one number of rows
 MODEL_TURNS = 3  # of whole models that are called again and again; fewer may be two models
 PAIR = 2  # passes of a model whose results are subtracted
@@ -64,6 +68,8 @@ MOST_DISTANCES = 50  # between calls of one operator that are looked at, as leng
 SUBTRACTING = ("aten::sub", "aten::lerp")
 PARTING = ("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor_split", "aten::unbind")
 PART = "aten::as_strided"  # which each part is made by
+PARTS_BACK = ("SelectBackward0", "SliceBackward0")  # of views: where the gradient of a part goes
+NO_PARTS: Mapping[Size, int] = MappingProxyType({})
 
 
 class Repeat(Struct, frozen=True):
@@ -284,10 +290,28 @@ def groups_in_turn(work: StepWork) -> Reals:
     turns = np.ones(len(work.ns))
     groups = [sizes for sizes in work.once(products_of_groups) if len(sizes) >= TURNS]
     sized_by_data = np.isin(work.operator, [number for sizes in groups for numbers in sizes for number in numbers])
-    for loop in _repeats(work, lambda operator: (operator.name, operator.phase)) if groups else ():
-        if TURNS <= loop.turns <= np.count_nonzero(sized_by_data[loop.rows]) and loop.calls <= LONGEST_TURN:
+    masks = any(operator.name == MASKED for operator in work.operators)
+    for loop in _repeats(work, lambda operator: (operator.name, operator.phase)) if groups or masks else ():
+        if loop.turns >= TURNS and loop.calls <= LONGEST_TURN and (
+                loop.turns <= np.count_nonzero(sized_by_data[loop.rows]) or _sized_by_masks(work, loop)):
             turns[loop.rows] = np.maximum(turns[loop.rows], loop.turns)
     return turns
+
+
+def _sized_by_masks(work: StepWork, loop: Repeat) -> bool:
+    """Return whether masks of its turns choose the rows that a loop multiplies by weights of one shape: their numbers
+    rise and fall from turn to turn, and no turn reads all rows of what others write. Those of a growing text only rise.
+    """
+    operators, flow = operators_of(work, loop.rows), TurnFlow(frozenset(), NO_PARTS)
+    known = all(map(flow.follow, operators_of(work, loop.ends[0])))
+    if not known or flow.reads_all_rows() or sum(operator.name == MASKED for operator in operators) < loop.turns:
+        return False
+    rows = defaultdict[ProductShape, list[int]](list)
+    for operator in operators:
+        if shape := product(operator.name, operator.arguments):
+            rows[replace(shape, rows=0)].append(shape.rows)
+    changes = [np.diff(counts) for counts in rows.values() if len(counts) >= loop.turns]
+    return any(min((change > 0).mean(), (change < 0).mean()) > LEAST_CHANGING for change in changes)
 
 
 def products_of_groups(work: StepWork) -> list[list[list[int]]]:
@@ -348,14 +372,35 @@ def _runs(flags: Flags, least: int) -> list[tuple[int, int]]:
 
 
 def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
-    """Return whether a loop multiplies, and it is evident that no turn of it needs the one before."""
+    """Return whether it is evident that no turn of a loop needs the one before. One without products adds to a total.
+    """
     read = (work.copies("d2h") & ~work.result_reads)[loop.rows]
-    given = None if read.any() else _given(work, loop)
-    return given is not None and bool(work.of_families(*PRODUCTS)[loop.ends[0]].any()) and (
-        _takes_single_rows(work, loop.turns, operators_of(work, loop.ends[0]))
-        or any(not _may_carry(work, turn, given) for turn in loop.ends)
-        or (loop.calls > LONGEST_TURN
-            and not any(_may_carry(work, turn, given, to_products=True) for turn in loop.ends)))
+    if read.any() or (given := _given(work, loop)) is None:
+        return False
+    parts = _parts_taken(work, loop)
+    carries = [_may_carry(work, turn, given, parts) for turn in loop.ends]
+    if not work.of_families(*PRODUCTS)[loop.ends[0]].any():
+        return _adds_to_a_total(operators_of(work, loop.ends[0])) and not any(carries)
+    return (not all(carries) or _takes_single_rows(work, loop.turns, operators_of(work, loop.ends[0]))
+            or (loop.calls > LONGEST_TURN
+                and not any(_may_carry(work, turn, given, parts, to_products=True) for turn in loop.ends)))
+
+
+def _adds_to_a_total(turn: Sequence[StepOperator]) -> bool:
+    """Return whether a turn ends in a sum of two tensors of one shape."""
+    taken = tensors_of(turn[-1])
+    return turn[-1].name.rstrip("_") == "aten::add" and taken[:1] == taken[1:2]
+
+
+def _parts_taken(work: StepWork, loop: Repeat) -> Counter[Size]:
+    """Return the sizes of the parts of a larger tensor that a turn takes, as the loop's way back shows: it adds the
+    gradient of each to zeros of the whole.
+    """
+    back = next((back for back in work.once(repeats) if back.phase == BACKWARD and abs(back.turns - loop.turns) <= 1),
+                None)
+    taken = operators_of(work, back.ends[0]) if back else ()
+    return Counter(size_of(*tensors_of(operator)[0]) for operator in taken
+                   if operator.name == MOVES[0] and operator.outermost.endswith(PARTS_BACK))
 
 
 def _guides(work: StepWork, loop: Repeat) -> bool:
@@ -382,11 +427,12 @@ def _given(work: StepWork, loop: Repeat) -> frozenset[int] | None:
     return frozenset(work.copied[loop.rows][sent].tolist()) if loop.turns in parts or not sent.any() else None
 
 
-def _may_carry(work: StepWork, turn: slice, given: frozenset[int], to_products: bool = False) -> bool:
+def _may_carry(work: StepWork, turn: slice, given: frozenset[int], parts: Mapping[Size, int] = NO_PARTS,
+               to_products: bool = False) -> bool:
     """Return whether a turn may need what the one before made, by what it reads and makes; to_products: whether its
     products may, whatever becomes of their results.
     """
-    operators, flow = operators_of(work, turn), TurnFlow(given)
+    operators, flow = operators_of(work, turn), TurnFlow(given, parts)
     filled = set(work.copied[turn][work.copies("memset")[turn]].tolist())
     count = _to_last_product(work, turn) if to_products else len(operators)
     known = all(map(flow.follow, operators[:count]))

@@ -6,7 +6,8 @@ A trace does not say which tensor an operator reads: one of the same size counts
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aaco.analytics.advice.work import StepOperator
 from aaco.analytics.costs.terms import UnknownShape
@@ -36,7 +37,8 @@ Size = tuple[int, bool]  # of a tensor: its elements, and whether they are float
 
 
 class TurnFlow:
-    """What the operators of a turn read from outside and what they make. given: bytes that the host sends.
+    """What the operators of a turn read from outside and what they make. given: bytes that the host sends. parts: how
+    many of a size the turn takes of a larger tensor.
 
     What turns only add to is the same in any order, if nothing else reads it. Rows that are added by number are of
     another tensor than those that are taken by number from one of its size; so are rows that are written where a mask
@@ -44,9 +46,9 @@ class TurnFlow:
     chosen.
     """
 
-    def __init__(self, given: frozenset[int]) -> None:
-        """Begin with what the host gives the turn."""
-        self._given, self._made, self._filled = given, set[Size](), set[Size]()
+    def __init__(self, given: frozenset[int], parts: Mapping[Size, int]) -> None:
+        """Begin with what the host and a larger tensor give the turn."""
+        self._given, self._parts, self._made, self._filled = given, Counter(parts), set[Size](), set[Size]()
         self._unknown = list[Tensor | None]()  # of each result of unknown size the table that it is of, if it is
         self._most_chosen, self._least_looked_up = 0.0, math.inf  # rows
         self._used: set[Shape] | None = None
@@ -104,10 +106,14 @@ class TurnFlow:
         made = self._made | _sizes(self._sums)
         looked_up = 0 if any(self._unknown) else self._least_looked_up
         return (self._most_chosen >= max(1, looked_up)
-                or bool(_sizes(read) & made) or bool(_sizes(self._outside) & _sizes(self._row_sums))
+                or bool(_sizes(read) & made) or self.reads_all_rows()
                 or any(math.prod(shape) * width in filled for shape, _ in sums for width in WIDTHS)
                 or any(_is_row(part, whole) for part, _ in read for whole, _ in self._sums)
                 or any(_is_slice(part, whole) for part, _ in self._written for whole, _ in read))
+
+    def reads_all_rows(self) -> bool:
+        """Return whether the turn reads, other than by number, a tensor of the size of one that it writes rows of."""
+        return bool(_sizes(self._outside) & _sizes(self._row_sums))
 
     def _look_up(self, operator: StepOperator, integers: Sequence[Tensor]) -> None:
         """Note how much an operator looks up, if nothing in the turn made the numbers of it, the last integers that it
@@ -119,6 +125,9 @@ class TurnFlow:
     def _read(self, tensor: Tensor) -> None:
         size = size_of(*tensor)
         if size in self._made or any(size[0] * width in self._given for width in WIDTHS):
+            return
+        if self._parts[size] > 0:
+            self._parts[size] -= 1
             return
         if self._unknown:
             if table := self._unknown.pop(0):

@@ -15,6 +15,7 @@ from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Reals
 
+PARTS = ("results_on_device", "remove_syncs")  # with the results the waits for each of them go
 SLOWEST_BYTES_PER_NS = 0.1  # of an operator on the host: of 25 MB the slowest recorded one took 47 ms (labels_on_host)
 
 
@@ -37,7 +38,8 @@ def _computed(work: StepWork, least: Reals) -> Response:
 
 
 RESULTS_ON_DEVICE = Mechanism("results_on_device", "Compute on the device what the host computes of results",
-                              "D - copies of results", _least_ns, respond=_computed, shown=computes_on_results)
+                              "D - copies of results", _least_ns, respond=_computed, shown=computes_on_results,
+                              parts=PARTS)
 ACTIONS = (Action(
     "compute_results_on_device", "Compute on the device what the host computes of results",
     of_targets("results_on_device"), "the device copies results that the host then computes on", "low",

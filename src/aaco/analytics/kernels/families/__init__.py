@@ -53,6 +53,8 @@ POINTWISE = ("elementwise", "norm", "reduction", "softmax", "copy", "fill", "qua
 # Words of a direction, in lower case.
 _BACKWARD = ("backward", "bwd", "grad", "bprop", "wrw", "dot_do_o", "convert_dq")
 _FORWARD = ("forward", "fwd", "fprop", "_fw_")
+# The gradient of a convolution's input: a transposed convolution is the same, on the way forward.
+_DATA_GRADIENT = re.compile(r"dgrad|bwd_?data|igemm_bwd")
 _ARGUMENTS_READ = 400  # characters: the functor comes first
 _DIRECTION_READ = 160
 _Compiled = tuple[tuple[str, re.Pattern[str]], ...]
@@ -152,7 +154,7 @@ def _by_words(symbol: ParsedSymbol) -> Fields:
 
 
 def _direction(symbol: ParsedSymbol) -> str | None:
-    text = symbol.text[:_DIRECTION_READ].lower()
+    text = _DATA_GRADIENT.sub("", symbol.text[:_DIRECTION_READ].lower())
     if any(word in text for word in _BACKWARD):
         return "backward"
     return "forward" if any(word in text for word in _FORWARD) else None
