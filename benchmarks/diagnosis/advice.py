@@ -3,7 +3,8 @@
 The capture's raw text is searched for names of kernels and calls, without the product's parsers and facts; what is then
 forbidden is looked for in every text that the product advises: next steps, conditions, the list in bottleneck.json. Of
 the recorded pairs the change that was made must not be advised on the side after it, and no fact may speak against it
-on the side before. `python -m benchmarks.diagnosis.advice` prints each piece of advice that fails.
+on the side before, unless another kind of the same change is advised there: no graph holds a step whose sizes data
+decide before its loop is one call. `python -m benchmarks.diagnosis.advice` prints each piece of advice that fails.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 from msgspec import Struct
 
 from aaco import pipeline
+from aaco.analytics.advice.mechanisms import ACTIONS
 from aaco.core.config import Settings, resolve
 from aaco.core.errors import AacoError
 from aaco.report.sections import content
@@ -143,10 +145,13 @@ CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 class Advised(Struct, frozen=True):
-    """What the product advises on a capture: every text, and the actions that a fact withholds."""
+    """What the product advises on a capture: every text, the actions that a fact withholds, and the kinds of changes
+    that are offered.
+    """
 
     texts: tuple[str, ...]
     withheld: frozenset[str]
+    offered: frozenset[str] = frozenset()
 
 
 def advised(path: Path, settings: Settings) -> Advised | None:
@@ -161,7 +166,9 @@ def advised(path: Path, settings: Settings) -> Advised | None:
     texts += [document["abstained_because"]] if document["abstained_because"] else []
     texts += [text for action in document["optimization_priority"]
               for text in (action["title"], action.get("try")) if text]
-    return Advised(tuple(dict.fromkeys(texts)), frozenset(action["action"] for action in document["not_offered"]))
+    offered = {action["action"] for action in document["optimization_priority"]}
+    return Advised(tuple(dict.fromkeys(texts)), frozenset(action["action"] for action in document["not_offered"]),
+                   frozenset(action.mechanism for action in ACTIONS if action.name in offered))
 
 
 def wrong(path: Path, given: Advised) -> list[str]:
@@ -185,7 +192,7 @@ def wrong_pair(folder: Path, mechanisms: Sequence[str], before: Advised, after: 
         words, actions = CHANGES.get(mechanism, (r"(?!)", ()))
         found += [f"{folder.name}, after {mechanism}: {text}" for text in after.texts if re.search(words, text)]
         found += [f"{folder.name}, before {mechanism}: {action} is withheld" for action in actions
-                  if action in before.withheld]
+                  if action in before.withheld and not before.offered & {*mechanisms} - {mechanism}]
     return found
 
 

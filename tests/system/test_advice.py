@@ -31,7 +31,7 @@ KINDS = (
 CHANGES = Path(__file__).parents[1] / "captures/torch_changes"
 PAIRS = ("gpt_prefill__b1_s128_eager_to_graph", "gpt_prefill__fp32_to_bf16_autocast", "diffusion__compile_default",
          "gpt_prefill__manual_attention_to_sdpa", "unet_train__loop_to_fused_adamw", "dlrm__pageable_to_pinned",
-         "unet_train__bf16_nchw_to_channels_last")
+         "unet_train__bf16_nchw_to_channels_last", "moe__where_small_to_graph_bmm")
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ Parts that are worked on one by one are loops that end in no read: the same oper
 again, in the same step, with products among them. Layers of a model, recurrent cells and sampling repeat as well, and
 each reads what the one before made: something of a size that a turn makes, something that its choice looks up, a cache
 that it writes. Only where a turn reads nothing of that kind, nor anything from the host that is no part of what was
-parted before the loop, the turns are independent. So are two passes of a model whose results are subtracted.
+parted before the loop, the turns are independent. So are two passes of a model whose results are subtracted. A loop
+without products adds to a total.
 """
 
 from __future__ import annotations
