@@ -762,6 +762,10 @@ def test_turns_that_add_to_a_total_need_no_products():
         return _turns(8, *taken * parts, _called("aten::neg", (8, 16), phase="backward"))
 
     assert _parts(*pair, after=back(2)) == {8} and _parts(*pair, after=back(1)) == {1}
+    unknown = [replace(operator, arguments=None) for operator in (
+        *pair, _called("aten::copy_", phase="backward", outermost="autograd: SelectBackward0"),
+        _called("aten::neg", phase="backward"), _called("aten::add_", phase="backward"))]
+    assert _parts(*unknown[:3], after=_turns(8, *unknown[3:])) == {1}  # of a trace without shapes
     scan = (_called("aten::mul", (8, 16), (8, 16)), _called("aten::add", (8, 16), (8, 16)), summed, add)
     assert _parts(*scan, after=back(2)) == {1}  # a state, scaled by one part and added to another
     assert _parts(*scan[:2], _called("aten::mm", (8, 16), (16, 4)), after=back(2)) == {1}

@@ -396,7 +396,7 @@ def _adds_to_a_total(turn: Sequence[StepOperator]) -> bool:
     """Return whether a turn ends in a sum of two tensors of one shape and makes no numbers of what may be the total."""
     *before, last = turn
     taken = tensors_of(last)
-    return last.name.rstrip("_") == "aten::add" and taken[:1] == taken[1:2] and not any(
+    return last.name.rstrip("_") == "aten::add" and taken[:1] == taken[1:2] != [] and not any(
         takes_of(operator, taken[0]) for operator in before
         if operator.name not in (*COMPARISONS, *WRITES, *BY_A_LIST))
 
@@ -409,8 +409,8 @@ def _parts_taken(work: StepWork, loop: Repeat) -> Counter[Size]:
     back = next((back for back in work.once(repeats) if back.phase == BACKWARD and abs(back.turns - loop.turns) <= 1),
                 None)
     turn, returned = operators_of(work, loop.ends[0]), operators_of(work, back.ends[0]) if back else ()
-    parts = Counter(size_of(*tensors_of(operator)[0]) for operator in returned
-                    if operator.name == MOVES[0] and operator.outermost.endswith(PARTS_BACK))
+    parts = Counter(size_of(*tensor) for operator in returned if operator.name == MOVES[0]
+                    and operator.outermost.endswith(PARTS_BACK) for tensor in tensors_of(operator)[:1])
     taken = Counter(size_of(*tensor) for operator in turn for tensor in tensors_of(operator))
     made = Counter(size for operator in turn for size in made_sizes(operator))
     return Counter({size: count for size, count in parts.items() if taken[size] <= count + made[size]})
