@@ -593,7 +593,8 @@ def test_turns_that_read_nothing_that_one_made_are_parts_of_a_loop():
     assert _parts(MULTIPLY, gelu) == {8} and _parts(MULTIPLY, gelu, count=9) == {9}
     assert _parts(MULTIPLY, gelu, count=7) == {1}
     assert _parts(_sum(8, 4), _sum(8, 6)) == {1} and _parts(_sum(8, 4), _sum(8, 6), MULTIPLY) == {8}
-    assert _parts(*(replace(operator, phase="optimizer") for operator in (MULTIPLY, gelu))) == {1}
+    for phase in ("backward", "optimizer"):
+        assert _parts(*(replace(operator, phase=phase) for operator in (MULTIPLY, gelu))) == {1}
     flip = kernel(2, operator=_called("aten::flip", (8, 32)))
     assert 8 in _parts(MULTIPLY, gelu, between=lambda turn: [flip] * (turn % 3))
     assert _parts(MULTIPLY, gelu, between=lambda turn: [copy(1, "d2h", 4)]) == {1}
