@@ -648,7 +648,7 @@ def test_what_a_model_needs_after_its_last_product_keeps_no_pass_apart():
     noise = _called("aten::add", (8, 7), (8, 7))
     assert _parts(*_model(), noise, count=5) == {5} and _parts(MULTIPLY, noise) == {1}
     assert _parts(*_model(), noise, _called("aten::mm", (8, 7), (7, 9)), count=5) == {1}
-    assert _parts(*_model(), _called("aten::add", (32, 5), (32, 5)), count=5) == {1}
+    assert _parts(*_model(), _called("aten::mul", (32, 5), (32, 5)), count=5) == {1}
     listed = replace(noise, name="aten::cat", arguments=OperatorArguments([[[8, 7], [8, 6]]], ["TensorList"], [""]))
     assert _parts(listed, *_model(), noise, count=5) == {1}
 
