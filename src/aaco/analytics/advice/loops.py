@@ -12,10 +12,11 @@ turn reads from outside was made in it or in the one before; but rows of a tenso
 where each turn takes a row of its own out of a batch, as the arguments of its views say (`single_rows`).
 
 Parts that are worked on one by one are loops that end in no read: the same operators with the same shapes again and
-again, in the same step, with products among them. Layers of a model, recurrent cells and sampling repeat as well, and
-each reads what the one before made: something of a size that a turn makes, something that its choice looks up, a cache
-that it writes. Only where a turn reads nothing of that kind, nor anything from the host that is no part of what was
-parted before the loop, the turns are independent. So are two passes of a model whose results are subtracted.
+again, in the same step, with products among them or a sum to a total at the end. Layers of a model, recurrent cells and
+sampling repeat as well, and each reads what the one before made: something of a size that a turn makes, something that
+its choice looks up, a cache that it writes. Only where a turn reads nothing of that kind, nor anything from the host
+that is no part of what was parted before the loop, the turns are independent. So are two passes of a model whose
+results are subtracted.
 """
 
 from __future__ import annotations
