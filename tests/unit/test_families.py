@@ -103,3 +103,19 @@ def test_a_kernel_written_in_triton_is_not_vllms():
     """Mutation: every name that begins with paged_attention is vLLM's."""
     assert decode("paged_attention_split").library is None
     assert decode("void paged_attention_ll4mi_reduce_kernel<__hip_bfloat16, 128>(int)").library == "vllm"
+
+
+@pytest.mark.parametrize(("name", "direction"), [
+    ("naive_conv_ab_nonpacked_bwd_nchw_float_double_float", None), ("naive_conv_bwd_nchw_fp32", None),
+    ("igemm_bwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x256x32", None), ("dgrad2d_c1_k1_nhwc_specialized", None),
+    ("gridwise_convolution_backward_data_implicit_gemm_v1r1_xdlops_nchw_kcyx_nkhw", None),
+    ("void ck::kernel_grouped_conv_bwd_data_multiple_d_xdl_cshuffle<float>(int)", None),
+    ("void ck_tile::kentry<256, 2, ck_tile::GroupedConvolutionBackwardDataKernel<float> >(int)", None),
+    ("void cutlass::Kernel<cutlass::conv::kernel::ImplicitGemmConvolutionStridedDgrad<float> >(int)", None),
+    ("void ck::kernel_normalization_bwd_data<float>(int)", "backward"),
+    ("void phi::funcs::VectorizedElementwiseKernel<phi::funcs::SigmoidGradFunctor<float> >(int)", "backward"),
+    ("triton_red_fused__log_softmax__log_softmax_backward_data_2", "backward"),
+    ("naive_conv_ab_packed_wrw_nchw_float_double_float", "backward")])
+def test_the_gradient_of_a_convolutions_input_has_no_direction(name, direction):
+    """A transposed convolution runs the same kernel. Other gradients whose names end or go on alike have theirs."""
+    assert decode(name).direction == direction

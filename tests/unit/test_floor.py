@@ -593,7 +593,8 @@ def test_turns_that_read_nothing_that_one_made_are_parts_of_a_loop():
     assert _parts(MULTIPLY, gelu) == {8} and _parts(MULTIPLY, gelu, count=9) == {9}
     assert _parts(MULTIPLY, gelu, count=7) == {1}
     assert _parts(_sum(8, 4), _sum(8, 6)) == {1} and _parts(_sum(8, 4), _sum(8, 6), MULTIPLY) == {8}
-    assert _parts(*(replace(operator, phase="optimizer") for operator in (MULTIPLY, gelu))) == {1}
+    for phase in ("backward", "optimizer"):
+        assert _parts(*(replace(operator, phase=phase) for operator in (MULTIPLY, gelu))) == {1}
     flip = kernel(2, operator=_called("aten::flip", (8, 32)))
     assert 8 in _parts(MULTIPLY, gelu, between=lambda turn: [flip] * (turn % 3))
     assert _parts(MULTIPLY, gelu, between=lambda turn: [copy(1, "d2h", 4)]) == {1}
@@ -647,7 +648,7 @@ def test_what_a_model_needs_after_its_last_product_keeps_no_pass_apart():
     noise = _called("aten::add", (8, 7), (8, 7))
     assert _parts(*_model(), noise, count=5) == {5} and _parts(MULTIPLY, noise) == {1}
     assert _parts(*_model(), noise, _called("aten::mm", (8, 7), (7, 9)), count=5) == {1}
-    assert _parts(*_model(), _called("aten::add", (32, 5), (32, 5)), count=5) == {1}
+    assert _parts(*_model(), _called("aten::mul", (32, 5), (32, 5)), count=5) == {1}
     listed = replace(noise, name="aten::cat", arguments=OperatorArguments([[[8, 7], [8, 6]]], ["TensorList"], [""]))
     assert _parts(listed, *_model(), noise, count=5) == {1}
 
@@ -731,6 +732,14 @@ def test_groups_whose_numbers_of_rows_come_again_are_turns_where_masks_choose_th
     sizes = (3, 5, 4) * 8
     assert set(groups_in_turn(step(*_turns_of_experts(sizes))).tolist()) == {24}
     assert set(groups_in_turn(step(*_turns_of_experts([*range(1, 9)] * 3))).tolist()) == {1}
+    taken = _called("aten::index", (64, 32), (), kinds=["float", ""])
+    score, whole = _called("aten::mv", (64, 32), (32,)), _called("aten::add", (64, 32), (64, 32))
+    chosen = _called("aten::argmax", (64,), (), (), kinds=["float", "Scalar", "Scalar"])
+    summed = _called("aten::index_add", (64, 32), (), (8,), (8, 32), kinds=["float", "Scalar", "long int", "float"])
+    for others, turns in (((taken,), 24), ((score, taken), 24), ((taken, whole), 1), ((taken, chosen), 1),
+                          ((taken, summed), 24), ((score, taken, summed), 1)):  # layers that leave out some rows
+        pieces = [[*_turns_of_experts([rows]), *_turns(1, *others)] for rows in sizes]
+        assert set(groups_in_turn(step(*[piece for turn in pieces for piece in turn])).tolist()) == {turns}
     mask, *without_masks = [piece for place, piece in enumerate(_turns_of_experts(sizes)) if not place or place % 3]
     assert set(groups_in_turn(step(mask, *without_masks)).tolist()) == {1}
 
@@ -754,6 +763,36 @@ def test_turns_that_add_to_a_total_need_no_products():
         return _turns(8, *taken * parts, _called("aten::neg", (8, 16), phase="backward"))
 
     assert _parts(*pair, after=back(2)) == {8} and _parts(*pair, after=back(1)) == {1}
+    unknown = [replace(operator, arguments=None) for operator in (
+        *pair, _called("aten::copy_", phase="backward", outermost="autograd: SelectBackward0"),
+        _called("aten::neg", phase="backward"), _called("aten::add_", phase="backward"))]
+    assert _parts(*unknown[:3], after=_turns(8, *unknown[3:])) == {1}  # of a trace without shapes
+    scan = (_called("aten::mul", (8, 16), (8, 16)), _called("aten::add", (8, 16), (8, 16)), summed, add)
+    assert _parts(*scan, after=back(2)) == {1}  # a state, scaled by one part and added to another
+    assert _parts(*scan[:2], _called("aten::mm", (8, 16), (16, 4)), after=back(2)) == {1}
+
+
+def test_turns_that_make_numbers_of_what_may_be_their_total_need_the_one_before():
+    """A running mean, and a grid of which each turn takes neighbours; a lookup from outside makes what hides the total.
+    """
+    looked_up = _called("aten::index_select", (50, 16), (), (8,), kinds=["float", "Scalar", "long int"])
+    add = _called("aten::add", (8, 16), (8, 16))
+    assert _parts(looked_up, add) == {8} and _parts(looked_up, _called("aten::tanh", (8, 16)), add) == {1}
+    padded = _called("aten::mul", (8, 1, 4), (8, 4, 1))
+    assert _parts(padded, add) == {8}
+    assert _parts(_sum(8, 4), padded, add) == {1} and _parts(_sum(8), padded, add) == {1}
+
+
+@pytest.mark.parametrize("update", ["aten::sub", "aten::sub_", "aten::add_", "aten::lerp_"])
+def test_turns_that_train_the_weights_that_they_take_need_the_one_before(update):
+    """Steps of a descent that is written by hand or is an optimizer's; the input of a layer is no weight."""
+    def turn(weights, phase=""):
+        return (_called("aten::mm", (32, 16), (16, 4), outermost="aten::linear"),
+                _called("aten::sub", (32, 4), (32, 4)), _called("aten::mm", (16, 32), (32, 4)),
+                _called(update, weights, weights, phase=phase))
+
+    assert _parts(*turn((4, 16))) == {1} and _parts(*turn((2, 32))) == {8}
+    assert _parts(*turn((2, 32), "optimizer")) == {1}
 
 
 def test_what_turns_only_add_to_needs_no_order():

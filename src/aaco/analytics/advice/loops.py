@@ -12,11 +12,11 @@ turn reads from outside was made in it or in the one before; but rows of a tenso
 where each turn takes a row of its own out of a batch, as the arguments of its views say (`single_rows`).
 
 Parts that are worked on one by one are loops that end in no read: the same operators with the same shapes again and
-again, in the same step, with products among them. Layers of a model, recurrent cells and sampling repeat as well, and
-each reads what the one before made: something of a size that a turn makes, something that its choice looks up, a cache
-that it writes. Only where a turn reads nothing of that kind, nor anything from the host that is no part of what was
-parted before the loop, the turns are independent. So are two passes of a model whose results are subtracted. A loop
-without products adds to a total.
+again, in the same step, with products among them or a sum to a total at the end. Layers of a model, recurrent cells and
+sampling repeat as well, and each reads what the one before made: something of a size that a turn makes, something that
+its choice looks up, a cache that it writes. Only where a turn reads nothing of that kind, nor anything from the host
+that is no part of what was parted before the loop, the turns are independent. So are two passes of a model whose
+results are subtracted.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ from msgspec.structs import replace
 
 from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.turn_flow import (
+    BY_A_LIST,
     LOOKUPS,
     MASKED,
     MOVES,
     STACKS,
     TRUTH,
     WITH_WEIGHTS,
+    WRITES,
     Shape,
     Size,
     TurnFlow,
@@ -45,11 +47,13 @@ from aaco.analytics.advice.turn_flow import (
     read_and_made,
     result_shape,
     size_of,
+    takes_of,
     tensors_of,
 )
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
+from aaco.analytics.workload.signs import COMPARISONS
 from aaco.core.arrays import Flags, Ints, Ints32, Reals
 
 TURNS = 8  # fewer are no loop
@@ -301,11 +305,11 @@ def groups_in_turn(work: StepWork) -> Reals:
 
 def _sized_by_masks(work: StepWork, loop: Repeat) -> bool:
     """Return whether masks of its turns choose the rows that a loop multiplies by weights of one shape: their numbers
-    rise and fall from turn to turn, and no turn reads all rows of what others write. Those of a growing text only rise.
+    rise and fall from turn to turn, and no turn takes rows of what others make. Those of a growing text only rise.
     """
     operators, flow = operators_of(work, loop.rows), TurnFlow(frozenset(), NO_PARTS)
     known = all(map(flow.follow, operators_of(work, loop.ends[0])))
-    if not known or flow.reads_all_rows() or sum(operator.name == MASKED for operator in operators) < loop.turns:
+    if not known or flow.may_carry_rows() or sum(operator.name == MASKED for operator in operators) < loop.turns:
         return False
     rows = defaultdict[ProductShape, list[int]](list)
     for operator in operators:
@@ -376,32 +380,41 @@ def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
     """Return whether it is evident that no turn of a loop needs the one before. One without products adds to a total.
     """
     read = (work.copies("d2h") & ~work.result_reads)[loop.rows]
-    if read.any() or (given := _given(work, loop)) is None:
+    updates = any(operator.phase == OPTIMIZER for operator in operators_of(work, loop.ends[0]))
+    if updates or read.any() or (given := _given(work, loop)) is None:
         return False
-    parts = _parts_taken(work, loop)
-    carries = [_may_carry(work, turn, given, parts) for turn in loop.ends]
     if not work.of_families(*PRODUCTS)[loop.ends[0]].any():
-        return _adds_to_a_total(operators_of(work, loop.ends[0])) and not any(carries)
-    return (not all(carries) or _takes_single_rows(work, loop.turns, operators_of(work, loop.ends[0]))
+        parts = _parts_taken(work, loop)
+        return _adds_to_a_total(operators_of(work, loop.ends[0])) and not any(
+            _may_carry(work, turn, given, parts) for turn in loop.ends)
+    return (any(not _may_carry(work, turn, given) for turn in loop.ends)
+            or _takes_single_rows(work, loop.turns, operators_of(work, loop.ends[0]))
             or (loop.calls > LONGEST_TURN
-                and not any(_may_carry(work, turn, given, parts, to_products=True) for turn in loop.ends)))
+                and not any(_may_carry(work, turn, given, to_products=True) for turn in loop.ends)))
 
 
 def _adds_to_a_total(turn: Sequence[StepOperator]) -> bool:
-    """Return whether a turn ends in a sum of two tensors of one shape."""
-    taken = tensors_of(turn[-1])
-    return turn[-1].name.rstrip("_") == "aten::add" and taken[:1] == taken[1:2]
+    """Return whether a turn ends in a sum of two tensors of one shape and makes no numbers of what may be the total."""
+    *before, last = turn
+    taken = tensors_of(last)
+    return last.name.rstrip("_") == "aten::add" and taken[:1] == taken[1:2] != [] and not any(
+        takes_of(operator, taken[0]) for operator in before
+        if operator.name not in (*COMPARISONS, *WRITES, *BY_A_LIST))
 
 
 def _parts_taken(work: StepWork, loop: Repeat) -> Counter[Size]:
     """Return the sizes of the parts of a larger tensor that a turn takes, as the loop's way back shows: it adds the
-    gradient of each to zeros of the whole.
+    gradient of each to zeros of the whole. Where the turn takes more of a size than these and what it makes, one may be
+    of the turn before.
     """
     back = next((back for back in work.once(repeats) if back.phase == BACKWARD and abs(back.turns - loop.turns) <= 1),
                 None)
-    taken = operators_of(work, back.ends[0]) if back else ()
-    return Counter(size_of(*tensors_of(operator)[0]) for operator in taken
-                   if operator.name == MOVES[0] and operator.outermost.endswith(PARTS_BACK))
+    turn, returned = operators_of(work, loop.ends[0]), operators_of(work, back.ends[0]) if back else ()
+    parts = Counter(size_of(*tensor) for operator in returned if operator.name == MOVES[0]
+                    and operator.outermost.endswith(PARTS_BACK) for tensor in tensors_of(operator)[:1])
+    taken = Counter(size_of(*tensor) for operator in turn for tensor in tensors_of(operator))
+    made = Counter(size for operator in turn for size in made_sizes(operator))
+    return Counter({size: count for size, count in parts.items() if taken[size] <= count + made[size]})
 
 
 def _guides(work: StepWork, loop: Repeat) -> bool:
@@ -423,9 +436,11 @@ def _given(work: StepWork, loop: Repeat) -> frozenset[int] | None:
     It does not where each turn has a part of what was parted before, into as many parts as there are turns.
     """
     sent = work.copies("h2d")[loop.rows]
+    if not sent.any():
+        return frozenset()
     parts = {round(part.calls / whole.calls) for whole in work.operators if whole.name in PARTING
              for part in work.operators if (part.name, part.outermost) == (PART, whole.name)}
-    return frozenset(work.copied[loop.rows][sent].tolist()) if loop.turns in parts or not sent.any() else None
+    return frozenset(work.copied[loop.rows][sent].tolist()) if loop.turns in parts else None
 
 
 def _may_carry(work: StepWork, turn: slice, given: frozenset[int], parts: Mapping[Size, int] = NO_PARTS,

@@ -21,13 +21,14 @@ TRUTH = -1  # before the sizes of truth values, which nothing reads in place of 
 # Operators whose other tensors are weights, by the start of the outermost one's name.
 WITH_WEIGHTS = ("aten::linear", "aten::conv", "aten::embedding", "aten::layer_norm", "aten::group_norm",
                 "aten::rms_norm", "aten::batch_norm")
+UPDATES = ("aten::add", "aten::sub", "aten::lerp", "aten::addcmul", "aten::addcdiv")  # of weights, in turns that train
 CHOOSING = ("arg", "topk", "sort", "multinomial", "max", "min")  # of operators that also make integers
 LOGICAL = ("aten::bitwise_not", "aten::bitwise_and", "aten::bitwise_or", "aten::bitwise_xor")
 WRITES = ("aten::copy_", "aten::fill_", "aten::zero_")  # whatever the tensor held before
 FLOATING = ("float", "double", "c10::Half", "c10::BFloat16")
 INTO = "aten::addmv_"  # writes its first tensor where another operator calls it
 MOVES = ("aten::copy_", "aten::clone", "aten::flip", "aten::roll")  # of values that stay as they are
-ADDING = ("aten::add_", "aten::index_add_", "aten::scatter_add_")
+ADDING = ("aten::add_", "aten::index_add_", "aten::scatter_add_", "aten::index_add", "aten::scatter_add")
 BY_A_MASK = ("aten::index_put_", "aten::_index_put_impl_", "aten::index_copy_")  # where the turn has one
 WIDTHS = (1, 2, 4, 8)  # of numbers, bytes
 STACKS = ("aten::stack", "aten::cat")
@@ -52,7 +53,7 @@ class TurnFlow:
         self._unknown = list[Tensor | None]()  # of each result of unknown size the table that it is of, if it is
         self._most_chosen, self._least_looked_up = 0.0, math.inf  # rows
         self._used: set[Shape] | None = None
-        self._masked = False
+        self._masked, self._trains, self._weights = False, False, set[Shape]()
         self._outside, self._tables, self._sums, self._row_sums, self._written = (set[Tensor]() for _ in range(5))
 
     def make(self, sizes: set[Size]) -> None:
@@ -64,7 +65,12 @@ class TurnFlow:
 
         The places that a mask leaves are only looked up, and may be those of what was chosen last.
         """
-        tensors, first = [*_tensors_read(operator), *_listed(operator)], tensors_of(operator)[:1]
+        taken, tensors = tensors_of(operator), [*_tensors_read(operator), *_listed(operator)]
+        first = taken[:1]
+        if operator.outermost.startswith(WITH_WEIGHTS) and operator.name not in MOVES:
+            self._weights |= {tuple(sorted(tensor[0])) for tensor in taken if tensor not in tensors}  # some are turned
+        elif operator.name.rstrip("_") in UPDATES and len(taken) > 1 and taken[0] == taken[1]:
+            self._trains |= tuple(sorted(taken[0][0])) in self._weights
         adding = operator.name in ADDING or (self._masked and operator.name in BY_A_MASK)
         looks_up, adds = not adding and _looks_up(operator), adding and bool(_sizes(first) - self._made)
         if adds or (adding and tensors[1:2] == first):  # it or what is added
@@ -105,13 +111,19 @@ class TurnFlow:
         read, sums = self._outside | self._tables, self._sums | self._row_sums
         made = self._made | _sizes(self._sums)
         looked_up = 0 if any(self._unknown) else self._least_looked_up
-        return (self._most_chosen >= max(1, looked_up)
-                or bool(_sizes(read) & made) or self.reads_all_rows()
+        return (self._trains or self._most_chosen >= max(1, looked_up)
+                or bool(_sizes(read) & made) or self._reads_all_rows()
                 or any(math.prod(shape) * width in filled for shape, _ in sums for width in WIDTHS)
                 or any(_is_row(part, whole) for part, _ in read for whole, _ in self._sums)
                 or any(_is_slice(part, whole) for part, _ in self._written for whole, _ in read))
 
-    def reads_all_rows(self) -> bool:
+    def may_carry_rows(self) -> bool:
+        """Return whether the next turn may read all rows that the turn writes some of, or take rows of what it made or
+        by what it chose.
+        """
+        return self._most_chosen > 0 or self._reads_all_rows() or bool(_sizes(self._tables) & self._made)
+
+    def _reads_all_rows(self) -> bool:
         """Return whether the turn reads, other than by number, a tensor of the size of one that it writes rows of."""
         return bool(_sizes(self._outside) & _sizes(self._row_sums))
 
@@ -185,6 +197,13 @@ def _is_slice(part: Shape, whole: Shape) -> bool:
     """Return whether a tensor may be a slice of another: it is smaller along one axis."""
     return len(part) == len(whole) and [size < all_of for size, all_of in zip(part, whole, strict=True)
                                         if size != all_of] == [True]
+
+
+def takes_of(operator: StepOperator, whole: Tensor) -> bool:
+    """Return whether what an operator takes may be another tensor, or a row or slice of it."""
+    return any(floating == whole[1] and (math.prod(shape) == math.prod(whole[0]) or _is_row(shape, whole[0])
+                                         or _is_slice(shape, whole[0]))
+               for shape, floating in (*tensors_of(operator), *_listed(operator)))
 
 
 def read_and_made(turn: Sequence[StepOperator]) -> tuple[set[Size], set[Size]]:

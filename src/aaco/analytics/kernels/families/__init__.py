@@ -54,7 +54,9 @@ POINTWISE = ("elementwise", "norm", "reduction", "softmax", "copy", "fill", "qua
 _BACKWARD = ("backward", "bwd", "grad", "bprop", "wrw", "dot_do_o", "convert_dq")
 _FORWARD = ("forward", "fwd", "fprop", "_fw_")
 # The gradient of a convolution's input: a transposed convolution is the same, on the way forward.
-_DATA_GRADIENT = re.compile(r"dgrad|bwd_?data|igemm_bwd")
+# In any other case of its letters "dgrad" is the end of a word, as in SigmoidGrad.
+_DATA_GRADIENT = re.compile(r"[Dd]grad|igemm_bwd|(?i:naive_conv(_ab)?(_(non)?packed)?_bwd"
+                            r"|conv(olution|\dd|nd)?_?(bwd|backward)_?data)")
 _ARGUMENTS_READ = 400  # characters: the functor comes first
 _DIRECTION_READ = 160
 _Compiled = tuple[tuple[str, re.Pattern[str]], ...]
@@ -154,7 +156,7 @@ def _by_words(symbol: ParsedSymbol) -> Fields:
 
 
 def _direction(symbol: ParsedSymbol) -> str | None:
-    text = _DATA_GRADIENT.sub("", symbol.text[:_DIRECTION_READ].lower())
+    text = _DATA_GRADIENT.sub("", symbol.text[:_DIRECTION_READ]).lower()
     if any(word in text for word in _BACKWARD):
         return "backward"
     return "forward" if any(word in text for word in _FORWARD) else None
