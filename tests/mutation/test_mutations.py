@@ -2028,6 +2028,22 @@ MUTATIONS = [
     ("analytics/bottleneck/calibration.py", "if on_cpus else (COVERED, RELIABILITY)",
      "if False else (COVERED, RELIABILITY)",
      "tests/unit/test_cpu_budget.py::test_a_run_on_cpus_has_no_confidence_from_recordings_of_devices"),
+    ("analytics/advice/mechanisms/cpu_quota.py", 'of_metric("quota_pct")', 'of_metric("contended_pct")',
+     "tests/unit/test_recommend.py::test_changes_of_a_run_on_cpus_gain_no_more_than_what_they_act_on"),
+    ("analytics/advice/mechanisms/cpu_quiet.py", ' - values.get("quota_pct", 0.0)', '',
+     "tests/unit/test_recommend.py::test_changes_of_a_run_on_cpus_gain_no_more_than_what_they_act_on"),
+    ("analytics/advice/mechanisms/cpu_batch.py", '(1 - 1 / BATCH)', '1',
+     "tests/unit/test_recommend.py::test_changes_of_a_run_on_cpus_gain_no_more_than_what_they_act_on"),
+    ("analytics/advice/mechanisms/cpu_int8.py", 'values["int8_saving_pct"] /', 'values["node_compute_pct"] /',
+     "tests/unit/test_recommend.py::test_changes_of_a_run_on_cpus_gain_no_more_than_what_they_act_on"),
+    ("analytics/advice/mechanisms/cpu_node_fusion.py", 'of_metric("node_fusible_pct")', 'of_metric("node_compute_pct")',
+     "tests/unit/test_recommend.py::test_changes_of_a_run_on_cpus_gain_no_more_than_what_they_act_on"),
+    ("analytics/advice/mechanisms/cpu_threads.py", 'values["threads_per_cpu"] > 1', 'values["threads_per_cpu"] < 1',
+     "tests/unit/test_recommend.py::test_changes_of_a_run_on_cpus_gain_no_more_than_what_they_act_on"),
+    ("analytics/advice/mechanisms/provider_fallback.py", 'of_metric("cpu_node_pct")', 'of_metric("contended_pct")',
+     "tests/unit/test_recommend.py::test_nodes_that_fall_back_to_the_cpu_are_named"),
+    ("analytics/advice/mechanisms/unneeded_gradients.py", "without(work, _unneeded(work))",
+     "without(work, ~_unneeded(work))", "tests/unit/test_floor.py"),
     ("analytics/advice/mechanisms/cpu_graph_level.py", 'return float(values["graph_levels_left"] > 0)', "return 1.0",
      "tests/unit/test_cpu_budget.py::test_advice_gains_no_more_than_its_part_and_not_what_is_so_already"),
     ("analytics/rules/roof.py", "    own = 100 - (contended_pct.value or 0.0)\n", "    own = 100.0\n",
@@ -4586,6 +4602,12 @@ def test_a_mutation_is_of_what_is_there(row):
     assert old in (ROOT / "src/aaco" / name).read_text(), f"{name} does not hold {old!r} any more: renew the mutation"
     file, *inside = tests.split("::")
     assert not inside or f"def {inside[-1].split('[')[0]}(" in (ROOT / file).read_text(), f"there is no {tests}"
+
+
+def test_each_kind_of_change_that_is_advised_has_a_mutation_that_is_of_what_is_there():
+    folder = "analytics/advice/mechanisms"
+    modules = {f"{folder}/{path.name}" for path in (ROOT / "src/aaco" / folder).glob("[!_]*.py")}
+    assert len(modules) > 50 and modules <= {name for name, *_ in MUTATIONS}
 
 
 @pytest.mark.parametrize(("name", "old", "new", "tests"), [

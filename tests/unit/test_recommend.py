@@ -236,6 +236,18 @@ def test_nodes_that_fall_back_to_the_cpu_are_named():
         assert math.isclose(first.speedup, 1 / 0.27) and words in first.attempt
 
 
+def test_changes_of_a_run_on_cpus_gain_no_more_than_what_they_act_on():
+    """Others have a half, of which the quota is 30; eight samples share 24 of overhead; threads wait where they are too
+    many; eight bits save three quarters of 60.
+    """
+    found = readings({"quota_pct": 30.0, "contended_pct": 50.0, "runtime_overhead_pct": 24.0, "batch_is_free": 1.0,
+                      "node_compute_pct": 60.0, "int8_saving_pct": 45.0, "node_fusible_pct": 25.0,
+                      "thread_wait_pct": 40.0, "threads_per_cpu": 2.0})
+    gains = {one.name: one.gain_pct for one in recommend.gaining(found, {})}
+    assert gains == pytest.approx({"raise_quota": 30, "quiet_cpus": 20, "larger_batch": 24 * 7 / 8, "int8_nodes": 45,
+                                   "fuse_nodes": 25, "fit_threads": 40})
+
+
 def test_what_memory_limits_is_no_share_of_the_optimizer():
     """Where no steps show what its kernels take. Mutation: `of_targets("fused_optimizer", "memory_limited_pct")`."""
     found = readings({**dict.fromkeys(USED), "memory_limited_pct": 90.0})
