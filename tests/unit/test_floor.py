@@ -766,7 +766,8 @@ def test_turns_that_add_to_a_total_need_no_products():
     unknown = [replace(operator, arguments=None) for operator in (
         *pair, _called("aten::copy_", phase="backward", outermost="autograd: SelectBackward0"),
         _called("aten::neg", phase="backward"), _called("aten::add_", phase="backward"))]
-    assert _parts(*unknown[:3], after=_turns(8, *unknown[3:])) == {1}  # of a trace without shapes
+    for turn in (unknown[:3], pair):  # of a trace without shapes, and of a way back without them
+        assert _parts(*turn, after=_turns(8, *unknown[3:])) == {1}
     scan = (_called("aten::mul", (8, 16), (8, 16)), _called("aten::add", (8, 16), (8, 16)), summed, add)
     assert _parts(*scan, after=back(2)) == {1}  # a state, scaled by one part and added to another
     assert _parts(*scan[:2], _called("aten::mm", (8, 16), (16, 4)), after=back(2)) == {1}

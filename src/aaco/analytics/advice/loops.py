@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct
@@ -36,6 +35,7 @@ from aaco.analytics.advice.turn_flow import (
     LOOKUPS,
     MASKED,
     MOVES,
+    NO_PARTS,
     STACKS,
     TRUTH,
     WITH_WEIGHTS,
@@ -74,7 +74,6 @@ SUBTRACTING = ("aten::sub", "aten::lerp")
 PARTING = ("aten::split", "aten::split_with_sizes", "aten::chunk", "aten::tensor_split", "aten::unbind")
 PART = "aten::as_strided"  # which each part is made by
 PARTS_BACK = ("SelectBackward0", "SliceBackward0")  # of views: where the gradient of a part goes
-NO_PARTS: Mapping[Size, int] = MappingProxyType({})
 
 
 class Repeat(Struct, frozen=True):
@@ -307,12 +306,12 @@ def _sized_by_masks(work: StepWork, loop: Repeat) -> bool:
     """Return whether masks of its turns choose the rows that a loop multiplies by weights of one shape: their numbers
     rise and fall from turn to turn, and no turn takes rows of what others make. Those of a growing text only rise.
     """
-    operators, flow = operators_of(work, loop.rows), TurnFlow(frozenset(), NO_PARTS)
-    known = all(map(flow.follow, operators_of(work, loop.ends[0])))
-    if not known or flow.may_carry_rows() or sum(operator.name == MASKED for operator in operators) < loop.turns:
+    turn, flow = operators_of(work, loop.ends[0]), TurnFlow()
+    masks = any(operator.name == MASKED for operator in turn)
+    if not masks or not all(map(flow.follow, turn)) or flow.may_carry_rows():
         return False
     rows = defaultdict[ProductShape, list[int]](list)
-    for operator in operators:
+    for operator in operators_of(work, loop.rows):
         if shape := product(operator.name, operator.arguments):
             rows[replace(shape, rows=0)].append(shape.rows)
     changes = [np.diff(counts) for counts in rows.values() if len(counts) >= loop.turns]
@@ -379,18 +378,17 @@ def _runs(flags: Flags, least: int) -> list[tuple[int, int]]:
 def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
     """Return whether it is evident that no turn of a loop needs the one before. One without products adds to a total.
     """
-    read = (work.copies("d2h") & ~work.result_reads)[loop.rows]
-    updates = any(operator.phase == OPTIMIZER for operator in operators_of(work, loop.ends[0]))
-    if updates or read.any() or (given := _given(work, loop)) is None:
+    turn, read = operators_of(work, loop.ends[0]), (work.copies("d2h") & ~work.result_reads)[loop.rows]
+    if read.any() or any(operator.phase == OPTIMIZER for operator in turn) or (given := _given(work, loop)) is None:
         return False
     if not work.of_families(*PRODUCTS)[loop.ends[0]].any():
+        if not _adds_to_a_total(turn):
+            return False
         parts = _parts_taken(work, loop)
-        return _adds_to_a_total(operators_of(work, loop.ends[0])) and not any(
-            _may_carry(work, turn, given, parts) for turn in loop.ends)
-    return (any(not _may_carry(work, turn, given) for turn in loop.ends)
-            or _takes_single_rows(work, loop.turns, operators_of(work, loop.ends[0]))
+        return not any(_may_carry(work, end, given, parts) for end in loop.ends)
+    return (any(not _may_carry(work, end, given) for end in loop.ends) or _takes_single_rows(work, loop.turns, turn)
             or (loop.calls > LONGEST_TURN
-                and not any(_may_carry(work, turn, given, to_products=True) for turn in loop.ends)))
+                and not any(_may_carry(work, end, given, to_products=True) for end in loop.ends)))
 
 
 def _adds_to_a_total(turn: Sequence[StepOperator]) -> bool:

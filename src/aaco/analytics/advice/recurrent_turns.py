@@ -107,7 +107,7 @@ def _feeds_back(turn: Sequence[StepOperator]) -> bool:
     first cell.
     """
     cells = list(filter(_is_cell, turn))
-    flow = TurnFlow(frozenset(), {})
+    flow = TurnFlow()
     if not all(map(flow.follow, takewhile(lambda operator: not _is_cell(operator), turn))):
         return True
     flow.make({size for cell in cells for size in _states(cell)})

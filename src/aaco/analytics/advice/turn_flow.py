@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from aaco.analytics.advice.work import StepOperator
 from aaco.analytics.costs.terms import UnknownShape
@@ -35,6 +36,7 @@ STACKS = ("aten::stack", "aten::cat")
 Shape = tuple[int, ...]
 Tensor = tuple[Shape, bool]  # of a tensor: its shape, and whether it has floating-point numbers
 Size = tuple[int, bool]  # of a tensor: its elements, and whether they are floating-point numbers
+NO_PARTS: Mapping[Size, int] = MappingProxyType({})
 
 
 class TurnFlow:
@@ -47,7 +49,7 @@ class TurnFlow:
     chosen.
     """
 
-    def __init__(self, given: frozenset[int], parts: Mapping[Size, int]) -> None:
+    def __init__(self, given: frozenset[int] = frozenset(), parts: Mapping[Size, int] = NO_PARTS) -> None:
         """Begin with what the host and a larger tensor give the turn."""
         self._given, self._parts, self._made, self._filled = given, Counter(parts), set[Size](), set[Size]()
         self._unknown = list[Tensor | None]()  # of each result of unknown size the table that it is of, if it is
