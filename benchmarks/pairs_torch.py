@@ -16658,6 +16658,1794 @@ def answers_scored_in_turn(at: Place) -> list[Side]:
     ]
 
 
+@before("generator_evaluation")
+def made_pictures_judged(at: Place) -> list[Side]:
+    """A ResNet-50 sees 48 made pictures of 160 x 160, TF32 convolutions, NCHW; the host copies the features, makes
+    fp64 of them, and adds up their means and products, as for a Frechet distance."""
+    full, side, width = at.pick(48, 2), at.pick(160, 32), at.pick(64, 4)
+
+    def make(summed: str = "host", dtype: torch.dtype = FP32, layout: torch.memory_format = torch.contiguous_format,
+             wrap: Wrap = as_is) -> Step:
+        model = at.build(build_resnet50, width, dtype=dtype)[:-1].eval().to(memory_format=layout)
+        pictures = at.randn(full, 3, side, side).tanh()
+        there = at.device if summed == "device" else "cpu"
+        double = FP32 if summed == "host, fp32" else torch.float64
+        total = torch.zeros(32 * width, dtype=double, device=there)
+        products = torch.zeros(32 * width, 32 * width, dtype=double, device=there)
+
+        def look() -> torch.Tensor:
+            rounded = ((pictures + 1) * 127.5).round().clamp(0, 255) / 127.5 - 1
+            return model(rounded.to(dtype).contiguous(memory_format=layout)).float()
+        run = wrap(look)
+
+        def step() -> torch.Tensor:
+            features = run().to(there).to(double)
+            total.add_(features.sum(0))
+            products.add_(features.T @ features)
+            return (products.diagonal() + total).to(at.device)
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "sums": "by the host, fp64"}),
+        Side("sums_on_device", partial(make, summed="device"), ("host_work", "remove_syncs"),
+             {"sums": "by the device, fp64"}),
+        Side("sums_in_fp32", partial(make, summed="host, fp32"), ("host_work",), {"sums": "by the host, fp32"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("network_as_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True,
+             gpu_only=True),
+    ]
+
+
+class SampledReading(nn.Module):
+    """Attention that reads four places of each level of features near a point, as in Deformable DETR."""
+
+    def __init__(self, width: int, heads: int, levels: int) -> None:
+        super().__init__()
+        self.heads, self.levels = heads, levels
+        self.value, self.out = nn.Linear(width, width), nn.Linear(width, width)
+        self.moves, self.weights = nn.Linear(width, heads * levels * 8), nn.Linear(width, heads * levels * 4)
+
+    def forward(self, x: torch.Tensor, points: torch.Tensor, memory: torch.Tensor,
+                shapes: Sequence[tuple[int, int]] | torch.Tensor) -> torch.Tensor:
+        """Return what each query reads; shapes are the rows and columns of each level."""
+        batch, count, width = x.shape
+        sizes = [(int(rows), int(columns)) for rows, columns in shapes]
+        value = self.value(memory).unflatten(-1, (self.heads, -1)).permute(0, 2, 3, 1).flatten(0, 1)
+        moves = self.moves(x).view(batch, count, self.heads, self.levels, 4, 2).tanh() * 0.1
+        places = (2 * (points[:, :, None, None, None] + moves) - 1).transpose(1, 2).flatten(0, 1)
+        weights = self.weights(x).view(batch, count, self.heads, -1).softmax(-1).transpose(1, 2).flatten(0, 1)
+        read = []
+        for level, (part, size) in enumerate(zip(value.split([r * c for r, c in sizes], -1), sizes, strict=True)):
+            read.append(F.grid_sample(part.unflatten(-1, size), places[:, :, level], align_corners=False))
+        y = (torch.cat(read, -1) * weights[:, None]).sum(-1)
+        return self.out(y.view(batch, width, count).transpose(1, 2))
+
+
+class SampledDecoder(nn.Module):
+    """Layers in which the queries of a detector attend to each other and sample a picture, and refine their boxes."""
+
+    def __init__(self, layers: int, width: int, heads: int, levels: int) -> None:
+        super().__init__()
+        self.blocks = Stack(layers, width, heads)
+        self.readings = nn.ModuleList(SampledReading(width, heads, levels) for _ in range(layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(layers))
+        self.boxes = nn.ModuleList(build_mlp(width, width, 4) for _ in range(layers))
+        self.kinds, self.queries = nn.Linear(width, 80), nn.Parameter(torch.randn(300, width))
+
+    def forward(self, memory: torch.Tensor, boxes: torch.Tensor,
+                shapes: Sequence[tuple[int, int]] | torch.Tensor) -> torch.Tensor:
+        """Return boxes and scores of kinds of each query."""
+        x = self.queries.expand(len(memory), -1, -1)
+        for block, reading, norm, move in zip(self.blocks, self.readings, self.norms, self.boxes, strict=True):
+            x = block(x + reading(norm(x), boxes.sigmoid()[..., :2], memory, shapes))
+            boxes = boxes + 0.1 * move(x)
+        return torch.cat([boxes.sigmoid(), self.kinds(x)], -1)
+
+
+@before("deformable_detection")
+def shapes_read_from_device(at: Place) -> list[Side]:
+    """The decoder of a Deformable DETR, 6 layers and 300 queries, samples 4 levels of 2 pictures of 640 x 640, fp32
+    with TF32 off; each layer reads the rows and columns of each level from a tensor on the device."""
+    full, layers, width, heads = 2, at.pick(6, 2), at.pick(256, 16), at.pick(8, 2)
+    sizes = [(at.pick(80, 8) >> level, at.pick(80, 8) >> level) for level in range(4)]
+
+    def make(batch: int = full, on_device: bool = True, dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        model = at.build(SampledDecoder, layers, width, heads, len(sizes), dtype=dtype).eval()
+        memory = at.randn(batch, sum(rows * columns for rows, columns in sizes), width, dtype=dtype)
+        boxes = at.randn(batch, 300, 4, dtype=dtype)
+        shapes = torch.tensor(sizes, device=at.device) if on_device else sizes
+        return wrap(lambda: model(memory, boxes, shapes))
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "reads": "4 shapes in each layer"},
+             tf32=False),
+        Side("shapes_as_numbers", partial(make, on_device=False), ("remove_syncs",), {"reads": "none"}, tf32=False),
+        Side("to_graph", partial(make, on_device=False, wrap=graphed), ("graph", "remove_syncs"),
+             {"reads": "none", "graph": True}, gpu_only=True, tf32=False),
+        Side("pictures_8", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("face_vae_training", training=True)
+def two_losses_of_faces(at: Place) -> list[Side]:
+    """A variational autoencoder of 8 convolutions learns 64 faces of 64 x 64, TF32 convolutions; Adam is a loop over
+    weights, and the host reads the whole loss and both of its parts."""
+    full, side, width, size = at.pick(64, 4), 64, at.pick(32, 4), at.pick(128, 8)
+
+    def make(batch: int = full, how: Mapping[str, Any] = LOOP, graph: bool = False, autocast: bool = False,
+             reads: int = 3, layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.ModuleList:
+            sizes = [3, width, 2 * width, 4 * width, 8 * width]
+            down = [nn.Sequential(nn.Conv2d(fro, to, 4, 2, 1), nn.BatchNorm2d(to), nn.LeakyReLU(0.2))
+                    for fro, to in pairwise(sizes)]
+            up = [nn.Sequential(nn.BatchNorm2d(to), nn.LeakyReLU(0.2), nn.ConvTranspose2d(to, fro, 4, 2, 1))
+                  for fro, to in reversed(list(pairwise(sizes)))]
+            return nn.ModuleList([nn.Sequential(*down, nn.Flatten(), nn.Linear(128 * width, 2 * size)),
+                                  nn.Sequential(nn.Linear(size, 128 * width), nn.Unflatten(1, (8 * width, 4, 4)), *up)])
+        model = at.build(build_model).to(memory_format=layout)
+        faces = at.randn(batch, 3, side, side).tanh().to(memory_format=layout)
+        noise = at.randn(batch, size)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, capturable=graph, **how)
+        parts: list[torch.Tensor] = []
+
+        def loss_of() -> torch.Tensor:
+            encoder, decoder = model
+            with at.autocast(autocast):
+                mean, spread = encoder(faces).float().chunk(2, 1)
+                made = decoder(mean + noise * (0.5 * spread).exp()).float()
+            missed = (made - faces).square().sum((1, 2, 3)).mean()
+            told = 0.5 * (mean.square() + spread.exp() - 1 - spread).sum(1).mean()
+            parts[:] = [missed.detach(), told.detach()]
+            return missed + told
+        train = trained(model, optimizer, loss_of, graph)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            for value in [loss, *parts][:reads]:
+                value.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "optimizer": "Adam, a loop", "reads": "three losses"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("faces_256", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("losses_not_read", partial(make, reads=0), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+    ]
+
+
+class HearingBlock(Block):
+    """A transformer block that also reads a recording."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__(width, heads, causal_attention)
+        self.norm, self.q, self.kv = nn.LayerNorm(width), nn.Linear(width, width), nn.Linear(width, 2 * width)
+        self.read = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor, heard: torch.Tensor | None = None) -> torch.Tensor:
+        """Read the recording, then attend to earlier words and transform each."""
+        if heard is not None:
+            size = x.shape[-1] // self.heads
+            q = self.q(self.norm(x)).unflatten(-1, (self.heads, size)).transpose(1, 2)
+            k, v = self.kv(heard).unflatten(-1, (2, self.heads, size)).permute(2, 0, 3, 1, 4).unbind(0)
+            x = x + self.read(full_attention(q, k, v).transpose(1, 2).flatten(2))
+        return super().forward(x)
+
+
+@before("whisper_finetuning", training=True)
+def recordings_heard_twice(at: Place) -> list[Side]:
+    """A Whisper-like model of 8 + 8 layers, width 768, learns the words of 8 recordings of 1,500 frames, bf16
+    autocast; every layer is checkpointed though memory is plenty; fused AdamW; the loss is read."""
+    full, layers, width, heads = at.pick(8, 2), at.pick(8, 2), at.pick(768, 32), at.pick(12, 2)
+    frames, length, words = at.pick(1500, 16), at.pick(64, 6), at.pick(51_865, 50)
+
+    def make(batch: int = full, again: str = "all", read: bool = True, how: Mapping[str, Any] = FUSED) -> Step:
+        def build_model() -> nn.ModuleList:
+            ears = nn.Sequential(nn.Conv1d(80, width, 3, 1, 1), nn.GELU(), nn.Conv1d(width, width, 3, 2, 1), nn.GELU())
+            return nn.ModuleList([ears, Stack(layers, width, heads), nn.LayerNorm(width), nn.Embedding(words, width),
+                                  nn.ModuleList(HearingBlock(width, heads) for _ in range(layers)),
+                                  nn.LayerNorm(width)])
+        model = at.build(build_model)
+        spectra = at.randn(batch, 80, 2 * frames)
+        places = at.randn(frames, width)
+        texts = at.integers(words, batch, length + 1)
+
+        def loss_of() -> torch.Tensor:
+            ears, encoder, norm, embedding, decoder, last = model
+            with at.autocast(True):
+                x = ears(spectra).transpose(1, 2) + places
+                for layer in encoder:
+                    x = checkpoint(layer, x, use_reentrant=False) if again != "none" else layer(x)
+                heard, x = norm(x), embedding(texts[:, :-1])
+                for layer in decoder:
+                    x = checkpoint(layer, x, heard, use_reentrant=False) if again == "all" else layer(x, heard)
+                scores = last(x) @ embedding.weight.T
+            return F.cross_entropy(scores.float().flatten(0, 1), texts[:, 1:].flatten())
+        return loss_read(trained(model, adam(model, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "checkpointing": "all layers",
+                                    "optimizer": "AdamW, fused", "reads": "each loss"}),
+        Side("checkpointing_off", partial(make, again="none"), ("checkpointing_off",), {"checkpointing": "none"}),
+        Side("encoder_checkpointed", partial(make, again="encoder"), ("checkpointing_off",),
+             {"checkpointing": "layers of the encoder"}),
+        Side("recordings_16", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("foreach_adamw", partial(make, how=FOREACH), ("fused_optimizer",), {"optimizer": "AdamW, foreach"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
+@before("region_scoring")
+def regions_cut_in_turn(at: Place) -> list[Side]:
+    """The second half of a Faster R-CNN scores 128 regions of 4 pictures, fp32 with TF32 off; a loop cuts 7 x 7 places
+    of each region from the features of its picture, and the scores are copied to the host."""
+    batch, regions, width, inner = at.pick(4, 2), at.pick(32, 3), at.pick(256, 8), at.pick(1024, 16)
+    rows, columns = at.pick(50, 8), at.pick(76, 12)
+
+    def make(cut: str = "in turn", dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Sequential(nn.Flatten(), build_mlp(49 * width, inner, inner), nn.ReLU()),
+                                  nn.Linear(inner, 91), nn.Linear(inner, 4)])
+        trunk, kinds, boxes = at.build(build_model, dtype=dtype).eval()
+        features = at.randn(batch, width, rows, columns, dtype=dtype)
+        middles = (at.randn(batch, regions, 2) / 3).clamp(-0.7, 0.7)
+        halves = at.randn(batch, regions, 2).abs().clamp(0.05, 0.3)
+        steps = (torch.arange(7, device=at.device) - 3) / 3.5
+
+        def place(middle: torch.Tensor, half: torch.Tensor) -> torch.Tensor:
+            x, y = (middle[..., axis, None] + half[..., axis, None] * steps for axis in (0, 1))
+            shape = (*x.shape, 7)
+            return torch.stack([x[..., None, :].expand(shape), y[..., None].expand(shape)], -1).to(dtype)
+
+        def find() -> torch.Tensor:
+            if cut == "at once":
+                cuts = F.grid_sample(features, place(middles, halves).flatten(1, 2), align_corners=False)
+                cuts = cuts.unflatten(2, (regions, 7)).transpose(1, 2).flatten(0, 1)
+            else:
+                parts = []
+                for number in range(batch):
+                    for region in range(regions):
+                        grid = place(middles[number, region], halves[number, region])
+                        parts.append(F.grid_sample(features[number][None], grid[None], align_corners=False))
+                cuts = torch.cat(parts)
+            x = trunk(cuts)
+            return torch.cat([kinds(x).float().softmax(-1), boxes(x).float()], -1)
+        run = wrap(find)
+        return lambda: run().cpu()
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": batch, "regions": "cut one by one"}, tf32=False),
+        Side("regions_at_once", partial(make, cut="at once"), ("loop_to_batched_op",),
+             {"regions": "cut in one call"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, useless=True, tf32=False,
+             cudnn_benchmark=True),
+    ]
+
+
+class VoiceScales(nn.Module):
+    """Convolve parts of the channels one after another and weigh all channels, as in ECAPA-TDNN."""
+
+    def __init__(self, width: int, step: int) -> None:
+        super().__init__()
+        self.before, self.after = (nn.Sequential(nn.Conv1d(width, width, 1), nn.ReLU(), nn.BatchNorm1d(width))
+                                   for _ in range(2))
+        part = width // 8
+        self.scales = nn.ModuleList(nn.Sequential(nn.Conv1d(part, part, 3, 1, step, step), nn.ReLU(),
+                                                  nn.BatchNorm1d(part)) for _ in range(7))
+        self.weigh = nn.Sequential(nn.AdaptiveAvgPool1d(1), nn.Conv1d(width, width // 4, 1), nn.ReLU(),
+                                   nn.Conv1d(width // 4, width, 1), nn.Sigmoid())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the input and what the block adds."""
+        parts = list(self.before(x).chunk(8, 1))
+        for number, scale in enumerate(self.scales, 1):
+            parts[number] = scale(parts[number] if number == 1 else parts[number] + parts[number - 1])
+        y = self.after(torch.cat(parts, 1))
+        return x + y * self.weigh(y)
+
+
+class VoiceNetwork(nn.Module):
+    """A vector of a voice, from spectra."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv1d(80, width, 5, 1, 2), nn.ReLU(), nn.BatchNorm1d(width))
+        self.blocks = nn.ModuleList(VoiceScales(width, step) for step in (2, 3, 4))
+        self.join, self.look = nn.Conv1d(3 * width, 3 * width, 1), nn.Conv1d(3 * width, 3 * width, 1)
+        self.out = nn.Linear(6 * width, 192)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return vectors of length 1."""
+        x, outputs = self.first(x), []
+        for block in self.blocks:
+            x = block(x)
+            outputs.append(x)
+        y = F.relu(self.join(torch.cat(outputs, 1)))
+        weights = self.look(y.tanh()).softmax(-1)
+        mean = (y * weights).sum(-1)
+        spread = ((y.square() * weights).sum(-1) - mean.square()).clamp(min=1e-4).sqrt()
+        return F.normalize(self.out(torch.cat([mean, spread], 1)).float(), dim=1)
+
+
+@before("speaker_verification")
+def voices_one_by_one(at: Place) -> list[Side]:
+    """An ECAPA-TDNN of 512 channels compares 16 recordings of 3 s with a known voice, TF32 convolutions, one after
+    another; the host reads each score."""
+    full, frames, width = at.pick(16, 3), at.pick(300, 24), at.pick(512, 16)
+
+    def make(at_once: bool = False, read: str = "each", dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        model = at.build(VoiceNetwork, width, dtype=dtype).eval()
+        spectra, known = at.randn(full, 80, frames, dtype=dtype), F.normalize(at.randn(192), dim=0)
+        one = spectra[:1].clone()
+        run = wrap(lambda: model(one) @ known)
+
+        def step() -> torch.Tensor:
+            if at_once:
+                return (model(spectra) @ known).cpu()
+            scores = []
+            for some in spectra.split(1):
+                one.copy_(some)
+                score = run()
+                scores.append(score.cpu() if read == "each" else score.clone())
+            return torch.cat(scores).cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": "1, 16 times", "reads": "each score"}),
+        Side("voices_at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"batch": "16 at once", "reads": "all at once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("scores_read_at_end", partial(make, read="at end"), ("remove_syncs",), {"reads": "all at once"},
+             useless=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, useless=True,
+             cudnn_benchmark=True),
+    ]
+
+
+class DepthNetwork(nn.Module):
+    """A vision transformer whose layers 3, 6, 9 and 12 are joined by convolutions, as in DPT."""
+
+    def __init__(self, layers: int, width: int, heads: int, inner: int) -> None:
+        super().__init__()
+        self.patches, self.blocks = nn.Conv2d(3, width, 14, 14), Stack(layers, width, heads)
+        self.narrow = nn.ModuleList(nn.Conv2d(width, inner, 1) for _ in range(4))
+        self.join = nn.ModuleList(nn.Sequential(nn.ReLU(), nn.Conv2d(inner, inner, 3, 1, 1), nn.ReLU(),
+                                                nn.Conv2d(inner, inner, 3, 1, 1)) for _ in range(4))
+        self.head = nn.Sequential(nn.Conv2d(inner, inner // 2, 3, 1, 1), nn.ReLU(), nn.Conv2d(inner // 2, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a depth for each place of the pictures."""
+        size = x.shape[-2:]
+        x = self.patches(x)
+        shape, x = x.shape[-2:], x.flatten(2).transpose(1, 2)
+        y, every = None, len(self.blocks) // 4
+        kept = []
+        for number, block in enumerate(self.blocks, 1):
+            x = block(x)
+            if number % every == 0:
+                kept.append(x.transpose(1, 2).unflatten(-1, shape))
+        for narrow, join, level in zip(self.narrow, self.join, reversed(kept), strict=True):
+            part = narrow(level)
+            part = part if y is None else F.interpolate(part, y.shape[-2:], mode="bilinear") + y
+            y = F.interpolate(part + join(part), scale_factor=1.5, mode="bilinear")
+        return F.interpolate(self.head(y), size, mode="bilinear")[:, 0]
+
+
+@before("depth_estimation")
+def depths_in_fp32(at: Place) -> list[Side]:
+    """A Depth Anything of a ViT-B finds the depths in 2 pictures of 518 x 518, with PyTorch's defaults: TF32
+    convolutions, fp32 products; the depths are copied to the host."""
+    full, side, layers, width = at.pick(2, 1), at.pick(518, 56), at.pick(12, 4), at.pick(768, 32)
+
+    def make(batch: int = full, dtype: torch.dtype = FP32, layout: torch.memory_format = torch.contiguous_format,
+             wrap: Wrap = as_is) -> Step:
+        model = at.build(DepthNetwork, layers, width, at.pick(12, 2), at.pick(128, 8), dtype=dtype).eval()
+        model = model.to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side, dtype=dtype).to(memory_format=layout)
+        run = wrap(lambda: model(pictures))
+        return lambda: run().float().cpu()
+
+    return [
+        Side("before", make, truth={"precision": "fp32, tf32 convolutions", "batch": full, "layout": "nchw"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("pictures_8", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, useless=True,
+             samples=4, same_output=False, note="other batch"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, useless=True,
+             cudnn_benchmark=True),
+    ]
+
+
+class LatentEncoder(nn.Module):
+    """The first half of a U-Net for latent pictures; it gives what each block makes."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        sizes = [width, width, 2 * width, 4 * width]
+        self.first = nn.Conv2d(4, width, 3, 1, 1)
+        self.blocks = nn.ModuleList(PictureBlock(fro, to) for fro, to in pairwise(sizes))
+        self.down = nn.ModuleList(nn.Conv2d(to, to, 3, 2, 1) for to in sizes[1:])
+        self.middle = nn.Sequential(PictureBlock(sizes[-1], sizes[-1]), PlaceAttention(sizes[-1]))
+
+    def forward(self, x: torch.Tensor, hint: torch.Tensor | None = None) -> list[torch.Tensor]:
+        """Return a picture of each level and the middle; a hint is added at first."""
+        x = self.first(x) if hint is None else self.first(x) + hint
+        levels = []
+        for block, down in zip(self.blocks, self.down, strict=True):
+            levels.append(block(x))
+            x = down(levels[-1])
+        return [*levels, self.middle(x)]
+
+
+class LatentDecoder(nn.Module):
+    """The second half of a U-Net for latent pictures."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        sizes = [4 * width, 4 * width, 2 * width, width]
+        self.blocks = nn.ModuleList(PictureBlock(fro + to, to) for fro, to in pairwise(sizes))
+        self.last = nn.Sequential(nn.GroupNorm(8, width), nn.SiLU(), nn.Conv2d(width, 4, 3, 1, 1))
+
+    def forward(self, levels: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return the noise from pictures of the levels, the finest first."""
+        x = levels[-1]
+        for block, level in zip(self.blocks, reversed(levels[:-1]), strict=True):
+            x = block(torch.cat([F.interpolate(x, scale_factor=2.0), level], 1))
+        return self.last(x)
+
+
+@before("diffusion_control_training", training=True)
+def control_beside_base(at: Place) -> list[Side]:
+    """A ControlNet learns beside the U-Net of a latent diffusion model from 16 latents of 64 x 64 and outlines, TF32
+    convolutions; the base was not frozen, so gradients of its weights are found too; AdamW for lists."""
+    full, side, width = at.pick(16, 2), at.pick(64, 16), at.pick(128, 8)
+
+    def make(frozen: str = "nothing", autocast: bool = False, layout: torch.memory_format = torch.contiguous_format,
+             how: Mapping[str, Any] = FOREACH, read: bool = True) -> Step:
+        def build_control() -> nn.ModuleList:
+            hint = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.SiLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.SiLU(),
+                                 nn.Conv2d(32, width, 3, 2, 1))
+            joins = nn.ModuleList(nn.Conv2d(size, size, 1) for size in (width, 2 * width, 4 * width, 4 * width))
+            return nn.ModuleList([LatentEncoder(width), hint, joins])
+        encoder, decoder = (at.build(half, width).to(memory_format=layout) for half in (LatentEncoder, LatentDecoder))
+        encoder.requires_grad_(frozen == "nothing")
+        decoder.requires_grad_(frozen != "all")
+        control = at.build(build_control).to(memory_format=layout)
+        latents, noise = (at.randn(full, 4, side, side).to(memory_format=layout) for _ in range(2))
+        outlines = at.randn(full, 3, 8 * side, 8 * side).to(memory_format=layout)
+
+        def loss_of() -> torch.Tensor:
+            copy, hint, joins = control
+            with at.autocast(autocast):
+                noisy = 0.7 * latents + 0.7 * noise
+                added = [join(level) for join, level in zip(joins, copy(noisy, hint(outlines)), strict=True)]
+                found = decoder([level + more for level, more in zip(encoder(noisy), added, strict=True)])
+            return F.mse_loss(found.float(), noise)
+        return loss_read(trained(control, adam(control, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "gradients": "of the base too", "optimizer": "AdamW, foreach",
+                                    "reads": "each loss"}),
+        Side("base_frozen", partial(make, frozen="all"), ("unneeded_gradients",), {"gradients": "of the control"}),
+        Side("encoder_frozen", partial(make, frozen="encoder"), ("unneeded_gradients",),
+             {"gradients": "of the control and the decoder of the base"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+class DividedChannels(nn.Module):
+    """Divide each channel by the size of all channels at its place, or multiply by it, as in learnt picture codecs."""
+
+    def __init__(self, width: int, multiply: bool) -> None:
+        super().__init__()
+        self.multiply, self.bias = multiply, nn.Parameter(torch.ones(width))
+        self.weight = nn.Parameter(0.1 * torch.eye(width)[:, :, None, None] + 0.001)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the channels divided or multiplied."""
+        sizes = F.conv2d(x.square(), self.weight.clamp(min=0), self.bias.clamp(min=1e-3))
+        return x * (sizes.sqrt() if self.multiply else sizes.rsqrt())
+
+
+@before("picture_compression_training", training=True)
+def pictures_in_few_bits(at: Place) -> list[Side]:
+    """A learnt codec with 192 channels and divisive norms is trained on 16 pictures of 256 x 256, TF32 convolutions,
+    NCHW; Adam for lists; the host reads bits, distortion and loss."""
+    full, side, width = at.pick(16, 2), at.pick(256, 64), at.pick(192, 8)
+
+    def make(autocast: bool = False, layout: torch.memory_format = torch.contiguous_format, read: bool = True,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            down: list[nn.Module] = []
+            up: list[nn.Module] = []
+            for number in range(4):
+                down.append(nn.Conv2d(3 if number == 0 else width, width, 5, 2, 2))
+                up.append(nn.ConvTranspose2d(width, 3 if number == 3 else width, 5, 2, 2, 1))
+                if number < 3:
+                    down.append(DividedChannels(width, False))
+                    up.append(DividedChannels(width, True))
+            return nn.ModuleList([nn.Sequential(*down), nn.Sequential(*up), nn.Embedding(1, width)])
+        model = at.build(build_model).to(memory_format=layout)
+        pictures = at.randn(full, 3, side, side).sigmoid().to(memory_format=layout)
+        noise = (at.randn(full, width, side // 16, side // 16) / 3).clamp(-0.5, 0.5).to(memory_format=layout)
+        parts: list[torch.Tensor] = []
+
+        def loss_of() -> torch.Tensor:
+            encoder, decoder, spreads = model
+            with at.autocast(autocast):
+                codes = encoder(pictures).float() + noise
+                made = decoder(codes).float()
+            spread = F.softplus(spreads.weight[0, :, None, None]) + 0.1
+            chances = torch.sigmoid((codes + 0.5) / spread) - torch.sigmoid((codes - 0.5) / spread)
+            bits = -chances.clamp(min=1e-6).log2().sum() / (full * side * side)
+            missed = 255 * 255 * (made - pictures).square().mean()
+            parts[:] = [bits.detach(), missed.detach()]
+            return bits + 0.01 * missed
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **how)
+        train = trained(model, optimizer, loss_of)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            for value in (loss, *parts) if read else ():
+                value.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "layout": "nchw",
+                                    "optimizer": "Adam, foreach", "reads": "three losses"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("autocast_channels_last", partial(make, autocast=True, layout=torch.channels_last),
+             ("narrower_types", "channels_last"), {"precision": "bf16 autocast", "layout": "nhwc"}),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("losses_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("defect_detection")
+def patches_against_memory(at: Place) -> list[Side]:
+    """Patches of 4 pictures of 224 x 224 of goods, as a ResNet-50 sees them, are compared with 50,000 patches of good
+    ones, as in PatchCore, with PyTorch's defaults: TF32 convolutions, fp32 products; each score is read."""
+    full, side, width, kept = at.pick(4, 2), at.pick(224, 64), at.pick(64, 4), at.pick(50_000, 60)
+
+    def make(narrow: str = "nothing", fused: bool = False, read: str = "each", wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        dtype, products = BF16 if narrow == "all" else FP32, FP32 if narrow == "nothing" else BF16
+        layers = at.build(build_resnet50, width, dtype=dtype).eval().to(memory_format=layout)
+        coarse, fine = layers[:11], layers[11:17]
+        pictures = at.randn(full, 3, side, side, dtype=dtype).to(memory_format=layout)
+        memory = at.randn(kept, 24 * width, dtype=FP32).abs().to(products)
+        lengths = memory.float().square().sum(1)
+
+        def compare() -> torch.Tensor:
+            x = coarse(pictures)
+            y = F.interpolate(fine(x), x.shape[-2:], mode="bilinear")
+            rows = torch.cat([x, y], 1).permute(0, 2, 3, 1).flatten(0, 2).to(products)
+            if fused:
+                distances = torch.addmm(lengths.to(products), rows, memory.T, alpha=-2)
+            else:
+                distances = lengths.to(products) - 2 * (rows @ memory.T)
+            least = distances.amin(1).float() + rows.float().square().sum(1)
+            return least.clamp(min=0).sqrt().view(full, -1).amax(1)
+        run = wrap(compare)
+
+        def step() -> torch.Tensor:
+            scores = run()
+            if read == "each":
+                for score in scores:
+                    score.item()
+            return scores.cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32, tf32 convolutions", "batch": full, "memory": kept,
+                                    "reads": "each score"}),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("products_in_bf16", partial(make, narrow="products"), ("narrower_types",), {"precision": "bf16 products"}),
+        Side("to_bf16", partial(make, narrow="all"), ("narrower_types",), {"precision": "bf16"}),
+        Side("distances_in_one_call", partial(make, fused=True), ("pointwise_fusion",), {"distances": "one call"},
+             useless=True),
+        Side("scores_read_at_end", partial(make, read="at end"), ("remove_syncs",), {"reads": "all at once"},
+             useless=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+    ]
+
+
+@before("audio_codec_training", training=True)
+def use_of_each_codebook(at: Place) -> list[Side]:
+    """A codec as in SoundStream learns 16 sounds of a second with 8 codebooks, TF32 convolutions, fp32 products; the
+    difference from every code is written out, the host reads how much of each book is used; Adam for lists."""
+    full, samples, books = at.pick(16, 2), at.pick(24_000, 640), at.pick(8, 2)
+    codes, size, width = at.pick(1024, 16), at.pick(128, 8), at.pick(32, 4)
+
+    def make(by_products: bool = False, reads: str = "each book", autocast: bool = False, graph: bool = False,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            down: list[nn.Module] = [nn.Conv1d(1, width, 7, 1, 3)]
+            up: list[nn.Module] = [nn.Conv1d(size, 16 * width, 7, 1, 3)]
+            for number, stride in enumerate((2, 4, 5, 8)):
+                fro = width << number
+                down += [nn.ELU(), nn.Conv1d(fro, fro, 3, 1, 1), nn.ELU(),
+                         nn.Conv1d(fro, 2 * fro, 2 * stride, stride, (stride + 1) // 2)]
+            for number, stride in enumerate((8, 5, 4, 2)):
+                fro = 16 * width >> number
+                up += [nn.ELU(), nn.ConvTranspose1d(fro, fro // 2, 2 * stride, stride, (stride + 1) // 2, stride % 2),
+                       nn.ELU(), nn.Conv1d(fro // 2, fro // 2, 3, 1, 1)]
+            return nn.ModuleList([nn.Sequential(*down, nn.ELU(), nn.Conv1d(16 * width, size, 3, 1, 1)),
+                                  nn.Sequential(*up, nn.ELU(), nn.Conv1d(width, 1, 7, 1, 3)),
+                                  nn.ModuleList(nn.Embedding(codes, size) for _ in range(books))])
+        model = at.build(build_model)
+        sounds = at.randn(full, 1, samples).tanh()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, capturable=graph, **how)
+        ones = torch.ones(full * (samples // 320), device=at.device)
+
+        def loss_of() -> torch.Tensor:
+            encoder, decoder, tables = model
+            with at.autocast(autocast):
+                rows = encoder(sounds).float().transpose(1, 2)
+            left, told = rows.flatten(0, 1), torch.zeros((), device=at.device)
+            taken = torch.zeros_like(left)
+            used = []
+            for table in tables:
+                with torch.no_grad():
+                    if by_products:
+                        distances = table.weight.square().sum(1) - 2 * left @ table.weight.T
+                    else:
+                        distances = (left[:, None] - table.weight).square().sum(-1)
+                    nearest = distances.argmin(1)
+                    counts = torch.zeros(codes, device=at.device).index_add_(0, nearest, ones[:len(nearest)])
+                    used.append((counts > 0).float().mean())
+                if reads == "each book":
+                    used[-1].item()
+                chosen = F.embedding(nearest, table.weight)
+                told = told + F.mse_loss(chosen, left.detach()) + 0.25 * F.mse_loss(left, chosen.detach())
+                left, taken = left - chosen.detach(), taken + chosen
+            taken = (rows.flatten(0, 1) + (taken - rows.flatten(0, 1)).detach()).view_as(rows)
+            with at.autocast(autocast):
+                made = decoder(taken.transpose(1, 2)).float()
+            return (made - sounds[..., :made.shape[-1]]).abs().mean() + told
+        return loss_read(trained(model, optimizer, loss_of, graph), reads != "none")
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions, fp32 products", "batch": full,
+                                    "distances": "differences of all pairs", "optimizer": "Adam, foreach",
+                                    "reads": "use of each book, loss"}),
+        Side("distances_by_products", partial(make, by_products=True), ("less_work",),
+             {"distances": "matrix products"}),
+        Side("to_graph", partial(make, reads="none", graph=True), ("graph", "remove_syncs"),
+             {"reads": "none", "graph": True}, gpu_only=True),
+        Side("use_not_read", partial(make, reads="loss"), ("remove_syncs",), {"reads": "loss"}, useless=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("yolos_training", training=True)
+def things_matched_on_host(at: Place) -> list[Side]:
+    """A YOLOS of 12 layers, width 384, learns up to 20 things in each of 8 pictures of 320 x 320, bf16 autocast; the
+    costs of each picture go to the host, which matches things with queries; fused AdamW; the loss is read."""
+    full, places, queries, things = at.pick(8, 2), at.pick(400, 6), at.pick(100, 8), at.pick(20, 3)
+    layers, width, kinds = at.pick(12, 2), at.pick(384, 32), at.pick(91, 5)
+    chance = random.Random(SEED)
+    counts = [chance.randint(things // 2, things) for _ in range(full)]
+
+    def match_one(costs: torch.Tensor) -> torch.Tensor:
+        """Return the query of each thing; the cheapest pair that is left comes first."""
+        chosen, costs = torch.zeros(things, dtype=torch.int64), costs.clone()
+        for _ in range(costs.shape[1]):
+            query, thing = divmod(int(costs.argmin()), costs.shape[1])
+            chosen[thing] = query
+            costs[query], costs[:, thing] = math.inf, math.inf
+        return chosen
+
+    def make(matched: str = "host", how: Mapping[str, Any] = FUSED, graph: bool = False, read: bool = True) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Linear(768, width), nn.Embedding(queries, width),
+                                  Stack(layers, width, at.pick(6, 2)), nn.LayerNorm(width),
+                                  nn.Linear(width, kinds + 1), build_mlp(width, width, 4)])
+        model = at.build(build_model)
+        pictures, labels = at.randn(full, places, 768), at.integers(kinds, full, things)
+        wanted = at.randn(full, things, 4).sigmoid()
+        numbers, rows = torch.arange(things, device=at.device), torch.arange(queries, device=at.device)
+        real = numbers < torch.tensor(counts, device=at.device)[:, None]
+        count = float(sum(counts))
+
+        def match_all(costs: torch.Tensor) -> torch.Tensor:
+            costs = costs.masked_fill(~real[:, None], math.inf)
+            chosen = torch.zeros_like(labels)
+            for _ in range(things):
+                best, pair = costs.flatten(1).min(1)
+                query, thing = pair[:, None] // things, numbers == pair[:, None] % things
+                chosen = torch.where(thing & best.isfinite()[:, None], query, chosen)
+                costs = costs.masked_fill(thing[:, None] | (rows == query)[:, :, None], math.inf)
+            return chosen
+
+        def match(costs: torch.Tensor) -> torch.Tensor:
+            if matched == "device":
+                return match_all(costs)
+            if matched == "host, copied once":
+                costs = costs.cpu()
+            chosen = [match_one(some[:, :number].cpu()) for some, number in zip(costs, counts, strict=True)]
+            return torch.stack(chosen).to(at.device)
+
+        def loss_of() -> torch.Tensor:
+            patches, asked, stack, norm, kind_of, box_of = model
+            with at.autocast(True):
+                x = torch.cat([patches(pictures).float(), asked.weight.expand(full, -1, -1)], 1)
+                x = norm(stack(x)[:, places:])
+                scores, boxes = kind_of(x).float(), box_of(x).float().sigmoid()
+            with torch.no_grad():
+                picked = labels[:, None].expand(-1, queries, -1)
+                chosen = match(torch.cdist(boxes, wanted, p=1.0) - scores.softmax(-1).gather(2, picked))
+                aims = torch.full((full, queries + 1), kinds, device=at.device)
+                aims = aims.scatter(1, torch.where(real, chosen, queries), labels)[:, :queries]
+            found = boxes.gather(1, chosen[..., None].expand(-1, -1, 4))
+            missed = ((found - wanted).abs().sum(-1) * real).sum() / count
+            return F.cross_entropy(scores.flatten(0, 1), aims.flatten()) + 5 * missed
+        return loss_read(trained(model, adam(model, how, graph), loss_of, graph), read)
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "matched": "by the host",
+                                    "copies": "costs of each picture", "optimizer": "AdamW, fused",
+                                    "reads": "each loss"}),
+        Side("matched_on_device", partial(make, matched="device"), ("host_work", "remove_syncs"),
+             {"matched": "by the device", "copies": "none"}),
+        Side("costs_copied_once", partial(make, matched="host, copied once"), ("remove_syncs",),
+             {"copies": "all costs at once"}, useless=True),
+        Side("to_graph", partial(make, matched="device", graph=True, read=False),
+             ("graph", "host_work", "remove_syncs"), {"matched": "by the device", "reads": "none", "graph": True},
+             gpu_only=True),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
+class FieldsAttention(nn.Module):
+    """Fields of a row attend to each other, as in AutoInt; attention is written out or one call."""
+
+    def __init__(self, width: int, heads: int, one_call: bool) -> None:
+        super().__init__()
+        self.heads, self.one_call = heads, one_call
+        self.q, self.k, self.v, self.own = (nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what each field reads of the others, added to a product of its own."""
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        if self.one_call:
+            read = full_attention(q, k, v)
+        else:
+            read = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1) @ v
+        return F.relu(read.transpose(1, 2).flatten(2) + self.own(x))
+
+
+@before("autoint_training", training=True)
+def fields_read_each_other(at: Place) -> list[Side]:
+    """An AutoInt of 3 layers learns clicks of 4,096 people from 39 fields of 64 values, fp32 with TF32 off, attention
+    written out; AdamW for lists visits a table of 390,000 rows; the loss is read."""
+    full, fields, rows, width = at.pick(4096, 6), at.pick(39, 5), at.pick(10_000, 8), at.pick(64, 8)
+
+    def make(one_call: bool = False, compiled: bool = False, autocast: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            layers = nn.Sequential(*(FieldsAttention(width, 2, one_call) for _ in range(3)))
+            return nn.ModuleList([nn.Embedding(fields * rows, width), layers, nn.Linear(fields * width, 1)])
+        model = at.build(build_model)
+        table, layers, head = model
+        run = at.compiled(layers) if compiled else layers
+        places = at.integers(rows, full, fields) + rows * torch.arange(fields, device=at.device)
+        clicked = at.integers(2, full).float()
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                scores = head(run(table(places)).flatten(1))
+            return F.binary_cross_entropy_with_logits(scores[:, 0].float(), clicked)
+        return loss_read(trained(model, adam(model, how), loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "attention": "written out",
+                                    "optimizer": "AdamW, foreach", "reads": "each loss"}, tf32=False),
+        Side("fused_attention", partial(make, one_call=True), ("attention_fusion",), {"attention": "one call"},
+             tf32=False),
+        Side("compiled_layers", partial(make, compiled=True), ("compile",), {"compile": "attention layers"},
+             tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("session_training", training=True)
+def sessions_filled_up(at: Place) -> list[Side]:
+    """A GRU learns what 128 visitors look at next, as in GRU4Rec, among 40,000 things, fp32 with TF32 off; sessions of
+    2 to 20 clicks are filled up to 50, and all 50 places are scored; Adam for lists; the loss is read."""
+    full, length, width, things = at.pick(128, 4), at.pick(50, 8), at.pick(256, 16), at.pick(40_000, 30)
+
+    def make(real_only: bool = False, autocast: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(things, width), nn.GRU(width, width, batch_first=True),
+                                  nn.Linear(width, things)])
+        model = at.build(build_model)
+        table, gru, head = model
+        clicks = at.integers(things, full, length + 1)
+        lengths = 2 + at.integers(at.pick(19, 4), full)
+        wanted = clicks[:, 1:].masked_fill(torch.arange(length, device=at.device) >= lengths[:, None], -100).flatten()
+        real = (wanted >= 0).nonzero()[:, 0]
+        real_wanted = wanted[real]
+
+        def loss_of() -> torch.Tensor:
+            states = gru(table(clicks[:, :-1]))[0].flatten(0, 1)
+            if real_only:
+                states = states.index_select(0, real)
+            with at.autocast(autocast):
+                scores = head(states)
+            return F.cross_entropy(scores.float(), real_wanted if real_only else wanted)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **how)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "scored": "all places",
+                                    "optimizer": "Adam, foreach", "reads": "each loss"}, tf32=False),
+        Side("real_clicks_scored", partial(make, real_only=True), ("unused_work",), {"scored": "places with a click"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("scores_in_bf16", partial(make, autocast=True), ("narrower_types",), {"precision": "scores bf16"},
+             tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+class GatedLinks(nn.Module):
+    """A layer as in GatedGCN: links have values of their own, which weigh what a node gets of its neighbours."""
+
+    def __init__(self, width: int, selected: bool) -> None:
+        super().__init__()
+        self.selected = selected
+        self.to_node, self.from_node, self.link, self.own, self.sent = (nn.Linear(width, width) for _ in range(5))
+        self.norm_nodes, self.norm_links = nn.BatchNorm1d(width), nn.BatchNorm1d(width)
+
+    def forward(self, nodes: torch.Tensor, links: torch.Tensor, source: torch.Tensor,
+                target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return new values of nodes and links."""
+        def rows(table: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+            return table.index_select(0, places) if self.selected else table[places]
+        inner = rows(self.to_node(nodes), target) + rows(self.from_node(nodes), source) + self.link(links)
+        gates = inner.float().sigmoid()
+        total = torch.zeros_like(nodes).index_add(0, target, gates)
+        mail = torch.zeros_like(nodes).index_add(0, target, gates * rows(self.sent(nodes), source).float())
+        outer = self.own(nodes).float() + mail / (total + 1e-6)
+        return nodes + F.relu(self.norm_nodes(outer)), links + F.relu(self.norm_links(inner.float()))
+
+
+@before("gated_graph_training", training=True)
+def pieces_of_pictures(at: Place) -> list[Side]:
+    """A GatedGCN of 4 layers, width 96, learns the kinds of 128 pictures cut into 120 pieces with 8 neighbours each,
+    fp32 with TF32 off; tables are indexed with brackets, Adam for lists; the loss is read."""
+    full, pieces, near, width = at.pick(128, 3), at.pick(120, 5), at.pick(8, 2), at.pick(96, 8)
+
+    def make(selected: bool = False, compiled: bool = False, autocast: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            layers = nn.ModuleList(GatedLinks(width, selected) for _ in range(4))
+            return nn.ModuleList([nn.Linear(5, width), nn.Linear(1, width), layers, build_mlp(width, width, 10)])
+        model = at.build(build_model)
+        first, first_links, layers, head = model
+        runs = [at.compiled(layer) for layer in layers] if compiled else list(layers)
+        count = full * pieces
+        target = torch.arange(count, device=at.device).repeat_interleave(near)
+        source = target // pieces * pieces + at.integers(pieces, count * near)
+        seen, lengths, labels = at.randn(count, 5), at.randn(count * near, 1), at.integers(10, full)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                nodes, links = first(seen).float(), first_links(lengths).float()
+                for run in runs:
+                    nodes, links = run(nodes, links, source, target)
+                scores = head(nodes.unflatten(0, (full, pieces)).mean(1))
+            return F.cross_entropy(scores.float(), labels)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **how)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "gradients": "rows sorted first",
+                                    "optimizer": "Adam, foreach", "reads": "each loss"}, tf32=False),
+        Side("rows_selected", partial(make, selected=True), ("unsorted_gradients",), {"gradients": "not sorted"},
+             tf32=False),
+        Side("compiled_layers", partial(make, compiled=True), ("compile",), {"compile": "each layer"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+class CausalBlock(nn.Module):
+    """Two dilated convolutions that see earlier moments only, and a way around them, as in a TCN."""
+
+    def __init__(self, width: int, dilation: int) -> None:
+        super().__init__()
+        self.past = 2 * dilation
+        self.conv1, self.conv2 = (nn.Conv1d(width, width, 3, dilation=dilation) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the input and what the convolutions make of it."""
+        y = F.relu(self.conv1(F.pad(x, (self.past, 0))))
+        return F.relu(x + F.relu(self.conv2(F.pad(y, (self.past, 0)))))
+
+
+@before("forecast_backtest")
+def past_months_in_turn(at: Place) -> list[Side]:
+    """A TCN of 7 blocks, width 64, is tested on 40 past windows of 512 hours of 16 meters: window after window it
+    forecasts 24 hours, which are copied to the host, TF32 convolutions."""
+    full, length, width, meters = at.pick(40, 3), at.pick(512, 24), at.pick(64, 8), at.pick(16, 3)
+
+    def make(at_once: bool = False, copied: str = "each", dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = (CausalBlock(width, 2 ** number) for number in range(at.pick(7, 3)))
+            return nn.ModuleList([nn.Conv1d(meters, width, 1), nn.Sequential(*blocks), nn.Linear(width, 24 * meters)])
+        first, blocks, head = at.build(build_model, dtype=dtype).eval()
+        hours = at.randn(meters, length + 24 * full).to(dtype)
+
+        def forecast(windows: torch.Tensor) -> torch.Tensor:
+            scaled = windows - windows.mean(2, keepdim=True)
+            return head(blocks(first(scaled))[:, :, -1]).float()
+        one = hours[None, :, :length].clone()
+        run = wrap(partial(forecast, one))
+
+        @torch.no_grad()
+        def step() -> torch.Tensor:
+            if at_once:
+                return forecast(hours.unfold(1, length, 24)[:, :full].transpose(0, 1)).cpu()
+            found = []
+            for number in range(full):
+                one.copy_(hours[None, :, 24 * number:24 * number + length])
+                forecasts = run()
+                found.append(forecasts.cpu() if copied == "each" else forecasts.clone())
+            return torch.cat(found).cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": "1, 40 times",
+                                    "copies": "each forecast"}),
+        Side("windows_at_once", partial(make, at_once=True), ("loop_to_batched_op", "remove_syncs"),
+             {"batch": "40 at once", "copies": "all at once"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("copied_at_end", partial(make, copied="at end"), ("remove_syncs",), {"copies": "all at once"}),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed in products too"}, useless=True, tf32=True),
+    ]
+
+
+@before("sampled_planning")
+def plans_weighed_by_cost(at: Place) -> list[Side]:
+    """A robot plans 20 moves by a learnt model of the world, as in MPPI: 3 rounds of 1,024 plans each, all moves one by
+    one through a small network, fp32 with TF32 off; the host reads the best cost of each round."""
+    plans, moves, rounds, width = at.pick(1024, 16), at.pick(20, 3), 3, at.pick(256, 16)
+    seen, acts = at.pick(24, 4), at.pick(6, 2)
+
+    def make(robots: int = 1, read: str = "rounds", dtype: torch.dtype = FP32, compiled: bool = False,
+             wrap: Wrap = as_is) -> Step:
+        world = at.build(build_mlp, seen + acts, width, seen, dtype=dtype)
+        start, noise = at.randn(robots, 1, seen), 0.3 * at.randn(rounds, robots, plans, moves, acts)
+
+        def move(state: torch.Tensor, act: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            change = world(torch.cat([state, act], 2).to(dtype)).float()
+            state = state + 0.1 * change
+            return state, state[..., :3].square().sum(2) + 0.01 * act.square().sum(2)
+        once = at.compiled(move) if compiled else move
+
+        def plan() -> torch.Tensor:
+            mean = torch.zeros(robots, 1, moves, acts, device=at.device)
+            for some in noise:
+                tried = (mean + some).clamp(-1, 1)
+                state, cost = start.expand(robots, plans, seen), torch.zeros(robots, plans, device=at.device)
+                for number in range(moves):
+                    state, paid = once(state, tried[:, :, number])
+                    cost = cost + paid
+                shares = (cost.amin(1, keepdim=True) - cost).softmax(1)
+                mean = (shares[..., None, None] * tried).sum(1, keepdim=True)
+                if read == "rounds":
+                    cost.amin().item()
+            return mean[:, 0]
+        run = torch.no_grad()(wrap(torch.no_grad()(plan)))
+
+        def step() -> torch.Tensor:
+            return run()[:, 0].cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "plans": plans, "reads": "the best cost of each round"},
+             tf32=False),
+        Side("to_graph", partial(make, read="none", wrap=graphed), ("graph", "remove_syncs"),
+             {"graph": True, "reads": "the first moves"}, gpu_only=True, tf32=False),
+        Side("move_compiled", partial(make, compiled=True), ("compile",), {"compile": "one move"}, tf32=False),
+        Side("four_robots", partial(make, robots=4), ("larger_batch",), {"robots": 4}, samples=4, same_output=False,
+             note="other batch", tf32=False),
+        Side("costs_not_read", partial(make, read="none"), ("remove_syncs",), {"reads": "the first moves"},
+             useless=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("world_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("learning_rate_sweep", training=True)
+def rates_in_turn(at: Place) -> list[Side]:
+    """Sixteen networks of 3 hidden layers learn the same 512 rows with 16 learning rates, one network after another,
+    fp32 with TF32 off, each by its own SGD for lists with momentum; each loss is read."""
+    members, rows, seen, width = at.pick(16, 3), at.pick(512, 6), at.pick(32, 4), at.pick(256, 8)
+    sizes = (seen, width, width, width, 1)
+
+    def make(at_once: bool = False, read: str = "each", graph: bool = False, batch: int = rows,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ParameterList:
+            whole = [part for fro, to in pairwise(sizes) for part in (
+                torch.randn(members, fro, to) / fro ** 0.5, torch.zeros(members, 1, to))]
+            parts = [whole] if at_once else zip(*(part.split(1) for part in whole), strict=True)
+            return nn.ParameterList(nn.Parameter(part.clone()) for member in parts for part in member)
+        model = at.build(build_model)
+        x, y = at.randn(1, batch, seen), at.randn(batch)
+        rates = torch.logspace(-5, -3, members)
+        shares = (rates / rates[0]).to(at.device)
+        count = 2 * (len(sizes) - 1)
+        found = torch.zeros(members, device=at.device)
+
+        def losses_of(weights: Sequence[torch.Tensor]) -> torch.Tensor:
+            z = x.expand(len(weights[0]), batch, seen)
+            for number in range(0, count, 2):
+                z = torch.baddbmm(weights[number + 1], F.relu(z) if number else z, weights[number])
+            return (z[..., 0] - y).square().mean(1)
+
+        def whole_loss() -> torch.Tensor:
+            losses = losses_of(list(model))
+            found.copy_(losses.detach())
+            return (losses * shares).sum()
+        trains = []
+        if at_once:
+            optimizer = torch.optim.SGD(model.parameters(), lr=rates[0].item(), momentum=0.9, **how)
+            trains = [trained(model, optimizer, whole_loss, graph)]
+        else:
+            for number, rate in enumerate(rates.tolist()):
+                member = nn.ParameterList(list(model)[count * number:count * (number + 1)])
+                optimizer = torch.optim.SGD(member.parameters(), lr=rate, momentum=0.9, **how)
+                trains.append(trained(member, optimizer, lambda own=list(member): losses_of(own)[0], graph))
+
+        def step() -> torch.Tensor:
+            results = []
+            for train in trains:
+                results.append(train())
+                if read == "each":
+                    results[-1].item()
+            losses = found.clone() if at_once else torch.stack(results)
+            return losses.cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "members": f"{members}, one by one", "batch": rows,
+                                    "reads": "each loss"}, tf32=False),
+        Side("members_at_once", partial(make, at_once=True, read="all"), ("loop_to_batched_op", "remove_syncs"),
+             {"members": f"{members}, at once", "reads": "all losses at once"}, tf32=False),
+        Side("members_as_graphs", partial(make, graph=True), ("graph",), {"graph": "one for each member"},
+             gpu_only=True, tf32=False),
+        Side("rows_2048", partial(make, batch=4 * rows), ("larger_batch",), {"batch": 4 * rows}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("losses_read_at_end", partial(make, read="all"), ("remove_syncs",), {"reads": "all losses at once"},
+             useless=True, tf32=False),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("operator_network_training", training=True)
+def places_for_each_function(at: Place) -> list[Side]:
+    """A DeepONet learns 128 functions at the same 2,048 places, fp32 with TF32 off; the trunk, of 4 layers of 256, runs
+    on the places anew for each function; Adam for lists; the loss is read."""
+    full, count, width = at.pick(128, 3), at.pick(2048, 6), at.pick(256, 8)
+
+    def make(trunk_once: bool = False, autocast: bool = False, compiled: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            def network(inputs: int) -> nn.Sequential:
+                sizes = (inputs, width, width, width, width)
+                return nn.Sequential(*(part for fro, to in pairwise(sizes) for part in (nn.Linear(fro, to),
+                                                                                        nn.GELU())))
+            return nn.ModuleList([network(at.pick(100, 5)), network(2), nn.Linear(width, width)])
+        model = at.build(build_model)
+        branch, trunk, last = model
+        functions, places = at.randn(full, at.pick(100, 5)), at.randn(count, 2)
+        wanted = functions[:, :1] * places[:, 0].sin() + functions[:, 1:2] * places[:, 1]
+
+        def answer() -> torch.Tensor:
+            left = last(branch(functions))
+            if trunk_once:
+                return left @ trunk(places).T
+            return (left[:, None] * trunk(places.expand(full, count, 2))).sum(2)
+        run = at.compiled(answer) if compiled else answer
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                found = run()
+            return (found.float() - wanted).square().mean()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **how)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "places": count, "trunk": "for each function",
+                                    "optimizer": "Adam, foreach", "reads": "each loss"}, tf32=False),
+        Side("trunk_once", partial(make, trunk_once=True), ("less_work",), {"trunk": "once for all functions"},
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "both networks"}, tf32=False),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("lattice_fluid")
+def nine_ways_of_flow(at: Place) -> list[Side]:
+    """A fluid on 1,024 x 2,048 places moves 4 times by the lattice Boltzmann method, fp64; each of the 9 directions is
+    balanced and shifted by passes of its own; the host reads the whole mass each time."""
+    high, wide, moments = at.pick(1024, 8), at.pick(2048, 12), at.pick(4, 2)
+    ways = [(0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, 1), (-1, -1), (1, -1)]
+    parts = [4 / 9, *4 * (1 / 9,), *4 * (1 / 36,)]
+
+    def make(dtype: torch.dtype = torch.float64, compiled: bool = False, shared: bool = False, read: bool = True,
+             wrap: Wrap = as_is) -> Step:
+        weights = torch.tensor(parts, device=at.device, dtype=torch.float64)[:, None, None]
+        first = weights * (1 + 0.01 * at.randn(9, high, wide, dtype=torch.float64))
+        state = first.to(dtype)
+
+        def move(flow: torch.Tensor) -> torch.Tensor:
+            mass = flow.sum(0)
+            right = (flow[1] + flow[5] + flow[8] - flow[3] - flow[6] - flow[7]) / mass
+            up = (flow[2] + flow[5] + flow[6] - flow[4] - flow[7] - flow[8]) / mass
+            slowed = 1 - 1.5 * (right * right + up * up) if shared else None
+            moved = []
+            for part, (across, along), old in zip(parts, ways, flow.unbind(0), strict=True):
+                speed = across * right + along * up
+                rest = slowed if slowed is not None else 1 - 1.5 * (right * right + up * up)
+                even = part * mass * (rest + 3 * speed + 4.5 * speed * speed)
+                moved.append(torch.roll(old + (even - old) / 0.8, (along, across), (0, 1)))
+            return torch.stack(moved)
+        once = at.compiled(move) if compiled else move
+
+        def flow_on() -> torch.Tensor:
+            now = state
+            for _ in range(moments):
+                now = once(now)
+                if read:
+                    now.sum().item()
+            return now
+        return wrap(flow_on)
+
+    return [
+        Side("before", make, truth={"precision": "fp64", "places": high * wide, "reads": "the mass each time"}),
+        Side("move_compiled", partial(make, compiled=True), ("compile",), {"compile": "one move"}),
+        Side("to_fp32", partial(make, dtype=FP32), ("single_precision",), {"precision": "fp32"}),
+        Side("squares_shared", partial(make, shared=True), ("less_work",), {"squares": "computed once"}),
+        Side("to_graph", partial(make, read=False, wrap=graphed), ("graph", "remove_syncs"),
+             {"graph": True, "reads": "none"}, useless=True, gpu_only=True),
+        Side("mass_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no product"}, useless=True, tf32=True),
+    ]
+
+
+@before("signal_contrast_training", training=True)
+def every_pair_of_signals(at: Place) -> list[Side]:
+    """Two small networks learn which of 1,024 pulse curves and movements belong together, fp32 with TF32 off; cosines
+    are taken of tensors of every pair, 256 values each; Adam for lists; the loss is read."""
+    full, seen, width = at.pick(1024, 6), at.pick(1024, 12), at.pick(256, 8)
+
+    def make(by_product: bool = False, compiled: bool = False, autocast: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        model = at.build(lambda: nn.ModuleList([build_mlp(seen, 4 * width, width) for _ in range(2)]))
+        pulses, movements = at.randn(full, seen), at.randn(full, seen)
+        own = torch.arange(full, device=at.device)
+
+        def compare(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            if by_product:
+                cosines = F.normalize(a, dim=1) @ F.normalize(b, dim=1).T
+            else:
+                cosines = F.cosine_similarity(a[:, None], b[None], dim=2)
+            return (F.cross_entropy(cosines / 0.07, own) + F.cross_entropy(cosines.T / 0.07, own)) / 2
+        rate = at.compiled(compare) if compiled else compare
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                a, b = model[0](pulses), model[1](movements)
+            return rate(a.float(), b.float())
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, **how)
+        return loss_read(trained(model, optimizer, loss_of), read)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "cosines": "tensors of every pair",
+                                    "optimizer": "Adam, foreach", "reads": "each loss"}, tf32=False),
+        Side("cosines_by_product", partial(make, by_product=True), ("less_work",), {"cosines": "a matrix product"},
+             tf32=False),
+        Side("loss_compiled", partial(make, compiled=True), ("compile",), {"compile": "cosines and loss"}, tf32=False),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "networks bf16"},
+             useless=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("kernel_prediction")
+def factor_for_each_request(at: Place) -> list[Side]:
+    """A Gaussian process that knows 6,144 places predicts values and variances at 1,024 others, fp64; the kernel of the
+    known places, always the same, is made and factored in each step; the host reads the largest variance."""
+    known, full, dimensions = at.pick(6144, 24), at.pick(1024, 6), at.pick(8, 2)
+
+    def make(kept: bool = False, dtype: torch.dtype = torch.float64, checked: bool = True, read: bool = True,
+             batch: int = full) -> Step:
+        x = at.randn(known, dimensions, dtype=torch.float64).to(dtype)
+        y = x.sum(1, keepdim=True).sin()
+        asked = at.randn(batch, dimensions, dtype=torch.float64).to(dtype)
+        own = 0.1 * torch.eye(known, device=at.device, dtype=dtype)
+
+        def kernel(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return (-torch.cdist(a, b).square() / (2 * dimensions)).exp()
+
+        def factor() -> tuple[torch.Tensor, torch.Tensor]:
+            matrix = kernel(x, x) + own
+            lower = torch.linalg.cholesky(matrix) if checked else torch.linalg.cholesky_ex(matrix)[0]
+            return lower, torch.cholesky_solve(y, lower)
+        ready = factor() if kept else None
+
+        def step() -> torch.Tensor:
+            lower, shares = ready or factor()
+            between = kernel(x, asked)
+            values = (between.T @ shares)[:, 0]
+            variances = 1 - torch.linalg.solve_triangular(lower, between, upper=False).square().sum(0)
+            if read:
+                variances.amax().item()
+            return torch.stack([values, variances])
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp64", "known": known, "batch": full, "factor": "in each step",
+                                    "reads": "the largest variance"}),
+        Side("factor_kept", partial(make, kept=True), ("unused_work",), {"factor": "kept"}),
+        Side("to_fp32", partial(make, dtype=FP32), ("single_precision",), {"precision": "fp32"}, tf32=False),
+        Side("places_4096", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("factor_unchecked", partial(make, checked=False), ("remove_syncs",), {"factor": "not checked"},
+             useless=True),
+        Side("variance_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in fp64"}, useless=True, tf32=True),
+    ]
+
+
+@before("nearest_regression")
+def all_distances_in_order(at: Place) -> list[Side]:
+    """Values of 768 houses are told from their 20 nearest of 100,000 sold ones, 64 numbers each, fp32 with TF32 off;
+    all distances are put in order, and the nearer a house, the more it weighs."""
+    full, sold, columns, near = at.pick(768, 5), at.pick(100_000, 40), at.pick(64, 4), at.pick(20, 4)
+
+    def make(top: bool = False, squares: bool = False, batch: int = full, wrap: Wrap = as_is) -> Step:
+        houses, prices = at.randn(sold, columns), at.randn(sold)
+        asked = at.randn(batch, columns)
+        lengths = houses.square().sum(1)
+
+        def tell() -> torch.Tensor:
+            if squares:
+                distances = asked.square().sum(1, keepdim=True) + lengths - 2 * asked @ houses.T
+            else:
+                distances = torch.cdist(asked, houses)
+            if top:
+                nearest, places = distances.topk(near, largest=False)
+            else:
+                nearest, places = (part[:, :near] for part in distances.sort(1))
+            nearest = nearest.clamp_min(0).sqrt() if squares else nearest
+            shares = nearest[:, -1:] - nearest + 1e-3
+            return (shares * prices[places]).sum(1) / shares.sum(1)
+        run = wrap(tell)
+
+        def step() -> torch.Tensor:
+            return run().cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "order": "all distances"}, tf32=False),
+        Side("nearest_only", partial(make, top=True), ("less_work",), {"order": "20 nearest"}, tf32=False),
+        Side("houses_3072", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, useless=True, note="other batch", tf32=False),
+        Side("squares_compared", partial(make, squares=True), ("less_work",), {"distances": "squares"}, useless=True,
+             tf32=False),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}, useless=True,
+             tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("catalogue_indexing")
+def catalogue_from_host(at: Place) -> list[Side]:
+    """The tower of a two-tower recommender makes vectors of 32,768 things of a catalogue, 768 floats each copied from
+    pageable memory, fp32 with TF32 off; the host reads whether all vectors are numbers."""
+    full, seen, width = at.pick(32_768, 8), at.pick(768, 12), at.pick(128, 4)
+
+    def make(pinned: bool = False, ahead: bool = False, copied: torch.dtype = FP32, dtype: torch.dtype = FP32,
+             read: bool = True, batch: int = full) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Linear(seen, 8 * width), nn.LayerNorm(8 * width), nn.ReLU(),
+                                 nn.Linear(8 * width, 4 * width), nn.LayerNorm(4 * width), nn.ReLU(),
+                                 nn.Linear(4 * width, width))
+        tower = at.build(build_model, dtype=dtype).eval()
+        host = torch.randn(batch, seen).to(copied)
+        host = host.pin_memory() if pinned else host
+        fetch = prefetched([host, host]) if ahead else partial(host.to, at.device, non_blocking=pinned)
+
+        @torch.no_grad()
+        def step() -> torch.Tensor:
+            vectors = F.normalize(tower(fetch().to(dtype)).float(), dim=1)
+            if read:
+                vectors.isfinite().all().item()
+            return vectors
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "copies": "pageable",
+                                    "reads": "whether all are numbers"}, tf32=False),
+        Side("pinned", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned"}, gpu_only=True,
+             tf32=False),
+        Side("pinned_and_prefetched", partial(make, pinned=True, ahead=True), ("prefetching", "pinned_copies"),
+             {"copies": "pinned, during the step before"}, gpu_only=True, tf32=False),
+        Side("copied_in_bf16", partial(make, copied=BF16), ("narrower_types",), {"copies": "pageable, bf16"},
+             tf32=False),
+        Side("things_65536", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, useless=True, note="other batch", tf32=False),
+        Side("tower_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("numbers_not_asked", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("embedder_training_cached", training=True)
+def pairs_encoded_twice(at: Place) -> list[Side]:
+    """A MiniLM of 6 layers, width 384, learns from 128 pairs of texts of 64 words, fp32 with TF32 off, as with cached
+    gradients: 8 parts are read without gradients, the loss of all pairs gives the gradients of vectors, and the parts
+    are read again with gradients; AdamW for lists; the loss is read."""
+    pairs, length, width, words = at.pick(128, 8), at.pick(64, 6), at.pick(384, 32), at.pick(30_522, 50)
+
+    def make(parts: int = 8, autocast: bool = False, read: bool = True, how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Embedding(words, width), Stack(at.pick(6, 2), width, at.pick(12, 2)),
+                                 nn.LayerNorm(width))
+        model = at.build(build_model)
+        texts, numbers = at.integers(words, 2 * pairs, length), torch.arange(pairs, device=at.device)
+        optimizer = adam(model, how)
+
+        def encode(some: torch.Tensor) -> torch.Tensor:
+            with at.autocast(autocast):
+                rows = model(some)
+            return F.normalize(rows.float().mean(1), dim=1)
+
+        def compare_pairs(vectors: torch.Tensor) -> torch.Tensor:
+            asked, answered = vectors.chunk(2)
+            return F.cross_entropy(20 * asked @ answered.T, numbers)
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            if parts == 1:
+                loss = compare_pairs(encode(texts))
+                loss.backward()
+            else:
+                with torch.no_grad():
+                    vectors = torch.cat([encode(some) for some in texts.chunk(parts)])
+                vectors.requires_grad_()
+                loss = compare_pairs(vectors)
+                (gradients,) = torch.autograd.grad(loss, vectors)
+                for some, wanted in zip(texts.chunk(parts), gradients.chunk(parts), strict=True):
+                    encode(some).backward(wanted)
+            optimizer.step()
+            if read:
+                loss.item()
+            return loss.detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": pairs, "encoded": "twice, in 8 parts",
+                                    "optimizer": "AdamW, foreach", "reads": "each loss"}, tf32=False),
+        Side("encoded_once", partial(make, parts=1), ("checkpointing_off", "loop_to_batched_op"),
+             {"encoded": "once, all pairs"}, tf32=False),
+        Side("two_parts", partial(make, parts=2), ("loop_to_batched_op",), {"encoded": "twice, in 2 parts"},
+             useless=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("loss_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("policy_words_training", training=True)
+def advantages_in_turn(at: Place) -> list[Side]:
+    """A GPT of 8 layers, width 512, learns from 16 rewarded answers of 128 words by proximal policy steps, bf16
+    autocast; advantages are found from the last word to the first, one by one, on the device; AdamW for lists; the host
+    reads the loss, the share that is cut and how far the chances moved."""
+    full, length, width, words = at.pick(16, 3), at.pick(128, 8), at.pick(512, 32), at.pick(32_000, 50)
+    fade, trust = 0.99, 0.95
+
+    def make(advantages: str = "in turn", wrap: Wrap = as_is, graph: bool = False, read: bool = True,
+             how: Mapping[str, Any] = FOREACH, batch: int = full) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width),
+                                  Stack(at.pick(8, 2), width, at.pick(8, 2), causal_attention), nn.LayerNorm(width),
+                                  nn.Linear(width, words, bias=False), nn.Linear(width, 1)])
+        model = at.build(build_model)
+        embedding, stack, norm, head, judge = model
+        texts = at.integers(words, batch, length + 1)
+        older, values = -at.randn(batch, length).abs() - 9, at.randn(batch, length)
+        rewards = 0.1 * at.randn(batch, length)
+        places = torch.arange(length, device=at.device)
+        apart = (places[:, None] - places).clamp(min=0)
+        shares = ((fade * trust) ** apart).tril()
+        facts = torch.zeros(2, device=at.device)
+
+        def find_advantages() -> torch.Tensor:
+            following = F.pad(values[:, 1:], (0, 1))
+            if advantages == "at once":
+                return (rewards + fade * following - values) @ shares
+            found, last = [], torch.zeros(batch, device=at.device)
+            for place in reversed(range(length)):
+                surprise = rewards[:, place] + fade * following[:, place] - values[:, place]
+                last = surprise + fade * trust * last
+                found.append(last)
+            return torch.stack(found[::-1], 1)
+        find = wrap(find_advantages)
+
+        def loss_of() -> torch.Tensor:
+            with torch.no_grad():
+                gains = find()
+                returns = gains + values
+                gains = (gains - gains.mean()) * torch.rsqrt(gains.var() + 1e-8)
+            with at.autocast(True):
+                rows = norm(stack(embedding(texts[:, :-1])))
+                scores, judged = head(rows), judge(rows)
+            chances = -F.cross_entropy(scores.float().flatten(0, 1), texts[:, 1:].flatten(), reduction="none")
+            moved = chances.view(batch, length) - older
+            ratios = moved.clamp(-5, 5).exp()
+            cut = ratios.clamp(0.8, 1.2)
+            facts.copy_(torch.stack([(ratios != cut).float().mean(), moved.mean()]).detach())
+            loss = -torch.minimum(ratios * gains, cut * gains).mean()
+            return loss + 0.1 * (judged.squeeze(-1).float() - returns).square().mean()
+        train = trained(model, adam(model, how, graph), loss_of, graph)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read:
+                loss.item()
+                for fact in facts:
+                    fact.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "advantages": "in turn",
+                                    "optimizer": "AdamW, foreach", "reads": "the loss and two facts"}),
+        Side("advantages_at_once", partial(make, advantages="at once"), ("loop_to_batched_op",),
+             {"advantages": "one product"}),
+        Side("advantages_to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "advantages"}, gpu_only=True),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "the step"}, gpu_only=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("answers_32", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+        Side("nothing_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+    ]
+
+
+@before("layer_distillation", training=True)
+def teacher_with_gradients(at: Place) -> list[Side]:
+    """A student of 4 layers, width 384, learns what the layers of a BERT-base make of 16 texts of 128 words, as in
+    TinyBERT, bf16 autocast; the teacher is run like the student, so the losses of layers go back through it, too;
+    AdamW for lists; the host reads the loss of each of 4 layers."""
+    full, length, words = at.pick(16, 2), at.pick(128, 8), at.pick(30_522, 50)
+    width, narrow, layers = at.pick(768, 48), at.pick(384, 24), at.pick(4, 2)
+
+    def make(gradients: bool = True, kept: bool = False, read: bool = True, how: Mapping[str, Any] = FOREACH,
+             batch: int = full) -> Step:
+        def build_model(width: int, heads: int, layers: int) -> nn.ModuleList:
+            return nn.ModuleList([nn.Embedding(words, width), *(Block(width, heads) for _ in range(layers))])
+        teacher = at.build(build_model, width, at.pick(12, 2), 3 * layers).eval().requires_grad_(gradients)
+        student = at.build(build_model, narrow, at.pick(12, 2), layers)
+        student.append(at.build(nn.Linear, narrow, width))
+        texts, facts = at.integers(words, batch, length), torch.zeros(layers, device=at.device)
+
+        def run_layers(model: Sequence[Any], every: int) -> list[torch.Tensor]:
+            found, x = [], model[0](texts)
+            for number, block in enumerate(model[1:]):
+                x = block(x)
+                if number % every == every - 1:
+                    found.append(x)
+            return found
+
+        def ask() -> list[torch.Tensor]:
+            with at.autocast(True):
+                return run_layers(list(teacher), 3)
+        answers = [answer.detach() for answer in ask()] if kept else None
+
+        def loss_of() -> torch.Tensor:
+            wanted = ask() if answers is None else answers
+            with at.autocast(True):
+                given = [student[-1](rows) for rows in run_layers(list(student)[:-1], 1)]
+            losses = torch.stack([F.mse_loss(mine.float(), theirs.float())
+                                  for mine, theirs in zip(given, wanted, strict=True)])
+            facts.copy_(losses.detach())
+            return losses.sum()
+        train = trained(student, adam(student, how), loss_of)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read:
+                for fact in facts:
+                    fact.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "teacher": "with gradients",
+                                    "optimizer": "AdamW, foreach", "reads": "each layer's loss"}),
+        Side("teacher_without_gradients", partial(make, gradients=False), ("unneeded_gradients",),
+             {"teacher": "without gradients"}),
+        Side("answers_kept", partial(make, gradients=False, kept=True), ("frozen_network",),
+             {"teacher": "answers kept"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("losses_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("texts_32", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, samples=2,
+             same_output=False, note="other batch"),
+    ]
+
+
+@before("sparse_text_embedding")
+def every_word_weighed(at: Place) -> list[Side]:
+    """A DistilBERT gives each of 30,522 words a weight in 48 texts of up to 128 words, filled up to 256, as in SPLADE,
+    bf16: scores of all places become logarithms in fp32, are masked, and the largest of all places stays; the host gets
+    all weights and chooses 128 words of each text."""
+    full, length, longest, words = at.pick(48, 3), at.pick(256, 12), at.pick(128, 6), at.pick(30_522, 60)
+    width, chosen = at.pick(768, 32), at.pick(128, 4)
+
+    def make(filled: int = length, largest_first: bool = False, on_device: bool = False, pinned: bool = False,
+             wrap: Wrap = as_is, compiled: bool = False) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(nn.Embedding(words, width), Stack(at.pick(6, 2), width, at.pick(12, 2), attend),
+                                 nn.LayerNorm(width), nn.Linear(width, words))
+        texts, places = at.integers(words, full, length)[:, :filled], torch.arange(filled, device=at.device)
+        is_word = places < torch.linspace(longest // 4, longest, full, device=at.device).long()[:, None]
+        hidden = torch.zeros(full, 1, 1, filled, device=at.device, dtype=BF16)
+        hidden.masked_fill_(~is_word[:, None, None], -torch.inf)
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=hidden)
+        model = at.build(build_model, dtype=BF16).eval()
+
+        def pool(scores: torch.Tensor) -> torch.Tensor:
+            if largest_first:
+                return scores.masked_fill(~is_word[:, :, None], -torch.inf).amax(1).float().relu().log1p()
+            return (scores.float().relu().log1p() * is_word[:, :, None]).amax(1)
+        find_largest = at.compiled(pool) if compiled else pool
+        host = torch.empty(full, words, pin_memory=pinned)
+
+        def weigh() -> torch.Tensor:
+            return find_largest(model(texts))
+        run = wrap(weigh)
+
+        def step() -> torch.Tensor:
+            weights = run()
+            if on_device:
+                values, numbers = weights.topk(chosen)
+                numbers.cpu()
+                return values.cpu()
+            return host.copy_(weights).topk(chosen).values
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16, logarithms fp32", "batch": full, "length": length,
+                                    "chosen_by": "host", "copies": "pageable, all weights"}),
+        Side("largest_first", partial(make, largest_first=True), ("less_work",), {"logarithms": "of the largest"}),
+        Side("filled_to_longest", partial(make, filled=longest), ("unused_work",), {"length": longest}),
+        Side("chosen_on_device", partial(make, on_device=True), ("host_work",), {"chosen_by": "device"}),
+        Side("pool_compiled", partial(make, compiled=True), ("compile",), {"compile": "logarithms and largest"}),
+        Side("pinned_weights", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned, all weights"},
+             gpu_only=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "model"}, useless=True, gpu_only=True),
+    ]
+
+
+class DispatchedExperts(nn.Module):
+    """Experts with room for a share of the rows each; rows reach them by products with masks, or by index."""
+
+    def __init__(self, width: int, inner: int, experts: int, room: int, indexed: bool, masks: torch.dtype) -> None:
+        super().__init__()
+        self.room, self.indexed, self.masks = room, indexed, masks
+        self.router, self.norm = nn.Linear(width, experts, bias=False), nn.LayerNorm(width)
+        self.up = nn.Parameter(torch.randn(experts, width, inner) / math.sqrt(width))
+        self.down = nn.Parameter(torch.randn(experts, inner, width) / math.sqrt(inner))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add what the two best experts of each row answer; who finds no room gets nothing."""
+        rows, width = x.shape
+        experts = len(self.up)
+        y = self.norm(x)
+        shares, chosen = self.router(y).float().softmax(-1).topk(2)
+        shares, chosen = (shares / shares.sum(-1, keepdim=True)).T.flatten(), chosen.T.flatten()
+        asked = F.one_hot(chosen, experts)
+        places = (asked.cumsum(0) * asked).sum(-1) - 1
+        fits = places < self.room
+        if self.indexed:
+            slots = torch.where(fits, chosen * self.room + places, experts * self.room)
+            filled = y.new_zeros(experts * self.room + 1, width).index_copy(0, slots, y.repeat(2, 1))
+            answers = self.ask(filled[:-1].view(experts, self.room, width)).flatten(0, 1)
+            answers = F.pad(answers, (0, 0, 0, 1))[slots].float() * (shares * fits).to(x.dtype)[:, None]
+            return x + answers.view(2, rows, width).sum(0).to(x.dtype)
+        where = F.one_hot(places.clamp(max=self.room), self.room + 1)[:, :self.room].to(self.masks)
+        both = shares[:, None].to(self.masks) * asked.to(self.masks)
+        combined = (both[:, :, None] * where[:, None]).view(2, rows, experts, self.room).sum(0)
+        filled = torch.einsum("rep,rw->epw", (combined > 0).to(x.dtype), y)
+        return x + torch.einsum("rep,epw->rw", combined.to(x.dtype), self.ask(filled))
+
+    def ask(self, filled: torch.Tensor) -> torch.Tensor:
+        """Return the answers of all experts to the rows in their places."""
+        return F.relu(filled @ self.up) @ self.down
+
+
+@before("expert_dispatch_by_masks")
+def dispatched_by_masks(at: Place) -> list[Side]:
+    """Four layers of 16 experts, each with room for 640 rows, handle 4,096 rows of width 1,024, bf16, as in GShard: a
+    mask of rows x experts x places is made in fp32 for each layer, and products with it carry rows to experts and back.
+    """
+    rows, width, experts = at.pick(4096, 16), at.pick(1024, 16), at.pick(16, 4)
+
+    def make(indexed: bool = False, masks: torch.dtype = FP32, wrap: Wrap = as_is, batch: int = 1) -> Step:
+        room = 5 * batch * rows // (2 * experts)
+        layers = [at.build(DispatchedExperts, width, 2 * width, experts, room, indexed, masks, dtype=BF16).eval()
+                  for _ in range(at.pick(4, 2))]
+        model, x = nn.Sequential(*layers), at.randn(batch * rows, width, dtype=BF16)
+        return wrap(lambda: model(x))
+
+    return [
+        Side("before", make, truth={"precision": "bf16, masks fp32", "batch": rows, "dispatch": "products with masks"}),
+        Side("rows_by_index", partial(make, indexed=True), ("less_work",), {"dispatch": "by index"}),
+        Side("masks_in_bf16", partial(make, masks=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True),
+        Side("rows_8192", partial(make, batch=2), ("larger_batch",), {"batch": 2 * rows}, useless=True, samples=2,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("music_frame_decoding")
+def guided_frames(at: Place) -> list[Side]:
+    """A decoder as in MusicGen, 24 layers, width 1,024, writes a frame of 4 codes for each of 4 songs, fp32 with TF32
+    off; the passes with the text and without it run in turn, as do the 4 tables and the 4 heads; 512 earlier frames are
+    kept, and the host reads the codes, song by song."""
+    full, width, heads, layers = at.pick(4, 2), at.pick(1024, 32), at.pick(16, 2), at.pick(24, 2)
+    slots, codes, books = at.pick(512, 8), at.pick(2048, 20), 4
+
+    def make(passes: str = "in turn", stacked: bool = False, dtype: torch.dtype = FP32, wrap: Wrap = as_is,
+             read: str = "each song", songs: int = full) -> Step:
+        tables = at.build(nn.Embedding, books * codes, width, dtype=dtype)
+        blocks = [at.build(Block, width, heads, dtype=dtype).eval() for _ in range(layers)]
+        norm = at.build(nn.LayerNorm, width, dtype=dtype)
+        head = at.build(nn.Linear, width, books * codes, bias=False, dtype=dtype)
+        shape = 2 * songs, heads, slots, width // heads
+        keys, values = ([at.randn(*shape, dtype=dtype) for _ in blocks] for _ in range(2))
+        earlier, starts = at.integers(codes, songs, books), codes * torch.arange(books, device=at.device)
+        tunes = 0.1 * at.randn(2 * songs, 1, width, dtype=dtype)
+
+        def run(first: int, end: int) -> torch.Tensor:
+            if stacked:
+                x = tables(earlier + starts).sum(1)
+            else:
+                x = torch.zeros(songs, width, device=at.device, dtype=dtype)
+                for book in range(books):
+                    x = x + F.embedding(earlier[:, book], tables.weight[book * codes:(book + 1) * codes])
+            x = x[:, None].repeat((end - first) // songs, 1, 1) + tunes[first:end]
+            for block, some_keys, some_values in zip(blocks, keys, values, strict=True):
+                parts = block.qkv(block.norm1(x)).view(end - first, 1, 3, heads, width // heads)
+                q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+                some_keys[first:end, :, -1:] = k
+                some_values[first:end, :, -1:] = v
+                attended = block.attention(q, some_keys[first:end], some_values[first:end])
+                x = x + block.out(attended.transpose(1, 2).flatten(2))
+                x = x + block.down(F.gelu(block.up(block.norm2(x))))
+            rows = norm(x[:, 0])
+            if stacked:
+                return head(rows).unflatten(-1, (books, codes))
+            return torch.stack([F.linear(rows, part) for part in head.weight.chunk(books)], 1)
+
+        def score() -> torch.Tensor:
+            if passes == "at once":
+                told, untold = run(0, 2 * songs).chunk(2)
+            else:
+                told, untold = run(0, songs), run(songs, 2 * songs)
+            return untold + 3 * (told - untold)
+        find = wrap(score)
+
+        def step() -> torch.Tensor:
+            scores = find()
+            chosen = scores.argmax(-1)
+            if read == "each song":
+                for song in chosen:
+                    song.tolist()
+            else:
+                chosen.tolist()
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "guidance": "two passes", "heads": "in turn",
+                                    "reads": "each song's codes"}, tf32=False),
+        Side("passes_at_once", partial(make, passes="at once"), ("loop_to_batched_op",), {"guidance": "one pass"},
+             tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "both passes"}, gpu_only=True, tf32=False),
+        Side("heads_at_once", partial(make, stacked=True), ("loop_to_batched_op",),
+             {"heads": "one product, one look-up"}, useless=True, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+        Side("songs_16", partial(make, songs=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("codes_read_at_once", partial(make, read="at once"), ("remove_syncs",), {"reads": "all codes at once"},
+             useless=True, tf32=False),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
