@@ -5,7 +5,8 @@
 Of every recorded change the trace before it is imported with its step time without a profiler. The track record is
 learned of all other families of workloads, and the expected gain and its 90 % interval come from it. So does the advice
 of the before's session. An alternative whose kinds of changes are all advised has the place of the first of them; what
-is not advised has none, and nothing is promised of it. A larger batch is looked at up to the one that was recorded. A
+is not advised has none. Nothing is promised of that, nor of a change whose line says "maybe nothing": its interval
+begins below what is worth advice. A larger batch is looked at up to the one that was recorded. A
 table and the claims are printed; the exit code is 1 where a bar is missed. With --untimed the advice, and so each
 place, is that of sessions which know no step time; nothing is then expected of a change there, and gains and their
 intervals stay those of the timed step. --write also learns the record of all
@@ -280,10 +281,9 @@ def claims(changes: Sequence[JudgedChange]) -> Iterator[Claim]:
     yield Claim("error of log gain", f"median <= {MOST_ERROR:g}",
                 f"median {middle:.3f}, mean {statistics.mean(errors):.3f} of {len(errors)}", middle <= MOST_ERROR)
     unchanged = [change for change in changes if change.tried.gain <= NO_GAIN]
-    for title, of_kind in (("of the shared pairs", [change for change in unchanged if not change.tried.alternatives]),
-                           ("meant to gain nothing", [change for change in unchanged if change.tried.useless]),
-                           ("every change that gained nothing", unchanged)):
-        yield _controls(title, of_kind)
+    yield _controls("of the shared pairs", [change for change in unchanged if not change.tried.alternatives])
+    yield _controls("meant to gain nothing", [change for change in unchanged if change.tried.useless])
+    yield from _kept_promises([change for change in changes if change.place is not None])
     yield from _rankings("all alternatives", changes, True)
     yield from _rankings("alternatives with an expected gain", known)
     yield from _rankings("alternatives with as many samples in a step",
@@ -299,13 +299,30 @@ def _intervals(title: str, known: Sequence[JudgedChange], barred: bool = False) 
                 f"{math.exp(statistics.median(widths or [0.0])):.2f}", low <= LEVEL <= high if barred else None)
 
 
+def is_promised(change: JudgedChange) -> bool:
+    """Return whether a change is advised, and no part of its interval says that it may gain nothing."""
+    return change.place is not None and not (change.expected and change.expected.may_gain_nothing)
+
+
 def _controls(title: str, unchanged: Sequence[JudgedChange]) -> Claim:
-    """Return how many changes that gained nothing are not advised, so that nothing is promised of them."""
-    promised = [f"{change.tried.before.partition('__')[0]}/{change.tried.change}" for change in unchanged
-                if change.place is not None]
-    return Claim(f"no-change controls of which nothing is promised, {title}", "all",
-                 f"{len(unchanged) - len(promised)} of {len(unchanged)}" + "".join(f" {name}" for name in promised),
+    """Return of how many changes that gained nothing the advice promises nothing."""
+    promised = [_name(change) for change in unchanged if is_promised(change)]
+    return Claim(f"no-change controls of which at most {LEAST_GAIN:g} x is promised, {title}", "all",
+                 f"{len(unchanged) - len(promised)} of {len(unchanged)}" + "".join(map(" {}".format, promised)),
                  bool(unchanged) and not promised)
+
+
+def _kept_promises(advised: Sequence[JudgedChange]) -> Iterator[Claim]:
+    """Yield how many of the advised changes gained nothing, among those with a promise and among the others."""
+    for title, promised in (("with a promise", True), ("that may gain nothing, as the advice says", False)):
+        of_kind = [change for change in advised if is_promised(change) is promised]
+        empty = [_name(change) for change in of_kind if change.tried.gain <= NO_GAIN]
+        yield Claim(f"advised changes that gained nothing, {title}", "",
+                    f"{len(empty)} of {len(of_kind)}" + "".join(map(" {}".format, empty)), None)
+
+
+def _name(change: JudgedChange) -> str:
+    return f"{change.tried.before.partition('__')[0]}/{change.tried.change}"
 
 
 def by_before(changes: Iterable[JudgedChange]) -> dict[str, list[JudgedChange]]:
@@ -353,18 +370,18 @@ def _rankings(title: str, changes: Sequence[JudgedChange], barred: bool = False)
     yield Claim(f"first advice gains 90 % of the best, {title}", ">= 80 %", _share(near, len(shares)),
                 near >= 0.8 * len(shares) if barred else None)
     if barred:
-        yield _useless("that gained nothing", befores, lambda change: change.tried.gain <= NO_GAIN)
+        yield _useless("that gained nothing", befores, lambda change: change.tried.gain <= NO_GAIN, False)
         yield _useless("that was meant to gain nothing, and did not",
-                       befores, lambda change: change.tried.useless and change.tried.gain <= NO_GAIN)
+                       befores, lambda change: change.tried.useless and change.tried.gain <= NO_GAIN, True)
 
 
-def _useless(title: str, befores: dict[str, list[JudgedChange]], is_useless: Any) -> Claim:
+def _useless(title: str, befores: dict[str, list[JudgedChange]], is_useless: Any, barred: bool) -> Claim:
     listed = {name: [change for change in changes if is_useless(change)] for name, changes in befores.items()}
     advised = [f"{name}/{change.tried.change}" for name, changes in befores.items()
                for change in order(changes) if change in listed[name] and (change.place or 0) < FIRST]
-    return Claim(f"an alternative {title} is among the first {FIRST}", "never", f"{len(advised)} of "
+    return Claim(f"an alternative {title} is among the first {FIRST}", "never" * barred, f"{len(advised)} of "
                  f"{sum(map(len, listed.values()))} in {sum(map(bool, listed.values()))} befores"
-                 + "".join(f" {name}" for name in advised), not advised)
+                 + "".join(f" {name}" for name in advised), not advised if barred else None)
 
 
 def _share(count: int, total: int) -> str:

@@ -19,6 +19,7 @@ from aaco.analytics.advice.limits import DeviceLimits
 from aaco.analytics.advice.loops import rows_in_turn
 from aaco.analytics.advice.mechanisms import MECHANISMS
 from aaco.analytics.advice.mechanisms.joined_batches import joined_batches
+from aaco.analytics.advice.mechanisms.results_on_device import computes_on_results
 from aaco.analytics.advice.responses import fusible_runs, in_one_pass, unchanged
 from aaco.analytics.advice.track_record import (
     DEVICE,
@@ -824,6 +825,13 @@ def test_results_on_the_device_leave_neither_their_copies_nor_the_hosts_operator
     work = step(kernel(100, "gemm"), copy(500, "d2h", 10_000_000), steps=2, on_host_ns=20_000_000.0)
     after = changed(work, "results_on_device")
     assert (after.device_ns, after.waits_ns, after.calls_left) == (50_000, 10_250_000, 1.0)
+
+
+def test_products_on_the_host_pass_over_no_bytes():
+    """100 kB are too little for 2 ms of other work, and enough for 2 ms of products."""
+    read = step(kernel(100, "gemm"), copy(5, "d2h", 100_000), on_host_ns=2_000_000.0)
+    assert not computes_on_results(read)
+    assert computes_on_results(replace(read, host_products_ns=1_500_000.0))
 
 
 def test_a_prediction_is_never_below_the_floor():

@@ -1570,15 +1570,17 @@ def test_of_work_that_takes_longer_than_now_the_wait_for_a_late_rank_goes_too():
 
 
 def test_what_the_host_computes_itself_is_what_launches_nothing_and_takes_longer_than_a_call():
-    """Two of three kernels are in the window: two thirds of 90 us. Copies may wait for the device."""
+    """Two of three kernels are in the window: two thirds of 90 us each. Copies may wait for the device."""
     kernels = timed.kernels(*(timed.at(at, at + 5) for at in (100, 150, 300))).select(KERNEL_COLUMNS)
     listed = tables.OPERATORS.build(
-        operator_id=range(6), operator=["aten::fill_", "aten::view", "aten::copy_", "aten::mm", "Mine", None],
-        calls=[2, 9, 1, 1, 1, None], kernels=[0, 0, 0, 1, 0, 2], host_ns=[90_000, 90_000, 90_000, 90_000, 90_000, None],
-        device_ns=[0] * 6).select(OPERATOR_COLUMNS)
+        operator_id=range(7),
+        operator=["aten::fill_", "aten::view", "aten::copy_", "aten::mm", "Mine", None, "aten::mm"],
+        calls=[2, 9, 1, 1, 1, None, 1], kernels=[0, 0, 0, 1, 0, 2, 0],
+        host_ns=[90_000, 90_000, 90_000, 90_000, 90_000, None, 90_000], device_ns=[0] * 7).select(OPERATOR_COLUMNS)
     copied = timed.copies().select(COPY_COLUMNS)
     work = step_work(kernels.to_batches(), copied, listed, np.array([3, NONE, NONE]), (100, 200), 1, LIMITS)
-    assert work.on_host_ns == 60_000 and type(work.on_host_ns) is float  # a document takes it
+    assert (work.on_host_ns, work.host_products_ns) == (120_000, 60_000)
+    assert type(work.on_host_ns) is type(work.host_products_ns) is float  # a document takes them
 
 
 def test_every_mechanism_is_listed_by_its_name():

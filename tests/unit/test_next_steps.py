@@ -51,12 +51,22 @@ def test_a_condition_is_not_told_beside_the_action_that_says_more():
 def test_an_interval_without_width_is_a_bound_and_no_certainty():
     """Mutation: "2.43 to 2.43 in 9 of 10"."""
     (late,) = recommend.gaining({"straggler_wait_pct": Reading("straggler_wait_pct", "pct", 40.0)})
-    for low, high, interval in ((2.431, 2.429, "if all that it acts on goes"), (2.0, 2.5, "2.00 to 2.50 in 9 of 10")):
+    for low, high, interval in ((2.431, 2.429, "if all that it acts on goes"), (1.06, 2.5, "1.06 to 2.50 in 9 of 10")):
         advised = replace(late, expected=Expected(2.43, low, high, 9, 3, own=True))
         (text,) = said(explained(Diagnosis(None, "", (), (), (advised,))))
         assert f"2.43 x faster expected ({interval}, by 9 recorded changes of this kind)" in text
         assert f"({interval.removesuffix(' in 9 of 10')})" in content.next_steps(
             explained(Diagnosis(None, "", (), (), (advised,))), brief=True)[0][1]
+
+
+@pytest.mark.parametrize("brief", [True, False])
+def test_a_gain_whose_interval_begins_below_what_is_worth_advice_is_no_promise(brief):
+    """Mutation: `may_gain_nothing` is `low > LEAST_GAIN`."""
+    (late,) = recommend.gaining({"straggler_wait_pct": Reading("straggler_wait_pct", "pct", 40.0)})
+    for low, promised in ((1.04, False), (1.05, True)):
+        advised = replace(late, expected=Expected(1.43, low, 2.5, 9, 3, own=True))
+        ((_, text),) = content.next_steps(explained(Diagnosis(None, "", (), (), (advised,))), brief)
+        assert f"{low:.2f} to 2.50" in text and (": maybe nothing" in text) is not promised
 
 
 @pytest.mark.parametrize("brief", [True, False])

@@ -46,6 +46,11 @@ class Expected(Struct, frozen=True):
     chance: float | None = None
 
     @property
+    def may_gain_nothing(self) -> bool:
+        """Whether less than what is worth advice lies in the interval: of such a change no gain is promised."""
+        return self.low < LEAST_GAIN
+
+    @property
     def rarely_gains(self) -> bool:
         """Whether the chance is known, and too small for a trial."""
         return self.chance is not None and self.chance < LEAST_CHANCE

@@ -8,6 +8,7 @@ than its own time.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
@@ -18,10 +19,11 @@ from msgspec import Struct
 
 from aaco.analytics.advice.limits import DeviceLimits
 from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
+from aaco.analytics.costs.torch import model
 from aaco.analytics.costs.torch.arguments import TYPES, OperatorArguments
 from aaco.analytics.costs.torch.priced import arguments
 from aaco.analytics.kernels import families
-from aaco.analytics.roofline.units import KIND
+from aaco.analytics.roofline.units import KIND, MATRIX_FAMILIES
 from aaco.analytics.streaming.stream_ids import NONE, NameIds, TupleIds, integers, rows_by_stream
 from aaco.core import distinct
 from aaco.core.arrays import Array, Flags, Ints, Ints32, Reals
@@ -124,10 +126,10 @@ class StepWork(Struct, frozen=True, dict=True):
     step in the rank where they take least; None unless this rank is the one that the others wait for. clock: the lowest
     clock of the device in these steps, in its highest; None if no clocks were recorded. paused: the part of the
     device's idle time in which the host did something else than launch. syncs: calls in which the host waits for the
-    device, None if its calls were not recorded. on_host_ns: of all these steps in operators that computed on the host.
-    launching_ns: in which the host launches a step, without its waits, traced; 0 if its calls are not known.
-    fetching: the part of the time in which the host waits for other processes that make its inputs. single_rows: that a
-    step takes out of a batch one by one, all of them; 0 if it does not.
+    device, None if its calls were not recorded. on_host_ns: of all these steps in operators that computed on the host,
+    and host_products_ns of it in matrix products. launching_ns: in which the host launches a step, without its waits,
+    traced; 0 if its calls are not known. fetching: the part of the time in which the host waits for other processes
+    that make its inputs. single_rows: that a step takes out of a batch one by one, all of them; 0 if it does not.
     """
 
     ns: Ints
@@ -148,6 +150,7 @@ class StepWork(Struct, frozen=True, dict=True):
     paused: float = 0.0
     syncs: int | None = None
     on_host_ns: float = 0.0
+    host_products_ns: float = 0.0
     launching_ns: float = 0.0
     fetching: float = 0.0
     single_rows: int = 0
@@ -430,9 +433,13 @@ def step_work(kernels: Iterable[pa.RecordBatch], copies: pa.Table, operators: pa
     kept.add(window, *_timed(copies, lanes), kind + len(names), np.full(copies.num_rows, -1),
              *np.zeros((2, copies.num_rows), np.int64), np.maximum(0, integers(copies["bytes"])))
     begin, until, (lane, label, operator, blocks, blocks_x, copied) = kept.in_order(window)
+    on_host = _on_host_ns(operators)
     return StepWork(advance_ns(lane, begin, until), lane, label, operator, blocks, blocks_x, copied,
                     (*names, *kinds.names(_copy)), tuple(by_id.values()), steps, limits, waited_ns,
-                    on_host_ns=_on_host_ns(operators) * in_window / max(1, count))
+                    on_host_ns=sum(on_host.values()) * in_window / max(1, count),
+                    host_products_ns=sum(took for name, took in on_host.items()
+                                         if (known := model(name)) and known.family in MATRIX_FAMILIES)
+                    * in_window / max(1, count))
 
 
 class _KeptRows:
@@ -488,14 +495,17 @@ def _kernel_columns(piece: pa.RecordBatch, labels: _Labels, launched: Ints) -> t
             *_blocks(piece), np.zeros(len(piece), np.int64))
 
 
-def _on_host_ns(operators: pa.Table) -> float:
-    """Return the traced time of a capture's operators on tensors of the host: those that launch nothing and take longer
-    than a call does.
+def _on_host_ns(operators: pa.Table) -> Counter[str]:
+    """Return by name the traced time of a capture's operators on tensors of the host: those that launch nothing and
+    take longer than a call does.
     """
     columns = (operators[name].to_pylist() for name in ("operator", "calls", "kernels", "host_ns"))
-    return float(sum(took for name, calls, kernels, took in zip(*columns, strict=True)
-                     if name and calls and not kernels and name.startswith(TENSOR_OPERATOR) and name not in MAY_WAIT
-                     and took and took > CALL_NS * calls))
+    times = Counter[str]()
+    for name, calls, kernels, took in zip(*columns, strict=True):
+        if (name and calls and not kernels and name.startswith(TENSOR_OPERATOR) and name not in MAY_WAIT
+                and took and took > CALL_NS * calls):
+            times[name] += took
+    return times
 
 
 def _rows_of(by_id: dict[int, StepOperator], launched: Ints) -> Ints:

@@ -451,11 +451,12 @@ def _expected_factor(likely: Expected) -> str:
 
 
 def _interval(likely: Expected, share: str = "") -> str:
-    """The interval of a gain; where all of what others recorded lies at the most that the change can take away, that it
-    does.
+    """The interval of a gain, and whether it promises none; where all of what others recorded lies at the most that the
+    change can take away, that it does.
     """
     low, high = f"{likely.low:.2f}", f"{likely.high:.2f}"
-    return "if all that it acts on goes" if low == high and not likely.here else f"{low} to {high}{share}"
+    return "if all that it acts on goes" if low == high and not likely.here else (
+        f"{low} to {high}{share}" + ": maybe nothing" * likely.may_gain_nothing)
 
 
 def _likely(one: Recommendation) -> str:
