@@ -244,7 +244,7 @@ def claims(pairs: Sequence[PairFloor], others: Sequence[PairFloor] = ()) -> Iter
     yield Claim(f"floors that hold: after >= {HOLDS} F", "all", f"{len(known) - len(broken)} of {len(known)}"
                 + "".join(f" {name}" for name in broken), bool(known) and not broken)
     chains = [chain for pair in pairs for chain in pair.chains]
-    # a floor is never longer than the step: where a profiler makes kernels longer, D is, and nothing is promised of that
+    # a profiler makes some kernels longer, and D with them; a floor is never longer than the step
     yield Claim("D / step of the same side, both sides of all pairs", "",
                 f"at most {max(chains, default=0.0):.4f} of {len(chains)}", None)
     pure = [pair for pair in pairs if pair.pure]
@@ -282,8 +282,9 @@ def _median(title: str, bar: float, pairs: Sequence[PairFloor]) -> Claim:
 def _controls(title: str, pairs: Sequence[PairFloor], barred: bool) -> Claim:
     promised = [pair for pair in pairs if (pair.ceiling or 1.0) > MOST_PROMISED]
     told = "".join(f"; {pair.pair} {pair.ceiling or 1.0:.2f} x" for pair in promised) * barred
+    is_met = bool(pairs) and not promised
     return Claim(title, f"<= {MOST_PROMISED:g} x or nothing" * barred,
-                 f"{len(pairs) - len(promised)} of {len(pairs)}{told}", bool(pairs) and not promised if barred else None)
+                 f"{len(pairs) - len(promised)} of {len(pairs)}{told}", is_met if barred else None)
 
 
 def line(pair: PairFloor, with_targets: bool = False) -> str:
