@@ -1335,6 +1335,27 @@ def test_tables_of_numbers_are_made_once():
         assert after.respond(work, work.sure_ns).device_ns.tolist() == [*[0] * 6, 7000, 50000] * 2
 
 
+def compared(*read, made=((64, 1, 8), (100, 8)), name="aten::sub"):
+    """Differences of all pairs of 64 and 100 rows of 8 columns in 40 us; 50 us multiply."""
+    readers = [kernel(20, operator=taking(reader, (64, 100, 8))) for reader in read]
+    return step(kernel(40, operator=taking(name, *made)), *readers, product(50, 1e9))
+
+
+def test_all_pairs_of_rows_are_compared_by_a_product():
+    """What else reads the tensor may need each column; of few rows it is no longer than they are."""
+    assert floor_us(compared("aten::pow", "aten::sum"), "product_for_pairs") == 50
+    assert floor_us(compared("aten::sum", name="aten::mul", made=((1, 100, 8), (64, 1, 8))), "less_work") == 50
+    least = MECHANISMS["product_for_pairs"]
+    work = compared("aten::pow", "aten::sum")
+    assert least.respond(work, work.sure_ns).device_ns.tolist() == [5000, 2500, 2500, 50000]
+    for other in (compared("aten::abs", "aten::sum"), compared("aten::pow"), compared("aten::sum", name="aten::add"),
+                  compared("aten::sum", made=((64, 100, 8), (100, 8))),
+                  compared("aten::sum", made=((64, 1, 8), (100, 1))),
+                  step(kernel(40, operator=taking("aten::sub", (64, 1, 8), (9, 8))),
+                       kernel(20, operator=taking("aten::sum", (64, 9, 8))))):
+        assert "all pairs" in why(other, "product_for_pairs")
+
+
 def frozen(*more, follows=None, phase="optimizer"):
     """A network multiplies in 30 us and adds in 9 without gradients; another multiplies in 50 and is updated in 4."""
     older = [multiplied(30, 8, 32, 64, phase="no_grad"),

@@ -1,4 +1,5 @@
-"""Work that leaves the result as it is: logits that are not read, products of the same row and tables made again.
+"""Work that leaves the result as it is: logits that are not read, products of the same row, tables made again, and
+tensors of all pairs of rows.
 
 Each kind has a file of its own with its floor; done together they are the changes that are recorded as less work.
 """
@@ -15,12 +16,13 @@ from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.last_logits import LAST_LOGITS
 from aaco.analytics.advice.mechanisms.made_again import MADE_AGAIN
 from aaco.analytics.advice.mechanisms.product_before_gather import PRODUCT_BEFORE_GATHER
+from aaco.analytics.advice.mechanisms.product_for_pairs import PRODUCT_FOR_PAIRS
 from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
-KINDS = (LAST_LOGITS, PRODUCT_BEFORE_GATHER, MADE_AGAIN)
+KINDS = (LAST_LOGITS, PRODUCT_BEFORE_GATHER, MADE_AGAIN, PRODUCT_FOR_PAIRS)
 
 
 def _found(work: StepWork) -> list[tuple[Mechanism, Reals]]:
@@ -73,4 +75,10 @@ ACTIONS = (
            (Step("compute them before the first step and keep them: register_buffer, an argument of each layer",
                  (PYTORCH, OWN_CODE)),),
            "memory_limited_pct", applies_if=(PYTORCH,), memory="the tables stay on the device",
-           mechanism="less_work"))
+           mechanism="less_work"),
+    Action("product_for_pairs", "Compare all pairs of rows by a product of matrices", _of(PRODUCT_FOR_PAIRS),
+           "kernels pass over tensors of all pairs of rows, column by column", "low",
+           (Step("torch.cdist(a, b), or (a * a).sum(1)[:, None] + (b * b).sum(1) - 2 * a @ b.T, for the squared "
+                 "distances of rows; F.normalize(a) @ F.normalize(b).T for cosines", (PYTORCH, OWN_CODE)),),
+           "memory_limited_pct", applies_if=(PYTORCH,), mechanism="less_work",
+           accuracy="distances of rows that nearly agree lose digits"))
