@@ -549,6 +549,15 @@ def test_rows_of_a_sequence_go_through_gates_one_after_another():
         assert set(rows_in_turn(replace(step(*turn * 9), single_rows=9)).tolist()) == {turns}
 
 
+def test_gates_of_parts_that_a_turn_made_need_no_turn_before():
+    """(8, 32) is split into two of (8, 16), a gate and what it opens. A state in addition is one tensor too many."""
+    gate, result, state = (_reading(name, *[(8, 16)] * count) for name, count in (
+        ("aten::sigmoid", 1), ("aten::mul", 2), ("aten::add", 2)))
+    for more, turns in (((), 9), ((state,), 1)):
+        turn = (*_turns(1, _product_of(48, 32), gate, result, *more, _reading("aten::sum", (8, 16))), READ)
+        assert set(rows_in_turn(replace(step(*turn * 9), single_rows=9)).tolist()) == {turns}
+
+
 def test_what_was_chosen_in_a_turn_may_be_looked_up_in_the_next():
     """A token of each of 8 texts is chosen of 50; a lookup of 16 words reads what no turn made."""
     def looks_up(words):

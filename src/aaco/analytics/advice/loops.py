@@ -44,6 +44,7 @@ from aaco.analytics.advice.turn_flow import (
     Size,
     TurnFlow,
     made_sizes,
+    parts_of_made,
     read_and_made,
     result_shape,
     size_of,
@@ -257,10 +258,13 @@ def loops_over_rows(work: StepWork) -> bool:
 def _takes_single_rows(work: StepWork, turns: int, turn: Sequence[StepOperator]) -> bool:
     """Return whether a loop of so many turns takes the rows of a batch one by one; its first turn may begin otherwise.
 
-    Gates are of layers that take the rows of a sequence, each with the state that the row before has left.
+    Gates may be of layers that take the rows of a sequence, each with the state that the row before has left.
     """
-    has_gates = any(gate in operator.name for operator in turn for gate in (*GATES, "_rnn"))
-    return turns > 1 and work.single_rows - turns in (0, 1) and not has_gates
+    if turns <= 1 or work.single_rows - turns not in (0, 1):
+        return False
+    flow = TurnFlow(parts=parts_of_made(turn))
+    return (not any(gate in operator.name for operator in turn for gate in (*GATES, "_rnn"))
+            or (all(map(flow.follow, turn)) and not flow.may_carry(set())))
 
 
 def parts_in_turn(work: StepWork) -> Ints32:

@@ -208,6 +208,30 @@ def takes_of(operator: StepOperator, whole: Tensor) -> bool:
                for shape, floating in (*tensors_of(operator), *_listed(operator)))
 
 
+def parts_of_made(turn: Sequence[StepOperator]) -> Counter[Size]:
+    """Return the sizes of the parts that a turn takes of tensors that it made before, as many as those have.
+
+    Only of sizes of which it takes no more tensors than these and what it makes by then: another may be of the turn
+    before, as the state of a cell whose gates are such parts.
+    """
+    parts, taken, made, last, wholes = Counter[Size](), Counter[Size](), Counter[Size](), Counter[Size](), set[Shape]()
+    for operator in turn:
+        for shape, floating in _tensors_read(operator):
+            size, flat = size_of(shape, floating), _flat(shape)
+            of_these = {whole for whole in wholes if _is_slice(flat, whole)}
+            parts[size] += sum(math.prod(whole) // size[0] for whole in of_these)
+            wholes -= of_these
+            taken[size] += 1
+            made[size] += last.pop(size, 0)
+        last.update(made_sizes(operator))
+        wholes |= {_flat(shape) for shape in [result_shape(operator)] if shape}
+    return Counter({size: count for size, count in parts.items() if 0 < taken[size] <= count + made[size]})
+
+
+def _flat(shape: Shape) -> Shape:
+    return tuple(size for size in shape if size > 1)
+
+
 def read_and_made(turn: Sequence[StepOperator]) -> tuple[set[Size], set[Size]]:
     """Return the sizes that a turn reads before anything in it made them, and those that it makes.
 
