@@ -18001,7 +18001,7 @@ def all_distances_in_order(at: Place) -> list[Side]:
         Side("nearest_only", partial(make, top=True), ("less_work",), {"order": "20 nearest"}, tf32=False),
         Side("houses_3072", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
              same_output=False, useless=True, note="other batch", tf32=False),
-        Side("squares_compared", partial(make, squares=True), ("less_work",), {"distances": "squares"}, useless=True,
+        Side("squares_compared", partial(make, squares=True), ("unused_work",), {"distances": "squares"}, useless=True,
              tf32=False),
         Side("compiled", partial(make, wrap=at.compiled), ("compile",), {"compile": "default"}, useless=True,
              tf32=False),

@@ -1365,6 +1365,28 @@ def test_all_pairs_of_rows_are_compared_by_a_product():
         assert "all pairs" in why(other, "product_for_pairs")
 
 
+def test_of_a_sort_whose_rows_nobody_takes_whole_a_few_places_are_read():
+    """What takes the sorted rows needs all; the next step makes rows of its own before it does."""
+    def sorts(*after, columns=1024):
+        rows = [multiplied(50, 8, 32, columns), kernel(9, operator=taking("aten::sqrt_", (8, columns))),
+                kernel(40, operator=taking("aten::sort", (8, columns))),
+                kernel(2, operator=taking("aten::sub", (8, 20)))]
+        return step(*[*rows, *after] * 2)
+    assert floor_us(sorts(), "less_work") == 2 * 61
+    assert MECHANISMS["topk_for_sort"].respond(sorts(), sorts().sure_ns).device_ns.tolist() == [
+        50000, 9000, 8000, 2000] * 2
+    for other in (sorts(kernel(3, operator=taking("aten::gather", (8, 1024)))), sorts(columns=1000)):
+        assert "sorted" in why(other, "topk_for_sort")
+
+
+def test_rows_that_are_looked_at_one_by_one_are_no_needless_logits():
+    picked = kernel(3, operator=taking("aten::argmax", (64, 9000)))
+    last = kernel(3, operator=taking("aten::argmax", (1, 9000)))
+    logits = multiplied(50, 64, 32, 9000)
+    assert "each row" in why(step(logits, picked), "last_logits")
+    assert floor(step(logits, last), [MECHANISMS["last_logits"]]).floor_ns < 50_000
+
+
 def frozen(*more, follows=None, phase="optimizer"):
     """A network multiplies in 30 us and adds in 9 without gradients; another multiplies in 50 and is updated in 4."""
     older = [multiplied(30, 8, 32, 64, phase="no_grad"),

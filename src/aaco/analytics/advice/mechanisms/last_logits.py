@@ -2,10 +2,13 @@
 
 That product is the one with most columns of those whose columns no other product sums; what works on its result goes
 too. It must read its weights once. One that a step calls for each word in turn has rows of several texts, the last
-position of each: no logits too many, and no floor.
+position of each: no logits too many, and no floor. So it is where each row is looked at: distances that are sorted are
+no logits.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from msgspec.structs import replace
@@ -22,6 +25,7 @@ from aaco.core.readings import Absent
 
 LEAST_COLUMNS = 8192  # of a product with a vocabulary
 WIDER = 4  # times as many columns as the sum is long: no layer of a model is
+PICKS = tuple(f"aten::{name}" for name in ("sort", "argsort", "topk", "argmax", "argmin", "max", "min", "amax", "amin"))
 ONCE = 1.5  # calls in a step, of which the first and the last may have been cut
 
 
@@ -49,6 +53,17 @@ def _is_logits(tensor: TensorType | None, columns: int) -> bool:
     return bool(shape and shape[-1] == columns and len(shape) > 1)
 
 
+def _reads_each_row(work: StepWork, logits: ProductShape) -> bool:
+    """Return whether an operator picks a column of each row of a product, so that none of them is work for nothing."""
+    return any(operator.name in PICKS and math.prod(shape) >= logits.rows * logits.columns
+               for operator in work.operators if operator.arguments
+               for shape in operator.arguments.shapes[:1] if _ends_in(shape, logits.columns))
+
+
+def _ends_in(shape: object, columns: int) -> bool:
+    return isinstance(shape, (list, tuple)) and list(shape[-1:]) == [columns]
+
+
 def _weights_ns(work: StepWork, operator: StepOperator, shape: ProductShape) -> float:
     """Return the least time of one call that reads only the weights."""
     formed = call(operator.name, operator.arguments)
@@ -67,6 +82,9 @@ def _least_ns(work: StepWork) -> Reals:
     shapes = {number: shape for number, shape in shapes.items() if work.operator_calls[number] < ONCE * work.steps}
     if not shapes:
         raise Absent("the product with the vocabulary is called for one word after another")
+    shapes = {number: shape for number, shape in shapes.items() if not _reads_each_row(work, shape)}
+    if not shapes:
+        raise Absent("each row of the widest product is looked at, as by a sort or an argmax")
     widest = max(shapes, key=lambda number: shapes[number].columns)
     columns = shapes[widest].columns
     least = np.where(work.operated(lambda operator: _works_on(operator, columns)), 0.0, own_time(work))

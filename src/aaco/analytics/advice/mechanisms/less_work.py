@@ -1,5 +1,5 @@
-"""Work that leaves the result as it is: logits that are not read, products of the same row, tables made again, and
-tensors of all pairs of rows.
+"""Work that leaves the result as it is: logits that are not read, products of the same row, tables made again,
+tensors of all pairs of rows, and sorts of which a few places are read.
 
 Each kind has a file of its own with its floor; done together they are the changes that are recorded as less work.
 """
@@ -17,12 +17,13 @@ from aaco.analytics.advice.mechanisms.last_logits import LAST_LOGITS
 from aaco.analytics.advice.mechanisms.made_again import MADE_AGAIN
 from aaco.analytics.advice.mechanisms.product_before_gather import PRODUCT_BEFORE_GATHER
 from aaco.analytics.advice.mechanisms.product_for_pairs import PRODUCT_FOR_PAIRS
+from aaco.analytics.advice.mechanisms.topk_for_sort import TOPK_FOR_SORT
 from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 
-KINDS = (LAST_LOGITS, PRODUCT_BEFORE_GATHER, MADE_AGAIN, PRODUCT_FOR_PAIRS)
+KINDS = (LAST_LOGITS, PRODUCT_BEFORE_GATHER, MADE_AGAIN, PRODUCT_FOR_PAIRS, TOPK_FOR_SORT)
 
 
 def _found(work: StepWork) -> list[tuple[Mechanism, Reals]]:
@@ -81,4 +82,9 @@ ACTIONS = (
            (Step("torch.cdist(a, b), or (a * a).sum(1)[:, None] + (b * b).sum(1) - 2 * a @ b.T, for the squared "
                  "distances of rows; F.normalize(a) @ F.normalize(b).T for cosines", (PYTORCH, OWN_CODE)),),
            "memory_limited_pct", applies_if=(PYTORCH,), mechanism="less_work",
-           accuracy="distances of rows that nearly agree lose digits"))
+           accuracy="distances of rows that nearly agree lose digits"),
+    Action("topk_for_sort", "Pick the first few in place of a sort", _of(TOPK_FOR_SORT),
+           "kernels sort long rows of which only a few places are read", "low",
+           (Step("x.topk(count, largest=False) in place of x.sort()[..][:, :count] or x.argsort()[:, :count]",
+                 (PYTORCH, OWN_CODE)),),
+           "memory_limited_pct", applies_if=(PYTORCH,), mechanism="less_work"))
