@@ -1405,6 +1405,50 @@ def test_a_trunk_that_is_not_updated_is_a_frozen_network_whose_results_can_be_ke
     assert after.respond(trained, after.least_ns(trained)).left.tolist() == [0, 1, 1, 1, 1, 0, 1]
 
 
+def distilled(*back, updated=(), types=("TensorList",), more=()):
+    """A teacher of one layer and a student of two; a way back, and the update of a list of unknown weights."""
+    taught = [multiplied(5, 8, 32, 64), multiplied(5, 8, 32, 16), multiplied(5, 8, 16, 64), *more]
+    return step(*taught, *back, kernel(2, operator=taking("aten::_foreach_add_", updated, types=types,
+                                                          phase="optimizer")))
+
+
+def on_the_way_back(us, node, *shapes, name="aten::mm"):
+    return kernel(us, "gemm", taking(name, *shapes, phase="backward", outermost=f"evaluate_function: {node}"))
+
+
+def piled_up(*shape, name="aten::add_", us=1):
+    return on_the_way_back(us, "torch::autograd::AccumulateGrad", shape, shape, name=name)
+
+
+def test_gradients_that_are_added_to_those_of_earlier_steps_are_not_learnt():
+    """Of a list that is updated no sizes are known. The student's gradients are taken over; the teacher's of 64 x 32,
+    and of a norm as wide as the student's, pile up: 4 + 3 + 2 us, and the additions, and the 5 us of its layer ahead.
+    Not where all pile up, or none; where gradients are cleared by zeros, or may be of two ways back; or where a layer
+    of the student comes last. What the node just before an addition makes is added, not what one before that makes.
+    """
+    name, taken = "unneeded_gradients", piled_up(us=0, name="aten::detach")
+    norm = [on_the_way_back(4, "NormBackward0", (8, 64), (64,), (0,), name="aten::native_layer_norm_backward"),
+            piled_up(64)]
+    student = [on_the_way_back(6, "MmBackward0", (64, 8), (8, 16)), on_the_way_back(6, "MmBackward0", (16, 8), (8, 32)),
+               norm[0], taken]
+    layer = on_the_way_back(3, "MmBackward0", (64, 8), (8, 32))
+    cast = on_the_way_back(2, "ToCopyBackward0", (64, 32), (64, 32), name="aten::copy_")
+    teacher = [*norm, layer, cast, piled_up(64, 32)]
+    work = distilled(*student, *teacher)
+    assert floor_us(work, name) == 3 * 5 + 6 + 6 + 4 + 2
+    assert floor_us(work, "frozen_network") == 2 * 5 + 6 + 6 + 4 + 2
+    zeroed = kernel(1, operator=taking("aten::_foreach_zero_", (), phase="no_grad"))
+    between = multiplied(5, 8, 32, 64, phase="no_grad")
+    for left in (distilled(*student[:-1], *teacher), distilled(*student, layer, cast),
+                 distilled(*student, *teacher, more=[zeroed]), distilled(*student, between, *teacher),
+                 distilled(*student, *teacher, student[1]), distilled(*student, *teacher, types=("Tensor",))):
+        assert "of weights that stay" in why(left, name)
+    node = [on_the_way_back(7, "MmBackward0", (8, 64), (64, 32)), layer]
+    assert floor_us(distilled(*student, *node, *node, cast, *teacher[-1:]), name) == 3 * 5 + 6 + 6 + 4 + 7 + 3 + 2
+    other = on_the_way_back(9, "GeluBackward0", (8, 64), name="aten::gelu_backward")
+    assert floor_us(distilled(*student, *node, other, *teacher[-1:]), name) == 3 * 5 + 6 + 6 + 4 + 7 + 3 + 2
+
+
 def test_a_convolution_says_whether_it_makes_the_gradient_of_its_weight():
     """The last axis of its mask is the bias's. One that only hands a gradient on, as to a picture, makes none."""
     def convolved(mask):

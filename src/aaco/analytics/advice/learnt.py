@@ -4,6 +4,9 @@ A way back goes from the loss to the inputs. What comes after the last operator 
 the optimizer updates ends in gradients that it does not take. It counts only where gradients of other weights are
 among it, and where everything that is updated shows on the way back: then sizes tell what is needed. What lies ahead of
 the first such operator is a frozen network then, whose gradients were not switched off.
+
+Weights that stay may have the sizes of those that are updated. Nobody clears their gradients: PyTorch adds to them in
+each step, where it takes over those that the optimizer cleared (torch/csrc/autograd/functions/accumulate_grad.h).
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ WEIGHTS = {**{name: OPERANDS[name][1] for name in ("aten::mm", "aten::addmm", "a
 # Of the gradient of a convolution the places of its weight and of which gradients it makes (native_functions.yaml).
 CONVOLUTION, WEIGHT, MADE = "aten::convolution_backward", 2, 10
 NO_WEIGHT = "[True, False, False]"
+LIST, ZEROED = "TensorList", ("aten::zero_", "aten::_foreach_zero_")
+ACCUMULATION, CAST = "torch::autograd::AccumulateGrad", "ToCopyBackward0"
 
 
 def unneeded_gradients(work: StepWork) -> Flags:
@@ -33,15 +38,17 @@ def unneeded_gradients(work: StepWork) -> Flags:
     called = [operator for operator, calls in zip(work.operators, work.operator_calls, strict=False) if calls]
     touched = {size for operator in called if operator.phase == BACKWARD for size in _touched(operator)}
     weights = {size for operator in called if operator.phase != BACKWARD for size in weight_sizes(operator)}
-    rows = back & (np.arange(len(back)) > _needed(work, back, last=True))
+    rows = back & (np.arange(len(back)) > _needed(work, back & ~work.once(_added), updated, last=True))
     made = rows & work.operated(lambda operator: not weights.isdisjoint(_gradients(operator)))
     return rows & (made.any() and {size for size in updated if len(size) > 1} <= touched)
 
 
 def ahead_of_learnt(work: StepWork) -> Flags:
-    """Return the rows before the first that touches anything as large as what is updated."""
-    ahead = work.operated(lambda operator: operator.phase in AHEAD)
-    return ahead & (np.arange(len(ahead)) < _needed(work, ahead, last=False))
+    """Return the rows before the first that touches anything as large as what is updated, and as no weight that stays.
+    """
+    ahead, unneeded = work.operated(lambda operator: operator.phase in AHEAD), work.once(unneeded_gradients)
+    stay = {size for operator in set(work.operator[unneeded]) for size in _touched(work.operators[operator])}
+    return ahead & (np.arange(len(ahead)) < _needed(work, ahead, work.once(_updated) - stay, last=False))
 
 
 def weight_sizes(operator: StepOperator) -> set[Shape]:
@@ -56,17 +63,58 @@ def sizes(shape: Iterable[int]) -> Shape:
 
 
 def _updated(work: StepWork) -> set[Shape]:
-    return {size for operator in work.operators if operator.phase == OPTIMIZER for size in _taken(operator)}
+    """Return the sizes of what is updated. PyTorch records none of long lists: then of all that may be weights, if what
+    is added to gradients tells which of them stay.
+    """
+    updates = [operator for operator in work.operators if operator.phase == OPTIMIZER]
+    if not any(operator.arguments and operator.arguments.shapes[:1] == [[]] and LIST in operator.arguments.types[:1]
+               for operator in updates):
+        return {size for operator in updates for size in _taken(operator)}
+    weights = {size for operator in work.operators if operator.phase in AHEAD for size in weight_sizes(operator)}
+    touched = {size for operator in work.operators if operator.phase == BACKWARD for size in _touched(operator)}
+    return {size for size in touched if len(size) == 1 or size in weights} if work.once(_clears_learnt) else set()
 
 
-def _needed(work: StepWork, rows: Flags, last: bool) -> Ints:
+def _clears_learnt(work: StepWork) -> bool:
+    """Return whether each update follows one way back that takes over gradients which were cleared, not zeros."""
+    back = work.operated(lambda operator: operator.phase == BACKWARD)
+    ways = np.cumsum(work.operated(lambda operator: operator.phase in AHEAD))[back]
+    return (np.unique(ways).size <= np.unique(work.once(_update_of)[back]).size
+            and not any(operator.name in ZEROED and operator.phase != BACKWARD for operator in work.operators)
+            and any(operator.name == "aten::detach" and operator.outermost.endswith(ACCUMULATION)
+                    for operator in work.operators))
+
+
+def _added(work: StepWork) -> Flags:
+    """Return the rows of the way back of which all weights' gradients are added, at once, to those of earlier steps."""
+    added, made, before = np.zeros(len(work.ns), bool), dict[int, set[Shape]](), list[StepOperator]()
+    updated = work.once(_updated)
+    back = work.operated(lambda operator: operator.phase == BACKWARD)
+    for row in np.flatnonzero(back & work.once(_clears_learnt)).tolist():
+        operator = work.operators[work.operator[row]]
+        if operator.outermost.endswith(ACCUMULATION):
+            made = {maker: left - _taken(operator) for maker, left in made.items()}
+            added[[row, *(maker for maker, left in made.items() if not left)]] = True
+        else:
+            if before and operator != before[-1] and (before[-1].outermost != operator.outermost or operator in before):
+                made, before = made if operator.outermost.endswith(CAST) else {}, []
+            made[row] = updated & _touched(operator)
+        before.append(operator)
+    return added
+
+
+def _update_of(work: StepWork) -> Ints:
+    """Return for each row how many updates began before it, or with it."""
+    updates = work.operated(lambda operator: operator.phase == OPTIMIZER)
+    return np.cumsum(np.diff(updates.astype(np.int8), prepend=0) > 0)
+
+
+def _needed(work: StepWork, rows: Flags, updated: set[Shape], last: bool) -> Ints:
     """Return for each row the last, or first, of these that touches what is updated, before the next update. Where none
     does, it is beyond all rows on the side that leaves none.
     """
-    updated, count = work.once(_updated), len(rows)
+    count, update = len(rows), work.once(_update_of)
     needed = np.flatnonzero(rows & work.operated(lambda operator: not updated.isdisjoint(_touched(operator))))
-    updates = work.operated(lambda operator: operator.phase == OPTIMIZER)
-    update = np.cumsum(np.diff(updates.astype(np.int8), prepend=0) > 0)
     ends = np.full(int(update.max(initial=0)) + 1, count if last else -1)
     order = needed if last else needed[::-1]
     ends[update[order]] = order
@@ -74,7 +122,7 @@ def _needed(work: StepWork, rows: Flags, last: bool) -> Ints:
 
 
 def _taken(operator: StepOperator) -> set[Shape]:
-    return {sizes(shape) for shape, _ in operator.each_tensor if shape}
+    return {sizes(shape) for shape, _ in operator.each_tensor if shape and all(shape)}
 
 
 def _touched(operator: StepOperator) -> set[Shape]:
