@@ -1457,6 +1457,72 @@ def test_a_trunk_that_is_not_updated_is_a_frozen_network_whose_results_can_be_ke
     assert after.respond(trained, after.least_ns(trained)).left.tolist() == [0, 1, 1, 1, 1, 0, 1]
 
 
+def distilled(*back, updated=(), types=("TensorList",), more=()):
+    """A teacher of one layer and a student of two; a way back, and the update of a list of unknown weights."""
+    taught = [multiplied(5, 8, 32, 64), multiplied(5, 8, 32, 16), multiplied(5, 8, 16, 64), *more]
+    return step(*taught, *back, kernel(2, operator=taking("aten::_foreach_add_", updated, types=types,
+                                                          phase="optimizer")))
+
+
+def on_the_way_back(us, node, *shapes, name="aten::mm", mask=""):
+    operator = taking(name, *shapes, phase="backward", outermost=f"evaluate_function: {node}")
+    return kernel(us, "gemm", replace(operator, arguments=replace(operator.arguments, values=[*[""] * 10, mask])))
+
+
+def piled_up(*shape, name="aten::add_", us=1):
+    return on_the_way_back(us, "torch::autograd::AccumulateGrad", shape, shape, name=name)
+
+
+def test_gradients_that_are_added_to_those_of_earlier_steps_are_not_learnt():
+    """Of a list that is updated no sizes are known. The student's gradients are taken over; the teacher's of 64 x 32,
+    and of a norm as wide as the student's, pile up: 4 + 3 + 2 us, and the additions, and the 5 us of its layer ahead.
+    Not where all pile up, or none, or where gradients are cleared by zeros, or may be of two ways back. A layer of the
+    student that comes last is needed. An addition is of what the node right before it makes.
+    """
+    name, taken = "unneeded_gradients", piled_up(us=0, name="aten::detach")
+    norm = [on_the_way_back(4, "NormBackward0", (8, 64), (64,), (0,), name="aten::native_layer_norm_backward"),
+            piled_up(64)]
+    student = [on_the_way_back(6, "MmBackward0", (64, 8), (8, 16)), on_the_way_back(6, "MmBackward0", (16, 8), (8, 32)),
+               norm[0], taken]
+    layer = on_the_way_back(3, "MmBackward0", (64, 8), (8, 32))
+    cast = on_the_way_back(2, "ToCopyBackward0", (64, 32), (64, 32), name="aten::copy_")
+    view = on_the_way_back(2, "ViewBackward0", (8, 32), (8, 32), name="aten::add")
+    teacher = [*norm, layer, view, cast, piled_up(64, 32)]
+    work = distilled(*student, *teacher)
+    assert floor_us(work, name) == 3 * 5 + 6 + 6 + 4 + 2
+    assert floor_us(work, "frozen_network") == 2 * 5 + 6 + 6 + 4 + 2
+    zeroed = kernel(1, operator=taking("aten::_foreach_zero_", (), phase="no_grad"))
+    between = multiplied(5, 8, 32, 64, phase="no_grad")
+    for left in (distilled(*student[:-1], *teacher), distilled(*student, layer, cast),
+                 distilled(*student, *teacher, more=[zeroed]), distilled(*student, between, *teacher),
+                 distilled(*student, *teacher, types=("Tensor",))):
+        assert "of weights that stay" in why(left, name)
+    assert floor_us(distilled(*student, *teacher, student[1]), name) == 3 * 5 + 6 + 6 + 4 + 6 + 2
+    assert "without gradients" in why(distilled(*student, *teacher, student[1]), "frozen_network")
+    node = [on_the_way_back(7, "MmBackward0", (8, 64), (64, 32)), layer]
+    assert floor_us(distilled(*student, *node, *node, cast, *teacher[-1:]), name) == 3 * 5 + 6 + 6 + 4 + 7 + 3 + 2
+    other = on_the_way_back(9, "GeluBackward0", (8, 64), name="aten::gelu_backward")
+    assert floor_us(distilled(*student, *node, other, *teacher[-1:]), name) == 3 * 5 + 6 + 6 + 4 + 7 + 3 + 2
+
+
+def test_gradients_that_pile_up_on_the_way_to_what_is_learnt_are_not_made():
+    """The student comes last. Of a teacher above it the 3 us of a layer's own gradient go, and the additions, half of a
+    convolution, and all of one that hands nothing on. At best, all of the teacher's way back goes.
+    """
+    layer = [on_the_way_back(7, "MmBackward0", (8, 64), (64, 32)), on_the_way_back(3, "MmBackward0", (64, 8), (8, 32)),
+             piled_up(64, 32)]
+    first, second = ([on_the_way_back(us, "ConvolutionBackward0", (8, 16, 9, 9), (8, 3, 9, 9), (16, 3, 3, 3),
+                                      name="aten::convolution_backward", mask=mask), piled_up(16, 3, 3, 3)]
+                     for us, mask in ((6, "[True, True, False]"), (8, "[False, True, False]")))
+    student = [on_the_way_back(4, "MmBackward0", (64, 8), (8, 16)), piled_up(us=0, name="aten::detach")]
+    name = "unneeded_gradients"
+    work = distilled(*layer, *first, *second, *student)
+    assert floor_us(work, name) == 3 * 5 + 4 + 2
+    after = MECHANISMS[name].respond(work, MECHANISMS[name].least_ns(work))
+    assert after.device_ns.tolist() == [5000] * 3 + [7000, 0, 0, 3000, 0, 0, 0, 4000, 0, 2000]
+    assert after.left.tolist() == [1, 1, 1, 1, 0, 0, 0.5, 0, 0, 0, 1, 1, 1] and after.whole_calls and after.only_less
+
+
 def test_a_convolution_says_whether_it_makes_the_gradient_of_its_weight():
     """The last axis of its mask is the bias's. One that only hands a gradient on, as to a picture, makes none."""
     def convolved(mask):
