@@ -219,7 +219,7 @@ def parts_of_made(turn: Sequence[StepOperator]) -> Counter[Size]:
         for shape, floating in _tensors_read(operator):
             size, flat = size_of(shape, floating), _flat(shape)
             of_these = {whole for whole in wholes if _is_slice(flat, whole)}
-            parts[size] += sum(math.prod(whole) // size[0] for whole in of_these)
+            parts[size] += sum(math.prod(whole) // max(1, size[0]) for whole in of_these)
             wholes -= of_these
             taken[size] += 1
             made[size] += last.pop(size, 0)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from aaco.analytics.advice.least import own_time
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import kept_at_least
+from aaco.analytics.advice.turn_flow import tensors_of
 from aaco.analytics.advice.work import BACKWARD, StepOperator, StepWork
 from aaco.analytics.costs.terms import TensorType
 from aaco.analytics.costs.tiles import ProductShape
@@ -55,13 +56,8 @@ def _is_logits(tensor: TensorType | None, columns: int) -> bool:
 
 def _reads_each_row(work: StepWork, logits: ProductShape) -> bool:
     """Return whether an operator picks a column of each row of a product, so that none of them is work for nothing."""
-    return any(operator.name in PICKS and math.prod(shape) >= logits.rows * logits.columns
-               for operator in work.operators if operator.arguments
-               for shape in operator.arguments.shapes[:1] if _ends_in(shape, logits.columns))
-
-
-def _ends_in(shape: object, columns: int) -> bool:
-    return isinstance(shape, (list, tuple)) and list(shape[-1:]) == [columns]
+    return any(shape[-1:] == (logits.columns,) and math.prod(shape) >= logits.rows * logits.columns
+               for operator in work.operators if operator.name in PICKS for shape, _ in tensors_of(operator)[:1])
 
 
 def _weights_ns(work: StepWork, operator: StepOperator, shape: ProductShape) -> float:

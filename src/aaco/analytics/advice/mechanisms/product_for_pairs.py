@@ -7,10 +7,13 @@ a tensor that anything else reads, as an absolute value or a network, must stay.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 
 from aaco.analytics.advice.least import own_time, without
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
+from aaco.analytics.advice.turn_flow import Shape, tensors_of
 from aaco.analytics.advice.work import StepOperator, StepWork
 from aaco.core import distinct
 from aaco.core.arrays import Reals
@@ -19,23 +22,16 @@ COMBINES = ("aten::sub", "aten::mul")
 SUMS = ("aten::sum", "aten::mean")
 KEEPS_SUMS = frozenset((*COMBINES, *SUMS, "aten::rsub", "aten::pow", "aten::square", "aten::neg"))
 LEAST_ROWS = 64  # on both sides: a tensor of fewer pairs is no longer than what it is made of
-Shape = tuple[int, ...]
-
-
-def _shapes(operator: StepOperator) -> list[Shape]:
-    """Return the shapes of an operator's tensors that are known."""
-    shapes = operator.arguments.shapes if operator.arguments else ()
-    return [tuple(shape) for shape in shapes
-            if isinstance(shape, (list, tuple)) and shape and all(isinstance(size, int) for size in shape)]
 
 
 def _pairs(operator: StepOperator) -> Shape | None:
     """Return the shape of the tensor of all pairs of rows that an operator makes; None of any other."""
-    if operator.name not in COMBINES or len(shapes := _shapes(operator)) != 2:
+    shapes = [shape for shape, _ in tensors_of(operator)[:2]] if operator.name in COMBINES else []
+    rank = max(map(len, shapes), default=0)
+    if len(shapes) != 2 or rank < 3:
         return None
-    rank = max(map(len, shapes))
     one, other = ((1,) * (rank - len(shape)) + shape for shape in shapes)
-    if rank < 3 or not one[-1] == other[-1] > 1:
+    if not one[-1] == other[-1] > 1:
         return None
     is_crossed = any(min(first[-3], second[-2]) >= LEAST_ROWS and first[-2] == second[-3] == 1
                      for first, second in ((one, other), (other, one)))
@@ -47,16 +43,17 @@ def _columns(work: StepWork) -> Reals:
 
     Raise NothingToChange if all rows are others.
     """
-    used = [work.operators[number] for number in distinct.numbers(work.operator[work.operator >= 0]).tolist()]
-    kept = set[Shape]()
-    for shape in filter(None, map(_pairs, used)):
-        readers = {operator.name for operator in used if shape in _shapes(operator)}
-        if readers <= KEEPS_SUMS and readers & {*SUMS}:
-            kept.add(shape)
+    readers, made = defaultdict[Shape, set[str]](set), set[Shape]()
+    for number in distinct.numbers(work.operator[work.operator >= 0]).tolist():
+        operator = work.operators[number]
+        made |= {shape for shape in [_pairs(operator)] if shape}
+        for shape, _ in tensors_of(operator):
+            readers[shape].add(operator.name)
+    kept = {shape for shape in made if readers[shape] <= KEEPS_SUMS and readers[shape] & {*SUMS}}
     if not kept:
         raise NothingToChange("no tensor of all pairs of rows is only multiplied and summed")
-    columns = [max([1, *(shape[-1] for shape in (*_shapes(operator), _pairs(operator)) if shape in kept)])
-                   for operator in work.operators]
+    columns = [max((shape[-1] for shape in (_pairs(operator), *(shape for shape, _ in tensors_of(operator)))
+                    if shape in kept), default=1) for operator in work.operators]
     return np.array([*columns, 1], float)[work.operator]
 
 
