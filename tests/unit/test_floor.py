@@ -1523,6 +1523,25 @@ def test_gradients_that_pile_up_on_the_way_to_what_is_learnt_are_not_made():
     assert after.left.tolist() == [1, 1, 1, 1, 0, 0, 0.5, 0, 0, 0, 1, 1, 1] and after.whole_calls and after.only_less
 
 
+def test_what_runs_without_gradients_and_again_with_them_is_computed_twice():
+    """Two parts of 30 us each are read, the loss of both goes back to them in 1, and they are read again with
+    gradients: no frozen network. Not where one of them is read once; where the loss takes such a product, too; or where
+    an update comes first.
+    """
+    read, loss, way = multiplied(30, 8, 32, 64, phase="no_grad"), multiplied(2, 8, 64, 8), back(1, (8, 8), (8, 64))
+    again = [multiplied(31, 8, 32, 64), back(5, (64, 8), (8, 32))]
+    update = kernel(4, operator=taking("aten::_foreach_add_", (32, 64), phase="optimizer"))
+    work = step(read, read, loss, way, *again, *again, update)
+    assert floor_us(work, "checkpointing_off") == 2 + 1 + 2 * (31 + 5) + 4
+    after = MECHANISMS["checkpointing_off"].respond(work, work.ns)
+    assert after.left.tolist() == [0, 0, *[1] * 7]
+    assert "without gradients" in why(work, "frozen_network")
+    for other in (step(read, read, loss, way, *again, update), step(read, read, again[0], way, *again, *again, update),
+                  step(read, read, loss, way, update, *again, *again, update)):
+        assert "of this kind" in why(other, "checkpointing_off")
+        assert floor_us(other, "frozen_network") == other.ns[2:].sum() / US
+
+
 def test_a_convolution_says_whether_it_makes_the_gradient_of_its_weight():
     """The last axis of its mask is the bias's. One that only hands a gradient on, as to a picture, makes none."""
     def convolved(mask):

@@ -91,7 +91,7 @@ def _clears_learnt(work: StepWork) -> bool:
     """Return whether each update follows one way back that takes over gradients which were cleared, not zeros."""
     back = work.once(_back)
     ways = np.cumsum(work.operated(lambda operator: operator.phase in AHEAD))[back]
-    return (np.unique(ways).size <= np.unique(work.once(_update_of)[back]).size
+    return (np.unique(ways).size <= np.unique(work.once(update_of)[back]).size
             and not any(operator.name in ZEROED and operator.phase != BACKWARD for operator in work.operators)
             and any(operator.name == "aten::detach" and operator.outermost.endswith(ACCUMULATION)
                     for operator in work.operators))
@@ -124,7 +124,7 @@ def _back(work: StepWork) -> Flags:
     return work.operated(lambda operator: operator.phase == BACKWARD)
 
 
-def _update_of(work: StepWork) -> Ints:
+def update_of(work: StepWork) -> Ints:
     """Return for each row how many updates began before it, or with it."""
     updates = work.operated(lambda operator: operator.phase == OPTIMIZER)
     return np.cumsum(np.diff(updates.astype(np.int8), prepend=0) > 0)
@@ -134,7 +134,7 @@ def _needed(work: StepWork, rows: Flags, updated: set[Shape], last: bool) -> Int
     """Return for each row the last, or first, of these that touches what is updated, before the next update. Where none
     does, it is beyond all rows on the side that leaves none.
     """
-    count, update = len(rows), work.once(_update_of)
+    count, update = len(rows), work.once(update_of)
     needed = np.flatnonzero(rows & work.operated(lambda operator: not updated.isdisjoint(_touched(operator))))
     ends = np.full(int(update.max(initial=0)) + 1, count if last else -1)
     order = needed if last else needed[::-1]

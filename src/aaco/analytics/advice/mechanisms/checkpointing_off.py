@@ -5,30 +5,31 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, TRAINING, Action, of_targets
+from aaco.analytics.advice.computed_again import computed_again
 from aaco.analytics.advice.least import without
 from aaco.analytics.advice.mechanism import Mechanism, Response
-from aaco.analytics.advice.responses import without_phase
+from aaco.analytics.advice.responses import without_rows
 from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Reals
 
-RECOMPUTE = "recompute"  # the phase of operators that checkpointing calls again
-
 
 def _least_ns(work: StepWork) -> Reals:
-    return without(work, work.operated(lambda operator: operator.phase == RECOMPUTE))
+    return without(work, work.once(computed_again))
 
 
 def _kept(work: StepWork, least: Reals) -> Response:
     """Return the step without its second computation: what the host saves and restores around it goes, too."""
-    return replace(without_phase(RECOMPUTE)(work, least), whole_calls=True, only_less=True)
+    return replace(without_rows(work, work.once(computed_again)), whole_calls=True, only_less=True)
 
 
 CHECKPOINTING_OFF = Mechanism("checkpointing_off", "Keep activations instead of computing them again",
-                              "D - kernels of recomputed operators", _least_ns, respond=_kept)
+                              "D - kernels of recomputed operators, or of what runs with gradients later", _least_ns,
+                              respond=_kept)
 ACTIONS = (Action(
     "keep_activations", "Keep activations instead of computing them again", of_targets("checkpointing_off"),
     "kernels compute activations again", "low",
-    (Step("no torch.utils.checkpoint where memory allows; else every second layer", (PYTORCH, OWN_CODE)),),
+    (Step("no torch.utils.checkpoint where memory allows; else every second layer", (PYTORCH, OWN_CODE)),
+     Step("a loss of many parts: run each once, with gradients, in as few as memory allows", (PYTORCH, OWN_CODE))),
     "recomputed_pct", applies_if=(PYTORCH, TRAINING),
     memory="activations of all layers stay until the backward pass", mechanism="checkpointing_off"),)

@@ -8,6 +8,7 @@ written without gradients, outside of the update.
 from __future__ import annotations
 
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, TRAINING, Action, of_targets
+from aaco.analytics.advice.computed_again import computed_again
 from aaco.analytics.advice.learnt import ahead_of_learnt, sizes, unneeded_gradients, weight_sizes
 from aaco.analytics.advice.least import PRODUCTS, without
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange
@@ -30,7 +31,7 @@ def _frozen(work: StepWork) -> Flags:
     rows = work.operated(_unrecorded)
     if (unneeded := work.once(unneeded_gradients)).any():
         rows |= ahead_of_learnt(work) | unneeded
-    rows &= ~work.of_families(COLLECTIVE)
+    rows &= ~(work.of_families(COLLECTIVE) | work.once(computed_again))
     trains = any(operator.phase == OPTIMIZER for operator in work.operators)
     if not trains or not (rows & work.of_families(*PRODUCTS)).any() or _averages(work):
         raise NothingToChange(NONE_FROZEN)
