@@ -16,8 +16,8 @@ RECOMPUTE = "recompute"  # the phase of operators that checkpointing calls again
 
 
 def computed_again(work: StepWork) -> Flags:
-    """Return the rows that checkpointing calls again, and those without gradients whose products all run again with
-    them after a first way back, to the results alone, and before the update: as where a loss is of many parts.
+    """Return the rows that checkpointing calls again, and those without gradients of which all products run again with
+    them after a first way back, to the results only, and before the update: as where a loss is of many parts.
     """
     rows, no_grad, forward, back = (work.operated(partial(_is_of, phase))
                                     for phase in (RECOMPUTE, NO_GRAD, FORWARD, BACKWARD))

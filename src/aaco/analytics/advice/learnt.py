@@ -2,10 +2,10 @@
 
 A way back goes from the loss to the inputs. What comes after the last operator that touches anything as large as what
 the optimizer updates ends in gradients that it does not take. It counts only where gradients of other weights are
-among it, and where everything that is updated shows on the way back: then sizes tell what is needed. What lies ahead of
-the first such operator is a frozen network then, whose gradients were not switched off.
+among it, and where everything that is updated shows on the way back: then sizes show what is needed. What runs ahead of
+the first such operator is a frozen network then, with gradients that were not switched off.
 
-Weights that stay may have the sizes of those that are updated. Nobody clears their gradients: PyTorch adds to them in
+Weights that stay may have the sizes of those that are updated. Their gradients are not cleared: PyTorch adds to them in
 each step, where it takes over those that the optimizer cleared (torch/csrc/autograd/functions/accumulate_grad.h).
 """
 
@@ -49,7 +49,7 @@ def piled_up(work: StepWork) -> Reals:
 
 
 def may_pile_up(work: StepWork) -> Flags:
-    """Return the rows of the way back that may lead to such gradients alone."""
+    """Return the rows of the way back that may lead to such gradients only."""
     updated = work.once(_updated)
     learns = work.operated(lambda operator: not updated.isdisjoint(_touched(operator))) & ~work.once(_added)[0]
     return work.once(_back) & ~learns & work.once(piled_up).any()
@@ -76,7 +76,7 @@ def sizes(shape: Iterable[int]) -> Shape:
 
 def _updated(work: StepWork) -> set[Shape]:
     """Return the sizes of what is updated. PyTorch records none of long lists: then of all that may be weights, if what
-    is added to gradients tells which of them stay.
+    is added to gradients shows which of them stay.
     """
     updates = [operator for operator in work.operators if operator.phase == OPTIMIZER]
     if not any(operator.arguments and operator.arguments.shapes[:1] == [[]] and LIST in operator.arguments.types[:1]
@@ -98,7 +98,7 @@ def _clears_learnt(work: StepWork) -> bool:
 
 
 def _added(work: StepWork) -> tuple[Flags, Reals]:
-    """Return the rows of the way back whose gradients of weights are all added, at once, to those of earlier steps; and
+    """Return the rows of the way back that make gradients of weights, all added at once to those of earlier steps; and
     the part of each row that makes such a gradient: of a convolution half, where it hands another one on.
     """
     added, parts, updated = np.zeros(len(work.ns), bool), np.zeros(len(work.ns)), work.once(_updated)
