@@ -1851,6 +1851,8 @@ MUTATIONS = [
      "replace(narrow, device_ns=np.where(gone, 0.0, device), left=np.where(gone, 0.0, narrow.left))",
      "narrow",
      "tests/unit/test_expected.py::test_autocast_makes_narrow_weights_in_each_training_step"),
+    ("analytics/advice/floor.py", "room_ns * room_ns / of.floor_ns", "room_ns",
+     "tests/unit/test_floor.py::test_kernels_that_the_profiler_slowed_keep_no_step_from_being_as_fast_as_it_was"),
     ("analytics/advice/floor.py",
      "max(0.0, step.ns - of.sooner_ns)",
      "step.ns",

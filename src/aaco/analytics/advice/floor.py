@@ -314,14 +314,15 @@ def ceiling_of(step: StepTime, of: MechanismFloor) -> str:
 
 def kept_ns(step: StepTime, of: MechanismFloor) -> float | None:
     """Return what must stay of what the ceiling is of, ns; None without a floor. A step without a profiler holds all
-    that must stay of it: kernels that took longer when they were traced do not make its floor longer than itself, with
-    its kernels without gaps. What the host takes of it is that of the fastest steps, less as much as they are faster
+    that must stay of it, with its kernels without gaps: where these took longer when they were traced, the floor is as
+    many times shorter than the step as it would be longer, for gaps may hide as much again. What the host takes of it is that of the fastest steps, less as much as they are faster
     than others: another run of a host varies as much again.
     """
     loses_ns = of.waits_ns if of.most_ns is None else of.most_ns
     if of.floor_ns is None or not step.unprofiled:
         return of.floor_ns
-    floor_ns = min(of.floor_ns, max(0.0, step.ns - of.sooner_ns))
+    room_ns = max(0.0, step.ns - of.sooner_ns)
+    floor_ns = of.floor_ns if of.floor_ns <= room_ns else room_ns * room_ns / of.floor_ns
     fastest_ns = step.ns if step.fastest_ns is None else 2 * step.fastest_ns - step.ns
     return floor_ns if loses_ns is None else max(floor_ns, (fastest_ns - loses_ns) / of.samples)
 
