@@ -315,8 +315,9 @@ def ceiling_of(step: StepTime, of: MechanismFloor) -> str:
 def kept_ns(step: StepTime, of: MechanismFloor) -> float | None:
     """Return what must stay of what the ceiling is of, ns; None without a floor. A step without a profiler holds all
     that must stay of it, with its kernels without gaps: where these took longer when they were traced, the floor is as
-    many times shorter than the step as it would be longer, for gaps may hide as much again. What the host takes of it is that of the fastest steps, less as much as they are faster
-    than others: another run of a host varies as much again.
+    many times shorter than the step as it would be longer, for gaps may hide as much again. What the host takes of it
+    is that of the fastest steps, less as much as they are faster than others: another run of a host varies as much
+    again.
     """
     loses_ns = of.waits_ns if of.most_ns is None else of.most_ns
     if of.floor_ns is None or not step.unprofiled:
