@@ -35,6 +35,9 @@ WIDE = frozenset(("f64", "f32", "tf32"))
 NARROW = frozenset(("f16", "bf16", "f8", "f6f4", "i8"))
 
 PROMOTING = frozenset(("aten::mul", "aten::add", "aten::sub", "aten::div"))  # of two tensors
+# Autocast computes distances in float32 (pytorch.org/docs/stable/amp.html). Of their parts and gradients nothing says
+# so but the sizes of the tensors.
+DISTANCES = ("aten::cosine_similarity", "aten::cosine_embedding_loss", "aten::cdist", "aten::pdist", "aten::dist")
 # cuDNN's batch norm of float32 images channel by channel, in training. In 16 bits PyTorch takes kernels of its own
 # there, which took 1.18, 1.19 and 1.70 times as long in three recorded programs.
 BATCH_NORM, NARROW_BATCH_NORM = "_1C11_", 1.2
@@ -120,7 +123,9 @@ def _retyped(work: StepWork, least: Reals) -> Response:
                 if work.operators[number].phase in AHEAD and _is_wide(work.operators[number], names))
     narrow, own = retyped(work, least), work.sure_ns
     device, norms = narrow.device_ns, work.named(lambda name: BATCH_NORM in name.name)
-    np.copyto(device, own, where=work.operated(_promotes))
+    wide = {size for operator in work.operators if operator.outermost in DISTANCES for size in _sizes(operator)[:1]}
+    np.copyto(device, own, where=work.operated(
+        lambda operator: _promotes(operator) or not wide.isdisjoint(_sizes(operator))))
     device[norms] = NARROW_BATCH_NORM * own[norms]
     return replace(narrow, more_calls=CASTS * float(calls) / work.steps)
 
@@ -129,8 +134,12 @@ def _promotes(operator: StepOperator) -> bool:
     """Return whether an operator takes tensors of several sizes one of which may be a wide weight, or wide data: then
     its result is wide, too, where autocast leaves the other ones wide.
     """
-    sizes = {math.prod(shape) for shape in operator.shapes if shape}
-    return operator.name in PROMOTING and len(sizes) > 1
+    return operator.name in PROMOTING and len(set(_sizes(operator))) > 1
+
+
+def _sizes(operator: StepOperator) -> list[int]:
+    """Return how many elements each tensor has that an operator takes, of known shapes."""
+    return [math.prod(shape) for shape in operator.shapes if shape]
 
 
 NARROWER_TYPES = Mechanism("narrower_types", "Compute in a narrower type",
