@@ -142,16 +142,17 @@ def test_autocast_makes_narrow_weights_in_each_training_step():
 
 
 def test_autocast_computes_distances_wide():
-    """What takes part of all pairs of a distance stays as long, on the way back, too; other passes take half."""
+    """What takes part of all pairs of a distance stays as long, on the way back, too; other passes get shorter."""
     back = product(40, 1e9, FP32, phase="backward")
-    passes = [kernel(30, operator=StepOperator(name, outermost, phase, ("f32",), arguments=OperatorArguments(
-        [list(shape)], ["float"], [""])))
+    passes = [kernel(30, operator=StepOperator(
+        name, outermost, phase, ("f32",), bytes=30e6, arguments=OperatorArguments([list(shape)], ["float"], [""])))
               for name, outermost, phase, shape in (
                   ("aten::mul", "aten::cosine_similarity", "forward", (64, 64, 32)),
                   ("aten::neg", "MulBackward0", "backward", (64, 64, 32)),
                   ("aten::neg", "NegBackward0", "backward", (64, 31)))]
     narrower, work = MECHANISMS["narrower_types"], step(*passes, back)
-    assert narrower.respond(work, narrower.least_ns(work)).device_ns.tolist()[:3] == [30_000, 30_000, 15_000]
+    pairs, gradients, others = narrower.respond(work, narrower.least_ns(work)).device_ns.tolist()[:3]
+    assert pairs == gradients == 30_000 > others
 
 
 def test_calls_that_are_gone_take_nothing_of_the_hosts_own_work_along():
