@@ -355,7 +355,7 @@ def _printed(title: str, of_pairs: Iterator[Claim]) -> list[Claim]:
     found = list(of_pairs)
     print(title)
     for claim in found:
-        print(f"{claim.claim:<54} {claim.bar:<20} {claim.measured:<52} {'met' if claim.met else 'MISSED'}")
+        print(f"{claim.claim:<54} {claim.bar:<20} {claim.measured:<52} {claim.verdict}")
     print()
     return found
 

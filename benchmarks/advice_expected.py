@@ -449,8 +449,7 @@ def report(found: Sequence[TriedChange], writes: bool = False, json_path: Path |
     print(f"\na call of the host {record.habits.call_ns / 1e3:.1f} us, {record.habits.saved_share:.2f} of it saved; "
           f"{len(record.residuals)} changes of {len({row.workload for row in record.residuals})} families")
     for claim in stated:
-        verdict = {True: "met", False: "MISSED", None: ""}[claim.met]
-        print(f"{claim.claim:<74} {claim.bar:<24} {claim.measured:<64} {verdict}")
+        print(f"{claim.claim:<74} {claim.bar:<24} {claim.measured:<64} {claim.verdict}")
     if writes:
         write(record)
     if json_path:

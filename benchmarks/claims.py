@@ -33,6 +33,11 @@ class Claim(Struct, frozen=True):
         """Take a verdict of numpy too, which is no bool: it would be counted nowhere, and no JSON be written."""
         structs.force_setattr(self, "met", None if self.met is None else bool(self.met))
 
+    @property
+    def verdict(self) -> str:
+        """Whether the bar is met, as a table says it; empty where there is none."""
+        return {True: "met", False: "MISSED", None: ""}[self.met]
+
 
 class Part(Struct, frozen=True):
     """What a part found, and how long that took."""
@@ -105,8 +110,7 @@ def failed(claim: str, error: Exception) -> Claim:
 
 
 def _print(part: str, claim: Claim) -> None:
-    verdict = {True: "met", False: "MISSED", None: ""}[claim.met]
-    print(f"{part:<14} {claim.claim:<64} {claim.bar:<28} {claim.measured:<44} {verdict}", flush=True)
+    print(f"{part:<14} {claim.claim:<64} {claim.bar:<28} {claim.measured:<44} {claim.verdict}", flush=True)
 
 
 def _keep(package: ModuleType, found: dict[str, Part], given: Path | None, about: dict[str, str] | None) -> None:
