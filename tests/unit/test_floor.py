@@ -1135,7 +1135,8 @@ def test_logits_of_the_last_position_need_the_weights_once():
     after = OperatorArguments([[128, 8192], [], []], ["c10::BFloat16", "Scalar", "Scalar"], ["", "-1", "False"])
     head = kernel(80, "gemm", StepOperator("aten::mm", types=("bf16",), arguments=taken), BF16)
     work = step(product(50, 1e9), head, kernel(20, "softmax", StepOperator("aten::_softmax", arguments=after)))
-    assert floor_us(work, "less_work") == pytest.approx(50 + 64 * 8192 * 2 / 1e13 * 1e6)
+    least_us = 50 + 64 * 8192 * 2 / 1e13 * 1e6
+    assert floor_us(work, "last_logits") == floor_us(work, "less_work") == pytest.approx(least_us)
     assert "vocabulary" in why(step(product(50, 1e9)), "less_work")
     narrowed = OperatorArguments([[128, 8192], [8192, 64]], ["c10::BFloat16", "c10::BFloat16"], ["", ""])
     layer = step(head, product(20, 1e9), kernel(80, "gemm", StepOperator("aten::mm", arguments=narrowed), BF16))
@@ -1334,7 +1335,7 @@ def test_tables_of_numbers_are_made_once():
     """What follows in a way that shapes do not show may be part of the table; inputs and random numbers are not. A row
     of numbers is no table.
     """
-    assert floor_us(biased(), "less_work") == 100
+    assert floor_us(biased(), "made_again") == floor_us(biased(), "less_work") == 100
     assert "more than once" in why(biased(layers=1), "less_work")
     counted = [kernel(1, "fill", taking("aten::arange")), product(50, 1e9)]
     assert "more than once" in why(step(*counted * 3), "less_work")
@@ -1386,7 +1387,7 @@ def test_rows_that_are_looked_at_one_by_one_are_no_needless_logits():
     last = kernel(3, operator=taking("aten::argmax", (1, 9000)))
     logits = multiplied(50, 64, 32, 9000)
     assert "each row" in why(step(logits, picked), "last_logits")
-    assert floor(step(logits, last), [MECHANISMS["last_logits"]]).floor_ns < 50_000
+    assert floor(step(logits, last), [MECHANISMS["last_logits"]]).floor_ns < floor(step(logits), []).floor_ns
 
 
 def frozen(*more, follows=None, phase="optimizer"):
