@@ -53,6 +53,15 @@ def test_without_values_what_depends_on_them_is_not_known():
     assert price("aten::mm", OperatorArguments([[2, 3], [3, 4]], ["float", "float"])).flops == 2 * 2 * 3 * 4
 
 
+@pytest.mark.parametrize("shape", [["a"], [None, 4], None, "ab", [-1], [[2], ["a"]], [2, [3]], [1.5], 3])
+def test_what_is_no_list_of_sizes_is_no_shape(shape):
+    """Whoever wrote the trace may have written anything there."""
+    with pytest.raises(ValueError, match="no list of sizes"):
+        recorded({"Input Dims": [[2, 3], shape], "Input type": ["float", "float"]})
+    assert recorded({"Input Dims": [[2, 3], [], [[4], []]], "Input type": ["float", "", "TensorList"]}).shapes[2] == [
+        [4], []]
+
+
 @pytest.mark.parametrize("shape", [[-1, 2], ["x", 2], [2.5, 2], None, [[2], 2]])
 def test_a_hostile_shape_has_no_price(shape):
     found = price("aten::mm", OperatorArguments([shape, [2, 2]], ["float", "float"], ["", ""]))

@@ -52,4 +52,5 @@ ACTIONS = (Action(
     (Step("before .cpu() what follows it (softmax, argmax, sums, rounding), then copy only what is left",
           (PYTORCH, OWN_CODE)),
      Step("copy in the narrowest type that holds the result: uint8 of pictures, int32 of places", (PYTORCH, OWN_CODE))),
-    "transfer_limited_pct", applies_if=(PYTORCH, NOT_SERVING), mechanism="results_on_device"),)
+    "transfer_limited_pct", applies_if=(PYTORCH, NOT_SERVING), mechanism="results_on_device",
+    or_confirm=("host_pause_pct", "sync_limited_pct")),)

@@ -36,6 +36,7 @@ SCALAR_TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "f
                 25: "float8e5m2fnuz", 26: "float8e4m3fnuz"}
 LISTS = ("TensorList", "GenericList")
 LONGEST = 100_000  # characters of a recorded value
+NO_SIZES = "a shape is no list of sizes"
 NOT_RECORDED = "the capture has no shapes of its arguments"
 NO_VALUES = "the capture has no values of its arguments"
 
@@ -142,6 +143,8 @@ def recorded(arguments: Mapping[str, Any]) -> OperatorArguments:
     shapes, types, values = (arguments.get(name) for name in ("Input Dims", "Input type", "Concrete Inputs"))
     if not isinstance(shapes, list) or not isinstance(types, list) or len(shapes) != len(types):
         raise UnknownShape(NOT_RECORDED)
+    if not all(_holds_sizes(shape) or (isinstance(shape, list) and all(map(_holds_sizes, shape))) for shape in shapes):
+        raise UnknownShape(NO_SIZES)
     words = [kind.replace(" ", "") if isinstance(kind, str) else LISTS[1] if isinstance(kind, list) else ""
              for kind in types]
     texts = [value if isinstance(value, str) else "" for value in values] if isinstance(values, list) else None
@@ -217,6 +220,10 @@ def _tensor(shape: Any, kind: str) -> TensorType:
 
 
 def _sizes(shape: Any) -> tuple[int, ...]:
-    if not isinstance(shape, Sequence) or not all(isinstance(size, int) and size >= 0 for size in shape):
-        raise UnknownShape("a shape is no list of sizes")
+    if not _holds_sizes(shape):
+        raise UnknownShape(NO_SIZES)
     return tuple(shape)
+
+
+def _holds_sizes(shape: Any) -> bool:
+    return isinstance(shape, Sequence) and all(isinstance(size, int) and size >= 0 for size in shape)
