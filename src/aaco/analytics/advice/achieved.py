@@ -210,7 +210,7 @@ def _streams_in_turn(work: StepWork, busy_ns: float) -> float:
 
 def _per_sample(work: StepWork, device: Reals, samples: float) -> Reals:
     """Return the times per sample: weights are updated once, and the fixed part of a kernel is there once."""
-    once = work.operated(lambda operator: operator.phase == OPTIMIZER)
+    once = work.of_phase(OPTIMIZER)
     fixed = np.where(once, device, np.minimum(device, FIXED_NS))
     return fixed / samples + (device - fixed) / np.minimum(samples, room_for_more(work))
 

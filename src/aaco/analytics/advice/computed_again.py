@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
 import numpy as np
 
 from aaco.analytics.advice.learnt import update_of
 from aaco.analytics.advice.least import PRODUCTS
-from aaco.analytics.advice.work import BACKWARD, FORWARD, NO_GRAD, Shape, StepOperator, StepWork
+from aaco.analytics.advice.work import BACKWARD, FORWARD, NO_GRAD, Shape, StepWork
 from aaco.core.arrays import Flags
 
 RECOMPUTE = "recompute"  # the phase of operators that checkpointing calls again
@@ -19,8 +18,7 @@ def computed_again(work: StepWork) -> Flags:
     """Return the rows that checkpointing calls again, and those without gradients of which all products run again with
     them after a first way back, to the results only, and before the update: as where a loss is of many parts.
     """
-    rows, no_grad, forward, back = (work.operated(partial(_is_of, phase))
-                                    for phase in (RECOMPUTE, NO_GRAD, FORWARD, BACKWARD))
+    rows, no_grad, forward, back = map(work.of_phase, (RECOMPUTE, NO_GRAD, FORWARD, BACKWARD))
     update = work.once(update_of)
     for number in np.unique(update[back]):
         ahead = (update == number) & (np.arange(len(back)) < np.flatnonzero(back & (update == number))[0])
@@ -29,10 +27,6 @@ def computed_again(work: StepWork) -> Flags:
         if without_gradients and without_gradients == again and first.keys().isdisjoint(again):
             rows = rows | ahead & no_grad
     return rows
-
-
-def _is_of(phase: str, operator: StepOperator) -> bool:
-    return operator.phase == phase
 
 
 def _products(work: StepWork, rows: Flags) -> Counter[tuple[str, tuple[Shape | None, ...]]]:

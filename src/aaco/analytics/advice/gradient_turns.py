@@ -29,8 +29,8 @@ class Turns(Struct, frozen=True):
 
 def gradient_turns(work: StepWork) -> Turns:
     """Return the turns of a step; one where they differ, or where the weights change between two."""
-    back = work.operated(lambda operator: operator.phase == BACKWARD)
-    rows = np.flatnonzero(back | work.operated(lambda operator: operator.phase == FORWARD))
+    back = work.of_phase(BACKWARD)
+    rows = np.flatnonzero(back | work.of_phase(FORWARD))
     rows = rows[rows <= np.flatnonzero(back).max(initial=-1)]  # what follows the last way back is no turn
     starts = np.flatnonzero(~back[rows] & np.r_[True, back[rows][:-1]])
     count = len(starts) // work.steps
@@ -40,7 +40,7 @@ def gradient_turns(work: StepWork) -> Turns:
     counts = [np.bincount(work.operator[part[~sums[part]]], minlength=len(work.operators))
               for part in np.split(rows, starts[1:])]
     shared = np.minimum.reduce(counts).sum() / max(1, np.maximum.reduce(counts).sum())
-    updates = _gaps_with(work.operated(lambda operator: operator.phase == OPTIMIZER), rows, starts)
+    updates = _gaps_with(work.of_phase(OPTIMIZER), rows, starts)
     others = _gaps_with(work.operated(_works_on_tensors), rows, starts)
     most = len(starts) - work.steps  # gaps between turns of a step
     return Turns(count, others >= most) if shared >= ALIKE and updates < most else Turns(1)
@@ -59,7 +59,7 @@ def _gaps_with(between: Flags, rows: Ints, starts: Ints) -> int:
 
 def ahead_or_back(work: StepWork) -> Flags:
     """Return which rows belong to the turns of a step."""
-    return work.operated(lambda operator: operator.phase in (*AHEAD, BACKWARD))
+    return work.of_phase(*AHEAD, BACKWARD)
 
 
 def adds_up(work: StepWork) -> Flags:

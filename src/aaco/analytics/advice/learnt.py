@@ -58,7 +58,7 @@ def may_pile_up(work: StepWork) -> Flags:
 def ahead_of_learnt(work: StepWork) -> Flags:
     """Return the rows before the first that touches anything as large as what is updated, and as no weight that stays.
     """
-    ahead, unneeded = work.operated(lambda operator: operator.phase in AHEAD), work.once(unneeded_gradients)
+    ahead, unneeded = work.of_phase(*AHEAD), work.once(unneeded_gradients)
     stay = {size for operator in set(work.operator[unneeded]) for size in _touched(work.operators[operator])}
     return ahead & (np.arange(len(ahead)) < _needed(work, ahead, work.once(_updated) - stay, last=False))
 
@@ -90,7 +90,7 @@ def _updated(work: StepWork) -> set[Shape]:
 def _clears_learnt(work: StepWork) -> bool:
     """Return whether each update follows one way back that takes over gradients which were cleared, not zeros."""
     back = work.once(_back)
-    ways = np.cumsum(work.operated(lambda operator: operator.phase in AHEAD))[back]
+    ways = np.cumsum(work.of_phase(*AHEAD))[back]
     return (np.unique(ways).size <= np.unique(work.once(update_of)[back]).size
             and not any(operator.name in ZEROED and operator.phase != BACKWARD for operator in work.operators)
             and any(operator.name == "aten::detach" and operator.outermost.endswith(ACCUMULATION)
@@ -121,12 +121,12 @@ def _added(work: StepWork) -> tuple[Flags, Reals]:
 
 
 def _back(work: StepWork) -> Flags:
-    return work.operated(lambda operator: operator.phase == BACKWARD)
+    return work.of_phase(BACKWARD)
 
 
 def update_of(work: StepWork) -> Ints:
     """Return for each row how many updates began before it, or with it."""
-    updates = work.operated(lambda operator: operator.phase == OPTIMIZER)
+    updates = work.of_phase(OPTIMIZER)
     return np.cumsum(np.diff(updates.astype(np.int8), prepend=0) > 0)
 
 

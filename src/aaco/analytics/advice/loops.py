@@ -262,9 +262,10 @@ def _takes_single_rows(work: StepWork, turns: int, turn: Sequence[StepOperator])
     """
     if turns <= 1 or work.single_rows - turns not in (0, 1):
         return False
+    if not any(gate in operator.name for operator in turn for gate in (*GATES, "_rnn")):
+        return True
     flow = TurnFlow(parts=parts_of_made(turn))
-    return (not any(gate in operator.name for operator in turn for gate in (*GATES, "_rnn"))
-            or (all(map(flow.follow, turn)) and not flow.may_carry(set())))
+    return all(map(flow.follow, turn)) and not flow.may_carry(set())
 
 
 def parts_in_turn(work: StepWork) -> Ints32:

@@ -67,7 +67,7 @@ def not_again(rows: Callable[[StepWork], Flags]) -> Callable[[StepWork, Reals], 
 
 def without_phase(phase: str) -> Callable[[StepWork, Reals], Response]:
     """Return the response of a change that takes out the operators of a phase."""
-    return lambda work, least: without_rows(work, work.operated(lambda operator: operator.phase == phase))
+    return lambda work, least: without_rows(work, work.of_phase(phase))
 
 
 def in_one_pass(work: StepWork, fusible: Flags, gone: Flags | None = None) -> Response:

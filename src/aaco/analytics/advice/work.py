@@ -186,6 +186,10 @@ class StepWork(Struct, frozen=True, dict=True):
         """Return which rows an operator like this launched; rows of no known operator are not."""
         return _flags([*map(is_meant, self.operators)], self.operator)
 
+    def of_phase(self, *meant: str) -> Flags:
+        """Return which rows an operator of these phases launched."""
+        return self.operated(lambda operator: operator.phase in meant)
+
     def of_families(self, *meant: str) -> Flags:
         """Return which rows are kernels of these families."""
         return self.named(lambda name: name.family in meant)  # not kept: soon made, and asked for many combinations

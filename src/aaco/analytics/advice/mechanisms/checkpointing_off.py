@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from aaco.analytics.advice.action import OWN_CODE, PYTORCH, TRAINING, Action, of_targets
 from aaco.analytics.advice.computed_again import computed_again
 from aaco.analytics.advice.least import without
-from aaco.analytics.advice.mechanism import Mechanism, Response
-from aaco.analytics.advice.responses import without_rows
+from aaco.analytics.advice.mechanism import Mechanism
+from aaco.analytics.advice.responses import not_again
 from aaco.analytics.advice.work import StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Reals
@@ -18,14 +16,9 @@ def _least_ns(work: StepWork) -> Reals:
     return without(work, work.once(computed_again))
 
 
-def _kept(work: StepWork, least: Reals) -> Response:
-    """Return the step without its second computation: what the host saves and restores around it goes, too."""
-    return replace(without_rows(work, work.once(computed_again)), whole_calls=True, only_less=True)
-
-
 CHECKPOINTING_OFF = Mechanism("checkpointing_off", "Keep activations instead of computing them again",
                               "D - kernels of recomputed operators, or of what runs with gradients later", _least_ns,
-                              respond=_kept)
+                              respond=not_again(computed_again))  # with what the host saves and restores around it
 ACTIONS = (Action(
     "keep_activations", "Keep activations instead of computing them again", of_targets("checkpointing_off"),
     "kernels compute activations again", "low",

@@ -30,7 +30,7 @@ def _least_ns(work: StepWork) -> Reals:
     kept = work.of_families(*KEPT) & ~work.copies(*LOCAL_COPIES)
     shortest = np.minimum(work.sure_ns, work.limits.shortest_ns or 0.0) * work.call_shares
     products = np.maximum(product_roofs(work, own_rate(work), is_meant=_is_compiled), shortest)
-    optimizer = work.operated(lambda operator: operator.phase == OPTIMIZER)
+    optimizer = work.of_phase(OPTIMIZER)
     return np.where(optimizer, own_time(work), np.where(kept, products, 0.0))
 
 
@@ -54,7 +54,7 @@ def _compiled(work: StepWork, least: Reals) -> Response:
     convolutions. Sums with fewer results than the device has compute units it splits (torch/_inductor/ir.py,
     Reduction.num_splits), so that all units work on them.
     """
-    optimizer = work.operated(lambda operator: operator.phase == OPTIMIZER)
+    optimizer = work.of_phase(OPTIMIZER)
     fused = in_one_pass(work, (fusible(work) | work.operated(_gathers)) & ~optimizer, _reorders(work))
     sums = work.of_families("norm", "reduction") & ~optimizer
     split = np.where(sums, np.minimum(fused.device_ns, _split(work, sums)), fused.device_ns)

@@ -24,7 +24,7 @@ LEAST_BYTES = 3 * 2  # of an element that is read with its gradient and written,
 
 def _least_ns(work: StepWork) -> Reals:
     """Return the step with one pass over the longest list of parameters; loops do not say how many there are in all."""
-    left = without(work, work.operated(lambda operator: operator.phase == OPTIMIZER))
+    left = without(work, work.of_phase(OPTIMIZER))
     elements = [_elements(operator) if called else 0
                 for operator, called in zip(work.operators, work.operator_calls.tolist(), strict=False)]
     longest = max(range(len(elements)), key=elements.__getitem__, default=0)
@@ -46,7 +46,7 @@ def _elements(operator: StepOperator) -> int:
 def _fused(work: StepWork, least: Reals) -> Response:
     """Return the step with one pass over the parameters in place of several: the longest of them, by names."""
     response = without_phase(OPTIMIZER)(work, least)
-    updates = work.operated(lambda operator: operator.phase == OPTIMIZER)
+    updates = work.of_phase(OPTIMIZER)
     if updates.any():
         named = work.operator_name[updates]
         longest = updates & (work.operator_name == np.bincount(named, weights=work.sure_ns[updates]).argmax())

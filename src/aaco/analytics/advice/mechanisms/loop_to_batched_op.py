@@ -159,9 +159,9 @@ def _turns_back(work: StepWork, ahead: Reals) -> Reals:
     """Return of each row of the way back how many turns the loop has that it belongs to, 1 of other rows: each
     turn has its own operators there, so they are called once for each, or a few times.
     """
-    calls = np.where(work.operated(lambda operator: operator.phase == BACKWARD),
+    calls = np.where(work.of_phase(BACKWARD),
                      work.calls_of(lambda operator: (operator.name, operator.phase)), 0.0)
-    turns, forward = np.ones(len(calls)), work.operated(lambda operator: operator.phase in AHEAD)
+    turns, forward = np.ones(len(calls)), work.of_phase(*AHEAD)
     for count in np.unique(ahead[forward & (ahead > 1)]).tolist():
         turns[(calls > 0) & (calls % count == 0) & (calls <= MOST_BACK * count)] = count
         for loop in work.once(repeats):
@@ -175,7 +175,7 @@ def _moments_back(work: StepWork, moments: int) -> Ints:
     operator is called as often, or a whole number of times as often, but that the first or last turn may lack it. Half
     a turn away from that is any number of calls that is large enough.
     """
-    calls = np.where(work.operated(lambda operator: operator.phase == BACKWARD),
+    calls = np.where(work.of_phase(BACKWARD),
                      work.calls_of(lambda operator: (operator.name, operator.outermost)), 0.0)
     in_a_turn = np.rint(calls / moments)
     may_lack = np.minimum(in_a_turn, MOST_LACKING * moments)

@@ -111,7 +111,7 @@ def _retyped(work: StepWork, least: Reals) -> Response:
     """Return the step in 16 bits. In training weights stay wide, and autocast makes narrow ones in each step, and none
     of what is gathered.
     """
-    if not work.operated(lambda operator: operator.phase == BACKWARD).any():
+    if not work.of_phase(BACKWARD).any():
         narrow, gone = retyped(work, least), work.operated(_narrows)
         device, others = narrow.device_ns, np.flatnonzero(work.once(_by_another_kernel))
         device[others] = np.minimum(own_time(work)[others], np.maximum(least[others], FIXED_NS))

@@ -28,7 +28,7 @@ BLOCK_BYTES_PER_S = 6.5e9
 def _of_norms(work: StepWork) -> Flags:
     """Return which rows written-out norms may take."""
     passes = fusible(work)
-    if work.operated(lambda operator: operator.phase == BACKWARD).any():
+    if work.of_phase(BACKWARD).any():
         return passes
     return _with_signs(work, passes)
 
@@ -53,8 +53,8 @@ def _fused(work: StepWork, least: Reals) -> Response:
     """Return the step with its norms in one pass each. On the way back norms have the part of the passes that they have
     ahead, and no part of the update.
     """
-    back = work.operated(lambda operator: operator.phase == BACKWARD) & fusible(work)
-    ahead = fusible(work) & ~work.operated(lambda operator: operator.phase in (BACKWARD, OPTIMIZER))
+    back = work.of_phase(BACKWARD) & fusible(work)
+    ahead = fusible(work) & ~work.of_phase(BACKWARD, OPTIMIZER)
     norms = _with_signs(work, ahead)
     fused = in_one_pass(work, norms)
     by_blocks = replace(fused, device_ns=np.maximum(fused.device_ns, _moments_ns(work, norms, fused.left > 0)))

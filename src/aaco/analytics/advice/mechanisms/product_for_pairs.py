@@ -59,9 +59,9 @@ def _columns(work: StepWork) -> Reals:
 
 def _multiplied(work: StepWork, least: Reals) -> Response:
     """Return the step with passes over matrices of the pairs in place of passes over their columns."""
-    return Response(own_time(work) / _columns(work), np.ones(len(least)), only_less=True)
+    return Response(own_time(work) / work.once(_columns), np.ones(len(least)), only_less=True)
 
 
 PRODUCT_FOR_PAIRS = Mechanism(
     "product_for_pairs", "Compare all pairs of rows by a product of matrices", "D without the passes over tensors of "
-    "all pairs", lambda work: without(work, _columns(work) > 1), respond=_multiplied)
+    "all pairs", lambda work: without(work, work.once(_columns) > 1), respond=_multiplied)

@@ -56,8 +56,8 @@ def _needless(work: StepWork) -> Flags:
 
 
 def _picked(work: StepWork, least: Reals) -> Response:
-    return Response(own_time(work) * np.where(_needless(work), LEFT, 1.0), np.ones(len(least)), only_less=True)
+    return Response(own_time(work) * np.where(work.once(_needless), LEFT, 1.0), np.ones(len(least)), only_less=True)
 
 
 TOPK_FOR_SORT = Mechanism("topk_for_sort", "Pick the first few in place of a sort", "D without the sorts",
-                          lambda work: without(work, _needless(work)), respond=_picked)
+                          lambda work: without(work, work.once(_needless)), respond=_picked)
