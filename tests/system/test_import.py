@@ -451,7 +451,7 @@ def test_a_run_saved_in_several_formats_is_read_once(aaco, tmp_path):
         held["unrecognised_files"]
     assert "42_results.db holds the same run" in done.stderr
     assert [one["problems"] for one in held["captures"]] == [
-        [], ["its 1 kernels are those of captures 2, 3 too: sums over all captures count them 3 times"], [], []]
+        [], ["has the same 1 kernel as captures 2, 3: sums over all captures count each 3 times"], [], []]
 
 
 def test_ranks_on_clocks_of_their_own_are_exported_on_one(aaco, tmp_path):

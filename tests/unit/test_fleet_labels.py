@@ -120,7 +120,7 @@ def test_facts_have_labels_and_health_or_say_why_not(tmp_path: Path) -> None:
     assert whole["labels"] == [{"name": "job", "value": "4711"}]
     assert whole["health"] == [
         {"device_id": 0, "state": "critical", "evidence": "at most 96 degC"},
-        {"device_id": 1, "state": "critical", "evidence": "hw_slowdown held the clock down in 1 of 1 samples"}]
+        {"device_id": 1, "state": "critical", "evidence": "hw_slowdown held the clock down in 1 of 1 sample"}]
     bare = row_of(labelled(tmp_path, rows[1], None, [(0, None, None)]))
     assert (bare["labels"], bare["why_no_labels"]) == ([], reading.NO_LABELS)
     assert (bare["health"], bare["why_no_health"]) == (
@@ -130,13 +130,13 @@ def test_facts_have_labels_and_health_or_say_why_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("heat", "held", "state", "evidence"), [
-    ([70.0], [["sw_power_cap"]], "healthy", "at most 70 degC; sw_power_cap held the clock down in 1 of 1 samples"),
+    ([70.0], [["sw_power_cap"]], "healthy", "at most 70 degC; sw_power_cap held the clock down in 1 of 1 sample"),
     ([70.0, 84.9], [["gpu_idle"], []], "healthy", "at most 85 degC; no clock was held down"),
     ([85.0], [], "degraded", "at most 85 degC"),
     ([70.0], [["temp_hotspot"], []], "degraded", "temp_hotspot held the clock down in 1 of 2 samples"),
-    ([86.0], [["prochot_gfx"]], "critical", "prochot_gfx held the clock down in 1 of 1 samples"),
+    ([86.0], [["prochot_gfx"]], "critical", "prochot_gfx held the clock down in 1 of 1 sample"),
     ([95.0], [["hw_thermal_slowdown"]], "critical",
-     "at most 95 degC; hw_thermal_slowdown held the clock down in 1 of 1 samples"),
+     "at most 95 degC; hw_thermal_slowdown held the clock down in 1 of 1 sample"),
     ([70.0], [["\x1b[2J hw_evil"]], "healthy", "at most 70 degC; no clock was held down")])
 def test_the_state_of_a_device_has_its_evidence(heat: list[float], held: list[list[str]], state: str,
                                                 evidence: str) -> None:

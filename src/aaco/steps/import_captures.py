@@ -28,6 +28,7 @@ from aaco.core.redaction import looks_secret, redact
 from aaco.core.session import Session
 from aaco.core.show import SILENT, Show
 from aaco.core.tables import EXECUTED_NODES, GRAPH_NODES
+from aaco.core.words import plural
 from aaco.profiler.capture import CaptureFacts, Subtotal
 from aaco.profiler.formats import latencies
 from aaco.profiler.formats.migraphx import migraphx
@@ -263,8 +264,8 @@ def _repeated(index: int, writer: Writer) -> list[str]:
     if len(same) == 1 or same[0] != index:
         return []
     named = ", ".join(map(str, same[1:NAMED])) + (f" and {len(same) - NAMED} more" if len(same) > NAMED else "")
-    return [f"its {mine.rows} kernels are those of capture{'s' if len(same) > 2 else ''} {named} too: "
-            f"sums over all captures count them {len(same)} times"]
+    return [f"has the same {plural(mine.rows, 'kernel')} as capture{'s' if len(same) > 2 else ''} {named}: "
+            f"sums over all captures count each {len(same)} times"]
 
 
 def _place(writer: Writer) -> str:

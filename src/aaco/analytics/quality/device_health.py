@@ -52,7 +52,8 @@ def of_samples(device_id: int, temperatures_c: Sequence[float], reasons: Sequenc
     held = Counter(reason for sample in reasons for reason in set(throttling(sample)) if REASON.fullmatch(reason))
     hottest = max(temperatures_c, default=None)
     signs = [(_by_heat(hottest), f"at most {hottest:.0f} degC")] if hottest is not None else []
-    signs += [(_by_reason(reason), f"{reason} held the clock down in {held[reason]} of {len(reasons)} samples")
+    samples = plural(len(reasons), "sample")
+    signs += [(_by_reason(reason), f"{reason} held the clock down in {held[reason]} of {samples}")
               for reason in sorted(held, key=lambda reason: (-held[reason], reason))]
     if not held:
         signs.append((HEALTHY, "no clock was held down" if reasons else "reasons of clocks were not recorded"))
