@@ -18446,6 +18446,1968 @@ def guided_frames(at: Place) -> list[Side]:
     ]
 
 
+@before("ultrasound_segmentation_training", training=True)
+def ultrasound_outlines(at: Place) -> list[Side]:
+    """A U-Net of width 16 learns outlines in 8 ultrasound pictures of 128 x 128, fp32 with TF32 convolutions; pictures
+    and outlines come from pageable host memory in each step, and Adam is a loop over parameters: many launches."""
+    full, side = at.pick(8, 2), at.pick(128, 16)
+
+    def make(batch: int = full, pinned: bool = False, how: Mapping[str, Any] = LOOP, graph: bool = False,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(PlaneUNet, at.pick(16, 4)).to(memory_format=layout)
+        host = [torch.randn(batch, 1, side, side), (torch.randn(batch, 1, side, side) > 0).float()]
+        host = [part.pin_memory() for part in host] if pinned else host
+        slots = [part.to(at.device) for part in host]
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, capturable=graph, **how)
+
+        def loss_of() -> torch.Tensor:
+            pictures, outlines = slots
+            return F.binary_cross_entropy_with_logits(model(pictures.to(memory_format=layout)), outlines)
+        train = trained(model, optimizer, loss_of, graph)
+
+        def step() -> torch.Tensor:
+            if graph:  # reads its pictures where they lay
+                for slot, part in zip(slots, host, strict=True):
+                    slot.copy_(part)
+            else:
+                slots[:] = [part.to(at.device, non_blocking=pinned) for part in host]
+            return train()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "copies": "pageable",
+                                    "optimizer": "Adam, a loop", "layout": "nchw"}),
+        Side("pinned_pictures", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned"}, useless=True,
+             gpu_only=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "Adam, fused"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "training, without the copies"},
+             gpu_only=True),
+        Side("batch_32", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+    ]
+
+
+class CachedDistanceBlock(nn.Module):
+    """A decoder block as in T5 for one new word, over kept keys and values; attention written out, or in one call."""
+
+    def __init__(self, width: int, heads: int, fused: bool, one_call: bool) -> None:
+        super().__init__()
+        self.heads, self.fused = heads, fused
+        self.norms = nn.ModuleList(RootNorm(width, one_call) for _ in range(3))
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.asked, self.answered = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+
+    def split(self, x: torch.Tensor) -> torch.Tensor:
+        """Return (batch, heads, positions, size) of (batch, positions, width)."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def read(self, q: torch.Tensor, kept: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """Return what the queries read, not scaled, as T5 does; kept holds keys and values."""
+        if self.fused:
+            seen = F.scaled_dot_product_attention(q, kept[0], kept[1], attn_mask=bias, scale=1.0)
+        else:
+            scores = q @ kept[0].transpose(2, 3)
+            scores = scores if bias is None else scores + bias
+            seen = scores.float().softmax(-1).to(q.dtype) @ kept[1]
+        return seen.transpose(1, 2).flatten(2)
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor, kept: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        """Put the new word at the last place of kept, attend to it and to the source, then transform it."""
+        q, k, v = (self.split(part) for part in self.qkv(self.norms[0](x)).chunk(3, -1))
+        kept[0, :, :, -1:] = k
+        kept[1, :, :, -1:] = v
+        x = x + self.out(self.read(q, kept, bias))
+        x = x + self.answered(self.read(self.split(self.asked(self.norms[1](x))), source, None))
+        return x + self.down(F.relu(self.up(self.norms[2](x))))
+
+
+@before("translated_word_decode")
+def translated_word(at: Place) -> list[Side]:
+    """A T5-small decoder of 6 layers, width 512, writes one word of 8 translations after 64 words, fp32 with TF32 off;
+    attention and norms are written out, and the host reads each text's word and chance by itself: many launches."""
+    full, layers, width, heads = at.pick(8, 2), at.pick(6, 2), at.pick(512, 32), at.pick(8, 2)
+    words, slots, length = at.pick(32_128, 50), at.pick(64, 6), at.pick(48, 5)
+
+    def make(batch: int = full, fused: bool = False, one_call: bool = False, read: str = "each text",
+             dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(CachedDistanceBlock(width, heads, fused, one_call) for _ in range(layers))
+            return nn.ModuleList([nn.Embedding(words, width), blocks, RootNorm(width, one_call)])
+        embedding, blocks, norm = at.build(build_model, dtype=dtype).eval()
+        kept, sources = ([at.randn(2, batch, heads, count, width // heads, dtype=dtype) for _ in blocks]
+                         for count in (slots, length))
+        new, bias = at.integers(words, batch, 1), at.randn(1, heads, 1, slots, dtype=dtype)
+
+        def score() -> torch.Tensor:
+            x = embedding(new)
+            for block, own, source in zip(blocks, kept, sources, strict=True):
+                x = block(x, bias, own, source)
+            return F.linear(norm(x[:, 0]) / math.sqrt(width), embedding.weight)
+        run = wrap(score)
+
+        def step() -> torch.Tensor:
+            scores = run()
+            chances, found = scores.float().log_softmax(-1).max(-1)
+            if read == "each text":
+                for word, chance in zip(found, chances, strict=True):
+                    word.item()
+                    chance.item()
+                (found == 1).all().item()  # whether all texts have ended
+            else:
+                torch.stack([found.float(), chances]).tolist()
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "attention": "written out",
+                                    "norms": "written out", "reads": "each text's word and chance"}, tf32=False),
+        Side("words_read_at_once", partial(make, read="at once"), ("remove_syncs",), {"reads": "once"}, tf32=False),
+        Side("fused_attention", partial(make, fused=True), ("attention_fusion",), {"attention": "fused"}, tf32=False),
+        Side("norms_in_one_call", partial(make, one_call=True), ("norm_fusion",), {"norms": "one call"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "decoder"}, gpu_only=True, tf32=False),
+        Side("batch_32", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("dictation_training", training=True)
+def dictated_recordings(at: Place) -> list[Side]:
+    """A Conformer of 6 layers, width 512, learns 16 recordings of 16 s with CTC, fp32 with TF32 off; spectra and texts
+    come from pageable host memory, gradients are clipped one by one, and the host reads their norm."""
+    full, frames, width, symbols = at.pick(16, 2), at.pick(400, 24), at.pick(512, 16), at.pick(1000, 20)
+    spoken = at.pick(60, 4)
+
+    def make(batch: int = full, pinned: bool = False, clipped: str = "loop", autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = [ConformerBlock(width, at.pick(8, 2), full_attention) for _ in range(at.pick(6, 2))]
+            return nn.ModuleList([nn.Conv1d(80, width, 3, 2, 1), nn.Conv1d(width, width, 3, 2, 1),
+                                  nn.Sequential(*blocks), nn.Linear(width, symbols)])
+        model = at.build(build_model)
+        conv1, conv2, blocks, head = model
+        host = [torch.randn(batch, 80, 4 * frames), torch.randint(1, symbols, (batch, spoken))]
+        host = [part.pin_memory() for part in host] if pinned else host
+        heard, written = (torch.full((batch,), count) for count in (frames, spoken))
+        optimizer, weights = adam(model, how), list(model.parameters())
+
+        def step() -> torch.Tensor:
+            sounds, texts = (part.to(at.device, non_blocking=pinned) for part in host)
+            optimizer.zero_grad(set_to_none=True)
+            with at.autocast(autocast):
+                x = F.relu(conv2(F.relu(conv1(sounds))))
+                scores = head(blocks(x.transpose(1, 2))).float().log_softmax(-1)
+            loss = F.ctc_loss(scores.transpose(0, 1), texts, heard, written, zero_infinity=True)
+            loss.backward()
+            norm = nn.utils.clip_grad_norm_(weights, 1.0, foreach=clipped != "loop")
+            if clipped == "loop":
+                norm.item()
+            optimizer.step()
+            return loss.detach()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "copies": "pageable",
+                                    "clipping": "a loop", "reads": "norm of the gradients"}, tf32=False),
+        Side("clipped_as_list", partial(make, clipped="list"), ("list_updates", "remove_syncs"),
+             {"clipping": "foreach", "reads": "none"}, tf32=False),
+        Side("pinned_batch", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned"}, useless=True,
+             gpu_only=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("batch_32", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+@before("regional_picture_denoising")
+def boxed_denoising(at: Place) -> list[Side]:
+    """A U-Net as in Stable Diffusion denoises boxes in 4 latent pictures of 64 x 64, with and without a text at once,
+    TF32 on; latents and texts come from pageable memory, and the host makes the boxes' masks and the time's waves."""
+    full, side, words, text = at.pick(4, 2), at.pick(64, 8), at.pick(77, 5), at.pick(768, 16)
+    widths = (320, 640, 1280) if at.is_gpu else (8, 16, 16)
+
+    def make(pinned: bool = False, kept: bool = False, dtype: torch.dtype = FP32, graph: bool = False,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(TextedUNet, widths, text, full_attention, True, dtype=dtype).eval().to(memory_format=layout)
+        host = [torch.randn(full, 4, side, side), torch.randn(2 * full, words, text)]
+        host = [part.pin_memory() for part in host] if pinned else host
+        boxes = [(number, side // 2 + number, 1, side - 1 - number) for number in range(full)]
+
+        def draw() -> tuple[torch.Tensor, torch.Tensor]:
+            mask = torch.zeros(full, 1, side, side)
+            for number, (top, bottom, left, right) in enumerate(boxes):
+                mask[number, :, top:bottom, left:right] = 1
+            speeds = torch.exp(-math.log(10_000) * torch.arange(widths[0] // 2) / (widths[0] // 2))
+            angles = torch.full((2 * full, 1), 500.0) * speeds
+            return mask.to(at.device), torch.cat([angles.cos(), angles.sin()], 1).to(at.device, dtype)
+        ready = draw()
+        noisy = at.randn(2 * full, 4, side, side, dtype=dtype).to(memory_format=layout)
+        slots = [noisy, ready[1].clone(), at.randn(2 * full, words, text, dtype=dtype)]
+        captured = graphed(lambda: model(*slots)) if graph else None
+
+        def step() -> torch.Tensor:
+            latents, prompts = (part.to(at.device, non_blocking=pinned) for part in host)
+            mask, waves = ready if kept else draw()
+            doubled = latents.to(dtype).repeat(2, 1, 1, 1).to(memory_format=layout)
+            if captured is None:
+                noise = model(doubled, waves, prompts.to(dtype))
+            else:
+                for slot, part in zip(slots, (doubled, waves, prompts), strict=True):
+                    slot.copy_(part)
+                noise = captured()
+            told, untold = noise.float().chunk(2)
+            return latents - 0.1 * mask * (untold + 5.0 * (told - untold))
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32", "batch": full, "copies": "pageable", "layout": "nchw",
+                                    "masks_and_waves": "made by the host in each step"}, tf32=True),
+        Side("pinned_batch", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned"}, gpu_only=True,
+             tf32=True),
+        Side("masks_kept", partial(make, kept=True), ("host_work",), {"masks_and_waves": "made once"}, useless=True,
+             tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             tf32=True),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "network"}, useless=True, gpu_only=True,
+             tf32=True),
+    ]
+
+
+class HorizonHeads(nn.Module):
+    """Quantiles of each coming moment, by a product for each moment or by one product."""
+
+    def __init__(self, hidden: int, moments: int, quantiles: int, together: bool) -> None:
+        super().__init__()
+        self.moments = moments
+        weight = torch.randn(moments * quantiles, hidden) / math.sqrt(hidden)
+        self.weights = nn.ParameterList([weight] if together else [part.clone() for part in weight.chunk(moments)])
+        bias = torch.zeros(moments * quantiles)
+        self.biases = nn.ParameterList([bias] if together else [part.clone() for part in bias.chunk(moments)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return (batch, moments, quantiles) of states (batch, hidden)."""
+        if len(self.weights) == 1:
+            return F.linear(x, self.weights[0], self.biases[0]).unflatten(1, (self.moments, -1))
+        return torch.stack([F.linear(x, *pair) for pair in zip(self.weights, self.biases, strict=True)], 1)
+
+
+@before("energy_demand_training", training=True)
+def demand_of_hours(at: Place) -> list[Side]:
+    """An LSTM of 2 layers, width 768, learns 9 quantiles of 48 hours from 512 weeks of 32 columns, TF32 on; columns are
+    normalised one by one on the device, and each coming hour has a head of its own in a Python loop."""
+    full, hours, columns, hidden = at.pick(512, 4), at.pick(168, 12), at.pick(32, 3), at.pick(768, 8)
+    moments, quantiles = at.pick(48, 4), at.pick(9, 3)
+
+    def make(batch: int = full, columns_at_once: bool = False, together: bool = False, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH) -> Step:
+        lstm = at.build(nn.LSTM, columns, hidden, 2, batch_first=True)
+        model = nn.ModuleList([lstm, at.build(HorizonHeads, hidden, moments, quantiles, together)])
+        raw, wanted = 50 + 20 * at.randn(batch, hours, columns), at.randn(batch, moments, 1)
+        levels = torch.linspace(0.1, 0.9, quantiles, device=at.device)
+
+        def normalise(values: torch.Tensor) -> torch.Tensor:
+            values = values.nan_to_num().clamp(min=0).log1p()
+            values = values - values.mean(1, keepdim=True)
+            return (values / (values.square().mean(1, keepdim=True).sqrt() + 1e-5)).clamp(-5, 5)
+
+        def loss_of() -> torch.Tensor:
+            if columns_at_once:
+                series = normalise(raw)
+            else:
+                series = torch.stack([normalise(raw[:, :, column]) for column in range(columns)], -1)
+            with at.autocast(autocast):
+                forecast = model[1](lstm(series)[0][:, -1])
+            missed = wanted - forecast.float()
+            return torch.maximum(levels * missed, (levels - 1) * missed).mean()
+        return trained(model, torch.optim.Adam(model.parameters(), lr=1e-4, **how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32", "batch": full, "columns": "normalised one by one",
+                                    "heads": "one by one"}, tf32=True),
+        Side("columns_at_once", partial(make, columns_at_once=True), ("loop_to_batched_op",),
+             {"columns": "normalised at once"}, tf32=True),
+        Side("heads_at_once", partial(make, together=True), ("loop_to_batched_op",), {"heads": "one product"},
+             tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=True),
+        Side("batch_1024", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch", tf32=True),
+    ]
+
+
+class CandidateTowers(nn.Module):
+    """A tower for a person's history and one for things with numbers; both give vectors of length 1."""
+
+    def __init__(self, rows: int, width: int, numbers: int, inner: int, outputs: int) -> None:
+        super().__init__()
+        self.used, self.things = nn.Embedding(rows, width), nn.Embedding(rows, width)
+        self.person, self.thing = (nn.Sequential(nn.Linear(inputs, inner), nn.ReLU(), nn.Linear(inner, inner // 2),
+                                                 nn.ReLU(), nn.Linear(inner // 2, outputs))
+                                   for inputs in (width, width + numbers))
+
+    def forward(self, history: torch.Tensor, things: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Return a rating (people, things) of each person's things."""
+        found = self.things(things)
+        vectors = F.normalize(self.thing(torch.cat([found, numbers.to(found.dtype)], -1)).float(), dim=-1)
+        people = F.normalize(self.person(self.used(history).mean(1)).float(), dim=-1)
+        return (vectors * people[:, None]).sum(-1)
+
+
+@before("candidate_rating")
+def rated_candidates(at: Place) -> list[Side]:
+    """Two towers rate 50,000 things for one request at a time, bf16 autocast, tables of 500,000 rows of 256; the host
+    hashes the things and scales their 16 numbers before it copies them, and the 100 best are read."""
+    things, longest, numbers, rows = at.pick(50_000, 40), at.pick(200, 6), at.pick(16, 3), at.pick(500_000, 50)
+    width, best = at.pick(256, 8), at.pick(100, 5)
+
+    def make(people: int = 1, prepared_by: str = "host", dtype: torch.dtype = FP32, compiled: bool = False,
+             graph: bool = False) -> Step:
+        model = at.build(CandidateTowers, rows, width, numbers, 8 * width, width // 2, dtype=dtype).eval()
+        history, named = (torch.randint(1 << 40, (people, count)) for count in (longest, things))
+        counted, middles, spread = 100 * torch.rand(people, things, numbers), torch.rand(numbers), torch.ones(numbers)
+        on_device = [part.to(at.device) for part in (middles, spread)]
+
+        def prepare(history: torch.Tensor, named: torch.Tensor, counted: torch.Tensor, middles: torch.Tensor,
+                    spread: torch.Tensor) -> list[torch.Tensor]:
+            return [history % rows, named % rows, ((counted.clamp(min=0).log1p() - middles) / spread).clamp(-4, 4)]
+
+        towers = at.compiled(model) if compiled else model
+
+        def rate(*inputs: torch.Tensor) -> torch.Tensor:
+            with at.autocast(True):
+                return towers(*inputs)
+        slots = [part.to(at.device) for part in prepare(history, named, counted, middles, spread)]
+        captured = graphed(lambda: rate(*slots)) if graph else None
+
+        def step() -> torch.Tensor:
+            if prepared_by == "device":
+                inputs = prepare(*(part.to(at.device) for part in (history, named, counted)), *on_device)
+            else:
+                inputs = [part.to(at.device) for part in prepare(history, named, counted, middles, spread)]
+            if captured is None:
+                ratings = rate(*inputs)
+            else:
+                for slot, part in zip(slots, inputs, strict=True):
+                    slot.copy_(part)
+                ratings = captured()
+            values, found = ratings.topk(best)
+            found.cpu()
+            return values
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": 1, "prepared_by": "host"}),
+        Side("prepared_by_device", partial(make, prepared_by="device"), ("host_work",), {"prepared_by": "device"}),
+        Side("requests_8", partial(make, people=8), ("larger_batch",), {"batch": 8}, samples=8, same_output=False,
+             note="other batch"),
+        Side("weights_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"weights_and_tables": "bf16"}),
+        Side("towers_compiled", partial(make, compiled=True), ("compile",), {"compile": "towers"}),
+        Side("towers_to_graph", partial(make, graph=True), ("graph",), {"graph": "towers"}, useless=True,
+             gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, products in bf16"}, useless=True, tf32=True),
+    ]
+
+
+class HeadByHeadBlock(GatedBlock):
+    """A gated block that attends head by head in a Python loop, or with all heads at once."""
+
+    at_once = False
+
+    def forward(self, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
+        """Attend to earlier positions, then transform each."""
+        y = self.norm1(x)
+        q, k, v = (part(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        q, k = (part * cosines + torch.cat([-part.chunk(2, -1)[1], part.chunk(2, -1)[0]], -1) * sines
+                for part in (q, k))
+        if self.at_once:
+            seen = causal_attention(q, k, v)
+        else:
+            seen = torch.cat([causal_attention(*(part[:, head:head + 1] for part in (q, k, v)))
+                              for head in range(self.heads)], 1)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+@before("instruction_adapter_training", training=True)
+def instructed_adapters(at: Place) -> list[Side]:
+    """Adapters of rank 16 learn in 2 layers, width 2,048, as in Llama, from 4 micro-batches of one text of 512 words,
+    whose gradients add up, fp32 with TF32 off; attention is a Python loop over 16 heads."""
+    full, length, width, heads = at.pick(4, 2), at.pick(512, 8), at.pick(2048, 32), at.pick(16, 2)
+    inner, words, rank = at.pick(5504, 64), at.pick(32_000, 50), at.pick(16, 2)
+
+    def make(part: int = 1, at_once: bool = False, autocast: bool = False, how: Mapping[str, Any] = FOREACH,
+             graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            blocks = nn.ModuleList(HeadByHeadBlock(width, heads, inner, True) for _ in range(2))
+            block: Any
+            for block in blocks:
+                block.at_once = at_once
+                for name in ("q", "k", "v", "out"):
+                    setattr(block, name, Adapted(width, width, rank, True, False))
+            return nn.ModuleList([nn.Embedding(words, width), blocks, RootNorm(width, True),
+                                  nn.Linear(width, words, bias=False)])
+        model = at.build(build_model).requires_grad_(False)
+        embedding, blocks, norm, head = model
+        learning = [layer.weight.requires_grad_() for adapter in model.modules() if isinstance(adapter, Adapted)
+                    for layer in (adapter.down, adapter.up)]
+        speeds = 10_000 ** (-torch.arange(0, width // heads, 2, device=at.device) / (width // heads))
+        angles = (torch.arange(length, device=at.device)[:, None] * speeds).repeat(1, 2)
+        texts, rotations = at.integers(words, full, length + 1).split(part), (angles.cos(), angles.sin())
+
+        def loss_of_part(some: torch.Tensor) -> torch.Tensor:
+            with at.autocast(autocast):
+                x = embedding(some[:, :-1])
+                for block in blocks:
+                    x = block(x, *rotations)
+                scores = head(norm(x)).float()
+            return F.cross_entropy(scores.flatten(0, 1), some[:, 1:].flatten()) * part / full
+
+        def loss_of() -> torch.Tensor:
+            total = torch.zeros((), device=at.device)
+            for some in texts[:-1]:
+                loss = loss_of_part(some)
+                loss.backward()
+                total += loss.detach()
+            return total + loss_of_part(texts[-1])  # whose gradients the step adds to the others
+        return trained(model, torch.optim.AdamW(learning, lr=1e-4, capturable=graph, **how), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "micro_batches": full,
+                                    "attention": "head by head"}, tf32=False),
+        Side("heads_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"attention": "all heads"},
+             tf32=False),
+        Side("one_batch", partial(make, part=full), ("larger_batch",), {"micro_batches": 1}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True,
+             tf32=False),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+class DirectedLinear(nn.Module):
+    """A linear layer whose weight is a length times a direction, as weight normalisation keeps it."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.direction, self.bias = nn.Parameter(torch.randn(outputs, inputs)), nn.Parameter(torch.zeros(outputs))
+        self.length = nn.Parameter(torch.rand(outputs, 1) + 0.5)
+
+    def fold(self) -> torch.Tensor:
+        """Return the weight."""
+        return self.length * self.direction / self.direction.square().sum(1, keepdim=True).sqrt()
+
+
+@before("patched_series_forecast")
+def patched_channels(at: Place) -> list[Side]:
+    """A PatchTST of 3 layers, width 128, forecasts 96 hours of 16 series of 7 channels from 336, fp32 with TF32 off;
+    channels run in a loop, each makes the table of places and the two normalised weights anew: bound by launches."""
+    full, channels, past, future = at.pick(16, 2), at.pick(7, 3), at.pick(336, 48), at.pick(96, 8)
+    width, count = at.pick(128, 16), at.pick(42, 6)
+
+    def make(batch: int = full, at_once: bool = False, kept: bool = False, dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([DirectedLinear(16, width), Stack(3, width, at.pick(16, 2)), nn.LayerNorm(width),
+                                  DirectedLinear(count * width, future)])
+        patch, stack, norm, head = at.build(build_model, dtype=dtype).eval()
+        series = at.randn(batch, channels, past, dtype=dtype)
+
+        def make_tables() -> tuple[torch.Tensor, ...]:
+            speeds = torch.exp(-math.log(10_000) * torch.arange(0, width, 2, device=at.device) / width)
+            angles = torch.arange(count, device=at.device)[:, None] * speeds
+            places = torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(dtype)
+            return places, patch.fold(), head.fold()
+        ready = make_tables()
+
+        def forecast(values: torch.Tensor) -> torch.Tensor:
+            places, patching, heading = ready if kept else make_tables()
+            middle = values.mean(-1, keepdim=True)
+            values = values - middle
+            spread = values.square().mean(-1, keepdim=True).add(1e-5).sqrt()
+            parts = F.pad(values / spread, (0, 8), mode="replicate").unfold(-1, 16, 8)
+            x = norm(stack(F.linear(parts, patching, patch.bias) + places))
+            return F.linear(x.flatten(1), heading, head.bias) * spread + middle
+
+        def step() -> torch.Tensor:
+            if at_once:
+                return forecast(series.flatten(0, 1)).unflatten(0, (batch, channels))
+            return torch.stack([forecast(series[:, channel]) for channel in range(channels)], 1)
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "channels": "one by one",
+                                    "tables_and_weights": "made anew"}, tf32=False),
+        Side("channels_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"channels": "at once"},
+             tf32=False),
+        Side("tables_kept", partial(make, kept=True), ("unused_work",), {"tables_and_weights": "made once"},
+             tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True, tf32=False),
+        Side("batch_64", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=False),
+    ]
+
+
+@before("captioned_latents_training", training=True)
+def captioned_latents(at: Place) -> list[Side]:
+    """A U-Net as in Stable Diffusion learns the noise of 8 latent pictures of 32 x 32 with texts, fp32 with TF32 off;
+    each block is checkpointed, and the host mirrors, scales and noises the pictures one by one."""
+    full, side, words, text = at.pick(8, 2), at.pick(32, 8), at.pick(77, 5), at.pick(768, 16)
+    widths = (256, 512, 512) if at.is_gpu else (8, 16, 16)
+
+    def make(prepared_by: str = "host", checkpoints: bool = True, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH, layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(TextedUNet, widths, text, full_attention, True).to(memory_format=layout)
+        if checkpoints:
+            for block in (*model.down, model.middle, *model.up):
+                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        latents, noise = torch.randn(full, 4, side, side), torch.randn(full, 4, side, side)
+        shares, mirrored = torch.linspace(0.1, 0.9, full), torch.arange(full) % 2 == 0
+        time, prompt = at.randn(full, widths[0]), at.randn(full, words, text)
+        on_device = [part.to(at.device)[:, None, None, None] for part in (shares, mirrored)]
+
+        def prepare_each() -> tuple[torch.Tensor, torch.Tensor]:
+            noisy = []
+            for number in range(full):
+                picture, share = latents[number], float(shares[number])
+                picture = (picture.flip(-1) if mirrored[number] else picture) * 0.18215
+                noisy.append(math.sqrt(share) * picture + math.sqrt(1 - share) * noise[number])
+            return torch.stack(noisy).to(at.device), noise.to(at.device)
+
+        def prepare_at_once() -> tuple[torch.Tensor, torch.Tensor]:
+            pictures, added, (share, is_mirrored) = latents.to(at.device), noise.to(at.device), on_device
+            pictures = torch.where(is_mirrored, pictures.flip(-1), pictures) * 0.18215
+            return share.sqrt() * pictures + (1 - share).sqrt() * added, added
+
+        def loss_of() -> torch.Tensor:
+            noisy, added = prepare_each() if prepared_by == "host" else prepare_at_once()
+            with at.autocast(autocast):
+                found = model(noisy.to(memory_format=layout), time, prompt)
+            return F.mse_loss(found.float(), added)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "checkpointing": "every block",
+                                    "layout": "nchw", "prepared_by": "host, one by one"}, tf32=False),
+        Side("checkpointing_off", partial(make, checkpoints=False), ("checkpointing_off",), {"checkpointing": False},
+             tf32=False),
+        Side("prepared_by_device", partial(make, prepared_by="device"), ("host_work",),
+             {"prepared_by": "device, at once"}, useless=True, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=False),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True, tf32=False),
+    ]
+
+
+@before("inspection_segmentation")
+def counted_places(at: Place) -> list[Side]:
+    """A DeepLab with a ResNet-50 cut at stride 16 finds 21 kinds in a camera's picture of 640 x 480, made 256 x 256 by
+    the host, TF32 on; the host reads the number of places of each kind, one by one: many launches."""
+    side, base, width, kinds = at.pick(256, 64), at.pick(64, 4), at.pick(256, 8), at.pick(21, 4)
+    rows, columns = at.pick(480, 90), at.pick(640, 120)
+
+    def make(batch: int = 1, prepared_by: str = "host", read: str = "each kind", dtype: torch.dtype = FP32,
+             graph: bool = False, layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(*build_resnet50(base)[:17], WideView(16 * base, width), nn.Conv2d(width, kinds, 1))
+        model = at.build(build_model, dtype=dtype).eval().to(memory_format=layout)
+        frames = torch.randint(256, (batch, rows, columns, 3), dtype=torch.uint8)
+        scales = [torch.tensor(part)[:, None, None] for part in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+        on_device = [part.to(at.device) for part in scales]
+
+        def prepare(frames: torch.Tensor, middles: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
+            pictures = frames.permute(0, 3, 1, 2).float() / 255
+            pictures = F.interpolate(pictures, (side, side), mode="bilinear", antialias=True)
+            return (pictures - middles) / spread
+
+        def rate(pictures: torch.Tensor) -> torch.Tensor:
+            return F.interpolate(model(pictures).float(), (side, side), mode="bilinear")
+        slot = prepare(frames, *scales).to(at.device, dtype).to(memory_format=layout)
+        captured = graphed(lambda: rate(slot)) if graph else None
+
+        def step() -> torch.Tensor:
+            if prepared_by == "device":
+                pictures = prepare(frames.to(at.device), *on_device)
+            else:
+                pictures = prepare(frames, *scales).to(at.device)
+            pictures = pictures.to(dtype).to(memory_format=layout)
+            if captured is None:
+                scores = rate(pictures)
+            else:
+                slot.copy_(pictures)
+                scores = captured()
+            found = scores.argmax(1)
+            counts = ((found == kind).sum((1, 2)) for kind in range(kinds))
+            if read == "each kind":
+                for count in counts:
+                    count.tolist()
+                scores.max().item()
+            else:
+                torch.stack([*counts, scores.amax((1, 2, 3))]).tolist()
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32", "batch": 1, "prepared_by": "host", "layout": "nchw",
+                                    "reads": "each kind's count"}, tf32=True),
+        Side("prepared_by_device", partial(make, prepared_by="device"), ("host_work",), {"prepared_by": "device"},
+             tf32=True),
+        Side("counts_read_at_once", partial(make, read="at once"), ("remove_syncs",), {"reads": "once"}, tf32=True),
+        Side("network_to_graph", partial(make, graph=True), ("graph",), {"graph": "network"}, gpu_only=True,
+             tf32=True),
+        Side("batch_4", partial(make, batch=4), ("larger_batch",), {"batch": 4}, samples=4, same_output=False,
+             note="other batch", tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True,
+             tf32=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True, tf32=True),
+    ]
+
+
+def summed_losses(loss_of_part: Callable[[int], torch.Tensor], parts: int) -> torch.Tensor:
+    """Return the sum of the losses of parts; of all but the last, the gradients are added at once."""
+    total = 0
+    for number in range(parts - 1):
+        loss = loss_of_part(number)
+        loss.backward()
+        total = total + loss.detach()
+    return total + loss_of_part(parts - 1)
+
+
+class PolicyResidual(nn.Module):
+    """Two convolutions, each after an activation, and a way around them."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = (nn.Conv2d(width, width, 3, 1, 1) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve twice and add the input."""
+        return x + self.conv2(F.relu(self.conv1(F.relu(x))))
+
+
+class PixelPolicy(nn.Module):
+    """Chances of acts and the worth of what is seen, from three stages of residual convolutions, as in IMPALA."""
+
+    def __init__(self, seen: int, acts: int, width: int, side: int) -> None:
+        super().__init__()
+        stages: list[nn.Module] = []
+        for fro, to in pairwise((seen, width, 2 * width, 2 * width)):
+            stages += [nn.Conv2d(fro, to, 3, 1, 1), nn.MaxPool2d(3, 2, 1), PolicyResidual(to), PolicyResidual(to)]
+            side = (side + 1) // 2
+        self.stages, self.inner = nn.Sequential(*stages), nn.Linear(2 * width * side * side, 4 * width)
+        self.acts, self.worth = nn.Linear(4 * width, acts), nn.Linear(4 * width, 1)
+
+    def forward(self, pictures: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the logits of acts and the worth of each row."""
+        x = F.relu(self.inner(F.relu(self.stages(pictures)).flatten(1)))
+        return self.acts(x), self.worth(x).squeeze(1)
+
+
+@before("pixel_policy_training", training=True)
+def moves_from_pixels(at: Place) -> list[Side]:
+    """An IMPALA network four times as wide learns by PPO from 1,024 of 4,096 stacks of frames of 84 x 84, bf16
+    autocast, clipped, AdamW for lists; the host draws the rows of each step and sends them part by part, and gradients
+    of 8 parts of 128 are added."""
+    count, full, side, acts = at.pick(4096, 64), at.pick(1024, 32), at.pick(84, 20), at.pick(15, 4)
+    width, micros = at.pick(64, 4), at.pick(8, 4)
+
+    def make(parts: int = micros, rows: str = "from the host", layout: torch.memory_format = torch.contiguous_format,
+             how: Mapping[str, Any] = FOREACH, batch: int = full, graph: bool = False) -> Step:
+        model = at.build(PixelPolicy, 4, acts, width, side).to(memory_format=layout)
+        frames = at.integers(256, count, 4, side, side).to(torch.uint8)
+        done, gains, returns = at.integers(acts, count), at.randn(count), at.randn(count)
+        earlier = torch.full((count,), -math.log(acts), device=at.device) + 0.1 * at.randn(count)
+        chance, slots = torch.Generator().manual_seed(SEED), torch.arange(batch, device=at.device)
+
+        def draw(on: str = "cpu", chance: torch.Generator | None = None) -> torch.Tensor:
+            return torch.randperm(count, device=on, generator=chance)[:batch]
+
+        def loss_of() -> torch.Tensor:
+            order = slots if graph else draw(at.device) if rows == "from the device" else draw(chance=chance)
+            mean, spread = gains.mean(), gains.std()
+
+            def loss_of_part(number: int) -> torch.Tensor:
+                some = order.chunk(parts)[number].to(at.device)
+                pictures = frames[some].contiguous(memory_format=layout).float() / 255
+                with at.autocast(True):
+                    logits, worth = model(pictures)
+                logs = logits.float().log_softmax(-1)
+                ratio = (logs.gather(1, done[some][:, None]).squeeze(1) - earlier[some]).exp()
+                gain = (gains[some] - mean) / (spread + 1e-8)
+                policy = torch.max(-gain * ratio, -gain * ratio.clamp(0.8, 1.2)).mean()
+                entropy = -(logs.exp() * logs).sum(1).mean()
+                return (policy + 0.5 * F.mse_loss(worth.float(), returns[some]) - 0.01 * entropy) / parts
+            return summed_losses(loss_of_part, parts)
+
+        def clip(*_: Any) -> None:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer = adam(model, how, graph)
+        optimizer.register_step_pre_hook(clip)
+        train = trained(model, optimizer, loss_of, graph)
+
+        def step() -> torch.Tensor:
+            slots.copy_(draw(chance=chance))
+            return train()
+        return step if graph else train
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "micro_batches": micros,
+                                    "layout": "nchw", "rows": "drawn by the host, copied part by part",
+                                    "optimizer": "AdamW, foreach"}),
+        Side("rows_drawn_by_device", partial(make, rows="from the device"), ("inputs_on_device",),
+             {"rows": "drawn by the device"}, useless=True, same_output=False, note="other rows are drawn"),
+        Side("one_batch", partial(make, parts=1), ("larger_batch",), {"micro_batches": 1}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "the step, after one copy of rows"},
+             gpu_only=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
+        Side("frames_4096", partial(make, batch=at.pick(4, 2) * full), ("larger_batch",),
+             {"batch": at.pick(4, 2) * full}, samples=at.pick(4, 2), same_output=False, note="other batch"),
+    ]
+
+
+class WindowUpscaler(nn.Module):
+    """Groups of blocks that attend within windows, a convolution after each group, then twice the rows and columns."""
+
+    def __init__(self, width: int, heads: int, groups: int, blocks: int, fused: bool) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, width, 3, 1, 1), nn.Conv2d(width, 12, 3, 1, 1)
+        self.groups = nn.ModuleList(
+            nn.Sequential(*(WindowBlock(width, heads, 4 * (number % 2), fused, True) for number in range(blocks)))
+            for _ in range(groups))
+        self.convolutions = nn.ModuleList(nn.Conv2d(width, width, 3, 1, 1) for _ in range(groups + 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return pictures of the shape (batch, 3, 2 rows, 2 columns)."""
+        first = x = self.stem(x)
+        for group, convolution in zip(self.groups, self.convolutions[:-1], strict=True):
+            x = x + convolution(group(x.permute(0, 2, 3, 1).contiguous()).permute(0, 3, 1, 2))
+        return F.pixel_shuffle(self.head(first + self.convolutions[-1](x)), 2)
+
+
+@before("window_super_resolution")
+def enlarged_tiles(at: Place) -> list[Side]:
+    """A SwinIR of width 180, 2 of its groups of 6 blocks, enlarges 16 tiles of 96 x 96 to twice the size, bf16
+    autocast; each step copies the tiles from pageable memory, and attention within windows is written out."""
+    full, side, width, heads = at.pick(16, 2), at.pick(96, 16), at.pick(180, 16), at.pick(6, 2)
+
+    def make(batch: int = full, fused: bool = False, pinned: bool = False, dtype: torch.dtype = FP32,
+             layout: torch.memory_format = torch.contiguous_format, wrap: Wrap = as_is) -> Step:
+        model = at.build(WindowUpscaler, width, heads, at.pick(2, 1), at.pick(6, 2), fused, dtype=dtype).eval()
+        model = model.to(memory_format=layout)
+        host = torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(SEED))
+        host = host.pin_memory() if pinned else host
+        slots = host.to(at.device)
+
+        def enlarge(tiles: torch.Tensor) -> torch.Tensor:
+            with at.autocast(dtype == FP32):
+                return model(tiles.to(dtype).contiguous(memory_format=layout)).float()
+        if wrap is as_is:
+            return lambda: enlarge(host.to(at.device, non_blocking=pinned))
+        replay = wrap(lambda: enlarge(slots))
+
+        def step() -> torch.Tensor:
+            slots.copy_(host)
+            return replay()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "inputs": "pageable",
+                                    "attention": "written out", "layout": "nchw"}),
+        Side("pinned_tiles", partial(make, pinned=True), ("pinned_copies",), {"inputs": "pinned, non_blocking"},
+             useless=True, gpu_only=True),
+        Side("fused_attention", partial(make, fused=True), ("attention_fusion",), {"attention": "fused"}),
+        Side("weights_in_bf16", partial(make, dtype=BF16), ("narrower_types",), {"weights": "bf16, no autocast"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "network"}, useless=True, gpu_only=True),
+        Side("tiles_64", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, useless=True,
+             samples=4, same_output=False, note="other batch"),
+    ]
+
+
+@before("review_finetuning", training=True)
+def reviews_computed_twice(at: Place) -> list[Side]:
+    """A BERT-base learns two kinds of 32 reviews of up to 128 words, TF32 on, AdamW for lists; the host makes the mask,
+    the places and the segments anew in each step, and each layer is computed twice, though memory is ample."""
+    full, length, width, words = at.pick(32, 2), at.pick(128, 8), at.pick(768, 32), at.pick(30_522, 50)
+
+    def make(batch: int = full, masks: str = "host", again: bool = True, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH, graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleDict:
+            tables = nn.ModuleList(nn.Embedding(rows, width) for rows in (words, at.pick(512, 16), 2))
+            blocks = nn.ModuleList(LastNormBlock(width, at.pick(12, 2)) for _ in range(at.pick(12, 2)))
+            head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 2))
+            return nn.ModuleDict({"tables": tables, "norm": nn.LayerNorm(width), "blocks": blocks, "head": head})
+        model = at.build(build_model)
+        texts, kinds = at.integers(words, batch, length), at.integers(2, batch)
+        lengths = {on: torch.linspace(length // 4, length, batch).long().to(on) for on in ("cpu", at.device)}
+
+        def make_masks(on: str) -> list[torch.Tensor]:
+            places = torch.arange(length, device=on).repeat(batch, 1)
+            hidden = (places >= lengths[on][:, None])[:, None, None]
+            mask = torch.zeros(batch, 1, 1, length, device=on).masked_fill(hidden, -torch.inf)
+            return [mask, places, torch.zeros_like(places)]
+        slots = [part.to(at.device) for part in make_masks("cpu")]
+
+        def loss_of() -> torch.Tensor:
+            if graph:
+                mask, places, segments = slots
+            else:
+                mask, places, segments = (part.to(at.device)
+                                          for part in make_masks("cpu" if masks == "host" else at.device))
+            with at.autocast(autocast):
+                x = sum(table(rows) for table, rows in zip(model["tables"], (texts, places, segments), strict=True))
+                x = model["norm"](x)
+                for block in model["blocks"]:
+                    x = (checkpoint(block, x, mask, use_reentrant=False, preserve_rng_state=not graph) if again else
+                         block(x, mask))
+                logits = model["head"](x[:, 0])
+            return F.cross_entropy(logits.float(), kinds)
+        train = trained(model, adam(model, how, graph), loss_of, graph)
+
+        def step() -> torch.Tensor:
+            for slot, part in zip(slots, make_masks("cpu"), strict=True):
+                slot.copy_(part)
+            return train()
+        return step if graph else train
+
+    return [
+        Side("before", make, truth={"precision": "tf32", "batch": full, "masks": "from the host each step",
+                                    "checkpointing": "every layer", "optimizer": "AdamW, foreach"}, tf32=True),
+        Side("masks_made_on_device", partial(make, masks="device"), ("inputs_on_device",),
+             {"masks": "made on the device"}, useless=True, tf32=True),
+        Side("checkpointing_off", partial(make, again=False), ("checkpointing_off",), {"checkpointing": False},
+             tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=True),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "the step, after copies of masks"},
+             gpu_only=True, tf32=True),
+        Side("reviews_128", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, useless=True,
+             samples=4, same_output=False, note="other batch", tf32=True),
+    ]
+
+
+@before("scene_probe_serving")
+def patches_of_scene(at: Place) -> list[Side]:
+    """A radiance field of 8 layers renders one request, a patch of 8 x 8 rays with 32 places on each, though many wait,
+    fp32 with TF32 in convolutions only; the host makes the ways of the rays and the places along them anew each time.
+    """
+    side, along, width = at.pick(8, 3), at.pick(32, 4), at.pick(256, 16)
+
+    def make(requests: int = 1, kept: bool = False, autocast: bool = False, compiled: bool = False,
+             graph: bool = False) -> Step:
+        model = at.build(RadianceField, width).eval()
+        cameras = at.randn(requests, 3, 4)
+
+        def make_rays() -> tuple[torch.Tensor, torch.Tensor]:
+            rows, columns = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
+            middle, focal = side / 2, 1.2 * side
+            ways = torch.stack([(columns - middle) / focal, (middle - rows) / focal, -torch.ones(side, side)], -1)
+            return ways.flatten(0, 1), torch.linspace(2, 6, along)
+        slots = [part.to(at.device) for part in make_rays()]
+
+        def render(ways: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
+            turned = F.normalize(ways @ cameras[:, :, :3].transpose(1, 2), dim=-1)
+            with at.autocast(autocast):
+                seen = model(cameras[:, None, None, :, 3] + turned[:, :, None] * far[:, None]).float()
+            colours, density = seen[..., :3].sigmoid(), F.softplus(seen[..., 3]) * (4 / along)
+            passed = torch.exp(density - density.cumsum(-1))
+            return ((1 - torch.exp(-density)) * passed)[..., None].mul(colours).sum(2)
+        render_rays = at.compiled(render) if compiled else render
+        replay = graphed(lambda: render_rays(*slots)) if graph else None
+
+        def step() -> torch.Tensor:
+            if kept:
+                return render_rays(*slots)
+            if replay is None:
+                return render_rays(*(part.to(at.device) for part in make_rays()))
+            for slot, part in zip(slots, make_rays(), strict=True):
+                slot.copy_(part)
+            return replay()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "rays": "made by the host"}),
+        Side("rays_kept", partial(make, kept=True), ("inputs_on_device",), {"rays": "kept on the device"}),
+        Side("requests_8", partial(make, requests=8), ("larger_batch",), {"batch": 8}, samples=8, same_output=False,
+             note="other batch"),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "rendering"}, gpu_only=True),
+        Side("compiled", partial(make, compiled=True), ("compile",), {"compile": "rendering"}),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("autocast",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+    ]
+
+
+@before("expert_language_training", training=True)
+def gradients_normed_in_turn(at: Place) -> list[Side]:
+    """A language model of 6 causal blocks, width 256, each followed by 8 experts, two for each word, learns from 4
+    texts of 128 words, TF32 on, AdamW for lists; gradients are clipped weight by weight, and the host reads their
+    norm."""
+    full, length, width, words = at.pick(4, 2), at.pick(128, 8), at.pick(256, 16), at.pick(8192, 50)
+    heads, experts, layers = at.pick(8, 2), at.pick(8, 4), at.pick(6, 2)
+
+    def make(batch: int = full, as_lists: bool = False, read: bool = True, how: Mapping[str, Any] = FOREACH,
+             autocast: bool = False, graph: bool = False) -> Step:
+        room = 5 * batch * length // (2 * experts)
+
+        def build_model() -> nn.ModuleDict:
+            tables = nn.ModuleList([nn.Embedding(words, width), nn.Embedding(length, width)])
+            blocks = nn.ModuleList(Block(width, heads, causal_attention) for _ in range(layers))
+            sparse = nn.ModuleList(DispatchedExperts(width, 2 * width, experts, room, True, FP32)
+                                   for _ in range(layers))
+            head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, words, bias=False))
+            return nn.ModuleDict({"tables": tables, "blocks": blocks, "sparse": sparse, "head": head})
+        model = at.build(build_model)
+        texts, norm = at.integers(words, batch, length + 1), torch.zeros((), device=at.device)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                x = model["tables"][0](texts[:, :-1]) + model["tables"][1].weight
+                for block, sparse in zip(model["blocks"], model["sparse"], strict=True):
+                    x = block(x)
+                    x = sparse(x.flatten(0, 1)).view_as(x)
+                scores = model["head"](x)
+            return F.cross_entropy(scores.float().flatten(0, 1), texts[:, 1:].flatten())
+
+        def clip(*_: Any) -> None:
+            norm.copy_(nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=as_lists))
+        optimizer = adam(model, how, graph)
+        optimizer.register_step_pre_hook(clip)
+        train = trained(model, optimizer, loss_of, graph)
+
+        def step() -> torch.Tensor:
+            loss = train()
+            if read:
+                norm.item()
+            return loss
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32", "batch": full, "clipping": "weight by weight",
+                                    "reads": "the norm", "optimizer": "AdamW, foreach"}, tf32=True),
+        Side("clipped_as_lists", partial(make, as_lists=True), ("list_updates",), {"clipping": "foreach"}, tf32=True),
+        Side("norm_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True,
+             tf32=True),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "the step, before the read"}, gpu_only=True,
+             tf32=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, tf32=True),
+        Side("texts_16", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True, tf32=True),
+    ]
+
+
+@before("document_vector_service")
+def documents_by_request(at: Place) -> list[Side]:
+    """A MiniLM of 12 layers, width 384, makes vectors of the 32 pieces of one document, up to 256 words each, though
+    many documents wait, mean pooling, fp32 with TF32 off; the host reads the length of each vector, then the vector."""
+    pieces, length, width, words = at.pick(32, 2), at.pick(256, 8), at.pick(384, 32), at.pick(30_522, 50)
+
+    def make(documents: int = 1, read: str = "each", dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        embeddings = [at.build(nn.Embedding, rows, width, dtype=dtype) for rows in (words, length)]
+        norm = at.build(nn.LayerNorm, width, dtype=dtype)
+        blocks = [at.build(LastNormBlock, width, at.pick(12, 2), dtype=dtype) for _ in range(at.pick(12, 2))]
+        texts, places = at.integers(words, documents * pieces, length), torch.arange(length, device=at.device)
+        ends = torch.linspace(length // 2, length, pieces, device=at.device).repeat(documents)
+        is_word = places < ends[:, None]
+
+        def embed() -> torch.Tensor:
+            x = norm(embeddings[0](texts) + embeddings[1](places))
+            for block in blocks:
+                x = block(x, is_word[:, None, None])
+            x = x.float() * is_word[:, :, None]
+            return x.sum(1) / is_word.sum(1, keepdim=True)
+        run = wrap(embed)
+
+        def step() -> torch.Tensor:
+            vectors = run()
+            if read == "at once":
+                return F.normalize(vectors.cpu(), dim=1)
+            return torch.stack([vector.cpu() / max(vector.norm().item(), 1e-12) for vector in vectors])
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": pieces, "documents": 1,
+                                    "reads": "each length, each vector"}, tf32=False),
+        Side("vectors_read_at_once", partial(make, read="at once"), ("remove_syncs",), {"reads": "all vectors at once"},
+             tf32=False),
+        Side("documents_4", partial(make, documents=4), ("larger_batch",), {"documents": 4, "batch": 4 * pieces},
+             useless=True, samples=4, same_output=False, note="other batch", tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "model"}, useless=True, gpu_only=True,
+             tf32=False),
+    ]
+
+
+class SageLayer(nn.Module):
+    """What a node has and the mean of what its neighbours have, each with weights of its own, then a norm."""
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        self.own, self.near, self.norm = nn.Linear(size, width), nn.Linear(size, width, bias=False), nn.LayerNorm(width)
+
+    def forward(self, own: torch.Tensor, near: torch.Tensor) -> torch.Tensor:
+        """Return (..., width) of (..., size) and of neighbours (..., k, size)."""
+        return F.relu(self.norm(self.own(own) + self.near(near.mean(-2))))
+
+
+@before("sage_training", training=True)
+def neighbourhoods_by_parts(at: Place) -> list[Side]:
+    """A GraphSAGE of 3 layers, width 256, learns 47 kinds of 512 nodes from 10, 5 and 5 sampled neighbours, bf16
+    weights; gradients of 8 parts of 64 nodes are added, and AdamW updates weight by weight."""
+    nodes, full, size, width = at.pick(200_000, 50), at.pick(512, 16), at.pick(128, 8), at.pick(256, 16)
+    fans, kinds, micros = (at.pick(10, 3), at.pick(5, 2), at.pick(5, 2)), at.pick(47, 5), at.pick(8, 4)
+
+    def make(parts: int = micros, batch: int = full, how: Mapping[str, Any] = LOOP, graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([SageLayer(size, width), SageLayer(width, width), SageLayer(width, width),
+                                  nn.Linear(width, kinds)])
+        model, features = at.build(build_model, dtype=BF16), at.randn(nodes, size, dtype=BF16)
+        levels = [at.integers(nodes, batch, *fans[:depth]) for depth in range(4)]
+        labels = at.integers(kinds, batch)
+
+        def loss_of_part(number: int) -> torch.Tensor:
+            rows = [features[level.chunk(parts)[number]] for level in levels]
+            for layer in model[:-1]:
+                rows = [layer(own, near) for own, near in pairwise(rows)]
+            return F.cross_entropy(model[-1](rows[0]).float(), labels.chunk(parts)[number]) / parts
+        return trained(model, adam(model, how, graph), lambda: summed_losses(loss_of_part, parts), graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "micro_batches": micros,
+                                    "optimizer": "AdamW, loop"}),
+        Side("foreach_adamw", partial(make, how=FOREACH), ("fused_optimizer",), {"optimizer": "AdamW, foreach"}),
+        Side("one_batch", partial(make, parts=1), ("larger_batch",), {"micro_batches": 1}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "the step"}, gpu_only=True),
+        Side("nodes_2048", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("pair_rating")
+def pairs_joined_on_host(at: Place) -> list[Side]:
+    """A MiniLM of 6 layers, width 384, rates 8 documents of up to 112 words for one question, though many questions
+    wait, bf16; the host joins question and document pair by pair, fills them up, and makes their masks in each step."""
+    documents, asked, room, width = at.pick(8, 2), at.pick(13, 3), at.pick(112, 5), at.pick(384, 32)
+    words, first, end = at.pick(30_522, 50), 1, 2
+    length = asked + room + 3
+
+    def make(questions: int = 1, joined: str = "pair by pair", graph: bool = False) -> Step:
+        embeddings = [at.build(nn.Embedding, rows, width, dtype=BF16) for rows in (words, length, 2)]
+        norm, head = at.build(nn.LayerNorm, width, dtype=BF16), at.build(nn.Linear, width, 1, dtype=BF16)
+        blocks = [at.build(LastNormBlock, width, at.pick(12, 2), dtype=BF16) for _ in range(at.pick(6, 2))]
+        count, chance, places = questions * documents, torch.Generator().manual_seed(SEED), torch.arange(length)
+        asks = torch.randint(3, words, (questions, asked), generator=chance).repeat_interleave(documents, 0)
+        texts = torch.randint(3, words, (count, room), generator=chance)
+        ends = asked + 2 + torch.linspace(room // 2, room, count).long()
+        told = {on: [part.to(on) for part in (asks, texts, ends, places)] for on in ("cpu", at.device)}
+
+        def join_in_turn() -> list[torch.Tensor]:
+            rows = []
+            for ask, text, last in zip(asks, texts, ends.tolist(), strict=True):
+                pair = torch.cat([torch.tensor([first]), ask, torch.tensor([end]), text[:last - asked - 2],
+                                  torch.tensor([end])])
+                parts = torch.cat([torch.zeros(asked + 2).long(), torch.ones(last - asked - 1).long()])
+                filled = 0, length - len(pair)
+                rows.append((F.pad(pair, filled), F.pad(parts, filled), F.pad(torch.ones(len(pair)).bool(), filled)))
+            return [torch.stack(part) for part in zip(*rows, strict=True)]
+
+        def join_at_once(on: str) -> list[torch.Tensor]:
+            asks, texts, ends, places = told[on]
+            after = places - ends[:, None]
+            pairs = F.pad(torch.cat([F.pad(F.pad(asks, (1, 0), value=first), (0, 1), value=end), texts], 1), (0, 1))
+            pairs = pairs.masked_fill(after > 0, 0).masked_fill(after == 0, end)
+            return [pairs, ((places >= asked + 2) & (after <= 0)).long(), after <= 0]
+
+        def join() -> list[torch.Tensor]:
+            if joined == "pair by pair":
+                return join_in_turn()
+            return join_at_once("cpu" if joined == "at once" else at.device)
+        slots = [part.to(at.device) for part in join()]
+
+        def rate(pairs: torch.Tensor, parts: torch.Tensor, is_word: torch.Tensor) -> torch.Tensor:
+            x = norm(embeddings[0](pairs) + embeddings[1].weight + embeddings[2](parts))
+            for block in blocks:
+                x = block(x, is_word[:, None, None])
+            return head(x[:, 0]).squeeze(1).float()
+        replay = graphed(lambda: rate(*slots)) if graph else None
+
+        def step() -> torch.Tensor:
+            if replay is None:
+                return rate(*(part.to(at.device) for part in join())).cpu()
+            for slot, part in zip(slots, join(), strict=True):
+                slot.copy_(part)
+            return replay().cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": documents, "questions": 1,
+                                    "joined": "by the host, pair by pair"}),
+        Side("joined_at_once", partial(make, joined="at once"), ("host_work",), {"joined": "by the host, at once"}),
+        Side("joined_on_device", partial(make, joined="device"), ("host_work", "inputs_on_device"),
+             {"joined": "by the device"}),
+        Side("questions_4", partial(make, questions=4), ("larger_batch",), {"questions": 4, "batch": 4 * documents},
+             samples=4, same_output=False, note="other batch"),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "model"}, gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class WrittenBatchNorm(nn.BatchNorm1d):
+    """A batch norm for training, written out or as one operator; running means are not kept."""
+
+    def __init__(self, width: int, fused: bool) -> None:
+        super().__init__(width, track_running_stats=False)
+        self.fused = fused
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return rows whose columns have the learnt mean and spread."""
+        if self.fused:
+            return super().forward(x)
+        centred = x - x.mean(0, keepdim=True)
+        spread = torch.sqrt(centred.square().mean(0, keepdim=True) + self.eps)
+        return centred / spread * self.weight + self.bias
+
+
+class FactorClicks(nn.Module):
+    """A click's logit from single rows of tables, all pairs of them, and a network with batch norms, as in DeepFM."""
+
+    starts: torch.Tensor
+
+    def __init__(self, tables: int, rows: int, width: int, inner: int, one_table: bool, fused_norm: bool) -> None:
+        super().__init__()
+        factors, firsts = 0.05 * torch.randn(tables * rows, width), 0.05 * torch.randn(tables * rows, 1)
+        self.factors, self.firsts = (
+            nn.ModuleList(nn.Embedding.from_pretrained(part.clone(), freeze=False)
+                          for part in whole.chunk(1 if one_table else tables)) for whole in (factors, firsts))
+        self.register_buffer("starts", torch.arange(tables) * rows)
+        layers: list[nn.Module] = []
+        for fro, to in pairwise((tables * width + 16, inner, inner, inner)):
+            layers += [nn.Linear(fro, to), WrittenBatchNorm(to, fused_norm), nn.ReLU()]
+        self.network = nn.Sequential(*layers, nn.Linear(inner, 1))
+
+    def look_up(self, tables: nn.ModuleList, rows: torch.Tensor) -> torch.Tensor:
+        """Return (batch, tables, width) from one table, or table by table."""
+        if len(tables) == 1:
+            return tables[0](rows + self.starts)
+        return torch.stack([table(rows[:, number]) for number, table in enumerate(tables)], 1)
+
+    def forward(self, numbers: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Return one logit per sample, from 16 numbers and a row of each table."""
+        factors, firsts = self.look_up(self.factors, rows), self.look_up(self.firsts, rows)
+        pairs = 0.5 * (factors.sum(1).square() - factors.square().sum(1)).sum(1)
+        deep = self.network(torch.cat([factors.flatten(1), numbers], 1)).squeeze(1)
+        return firsts.sum((1, 2)) + pairs + deep
+
+
+@before("factor_network_training", training=True)
+def clicks_normed_by_hand(at: Place) -> list[Side]:
+    """A DeepFM learns 16,384 clicks from 26 tables of 50,000 rows, 32 values each, and 3 layers of width 1,024, fp32
+    with TF32 in convolutions only, AdamW for lists; tables are read one by one, and batch norms are written out."""
+    full, tables, rows = at.pick(16_384, 16), at.pick(26, 3), at.pick(50_000, 20)
+
+    def make(one_table: bool = False, fused_norm: bool = False, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH, graph: bool = False) -> Step:
+        model = at.build(FactorClicks, tables, rows, at.pick(32, 4), at.pick(1024, 16), one_table, fused_norm)
+        numbers, chosen = at.randn(full, 16), at.integers(rows, full, tables)
+        clicks = at.integers(2, full).float()
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                logits = model(numbers, chosen)
+            return F.binary_cross_entropy_with_logits(logits.float(), clicks)
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "tables": "one by one",
+                                    "norms": "written out", "optimizer": "AdamW, foreach"}),
+        Side("fused_norms", partial(make, fused_norm=True), ("norm_fusion",), {"norms": "one operator"}),
+        Side("tables_at_once", partial(make, one_table=True), ("loop_to_batched_op",), {"tables": "one call"}),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"}),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "the step"}, useless=True, gpu_only=True),
+    ]
+
+
+class TimedBlock(Block):
+    """A transformer block that reads a place's frames first, then a frame's places."""
+
+    def __init__(self, width: int, heads: int, attention: Attention) -> None:
+        super().__init__(width, heads, attention)
+        self.norm0, self.time, self.time_out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend over time, then over places, then transform each; x has the shape (clips, frames, places, width)."""
+        clips, frames, places, width = x.shape
+        rows = x.transpose(1, 2).reshape(clips * places, frames, width)
+        parts = self.time(self.norm0(rows)).unflatten(-1, (3, self.heads, width // self.heads))
+        read = self.attention(*parts.permute(2, 0, 3, 1, 4).unbind(0)).transpose(1, 2).flatten(2)
+        x = x + self.time_out(read).view(clips, places, frames, width).transpose(1, 2)
+        return super().forward(x.flatten(0, 1)).view(clips, frames, places, width)
+
+
+@before("timed_clip_classification")
+def clips_cut_frame_by_frame(at: Place) -> list[Side]:
+    """A TimeSformer of 12 layers, width 768, classifies a clip of 8 frames of 240 x 320 bytes, fp32 with TF32 in
+    convolutions only; frames are resized, cut and scaled one by one by small operations, and attention is written out.
+    """
+    frames, height, wide, width = at.pick(8, 2), at.pick(240, 40), at.pick(320, 50), at.pick(768, 32)
+    side, patch = at.pick(224, 32), 16
+
+    def make(clips: int = 1, cut: str = "frame by frame", attention: Attention = written_full_attention,
+             dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        stem = at.build(nn.Conv2d, 3, width, patch, patch, dtype=dtype)
+        blocks = [at.build(TimedBlock, width, at.pick(12, 2), attention, dtype=dtype) for _ in range(at.pick(12, 2))]
+        norm, head = at.build(nn.LayerNorm, width, dtype=dtype), at.build(nn.Linear, width, 400, dtype=dtype)
+        when = at.randn(frames, 1, width, dtype=dtype)
+        where = at.randn(1, (side // patch) ** 2, width, dtype=dtype)
+        videos = at.integers(256, clips, frames, height, wide, 3).to(torch.uint8)
+        mean, spread = (torch.tensor(of, device=at.device)[:, None, None]
+                        for of in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+        size = side, side * wide // height
+        left = (size[1] - side) // 2
+
+        def prepare(pictures: torch.Tensor) -> torch.Tensor:
+            pictures = pictures.permute(0, 3, 1, 2).float() / 255
+            pictures = F.interpolate(pictures, size, mode="bilinear", align_corners=False)
+            return (pictures[..., left:left + side] - mean) / spread
+
+        def classify() -> torch.Tensor:
+            pictures = videos.flatten(0, 1)
+            if cut == "at once":
+                pictures = prepare(pictures)
+            else:
+                pictures = torch.cat([prepare(picture) for picture in pictures.split(1)])
+            x = stem(pictures.to(dtype)).flatten(2).transpose(1, 2).unflatten(0, (clips, frames)) + when + where
+            for block in blocks:
+                x = block(x)
+            return head(norm(x).mean((1, 2)))
+        return wrap(classify)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": 1, "frames": "prepared one by one",
+                                    "attention": "written out"}),
+        Side("frames_at_once", partial(make, cut="at once"), ("loop_to_batched_op",), {"frames": "prepared at once"},
+             useless=True),
+        Side("fused_attention", partial(make, attention=full_attention), ("attention_fusion",),
+             {"attention": "fused"}),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "the step"}, useless=True, gpu_only=True),
+        Side("clips_4", partial(make, clips=4), ("larger_batch",), {"batch": 4}, useless=True, samples=4,
+             same_output=False, note="other batch"),
+    ]
+
+
+@before("resnet50_small_training", training=True)
+def small_pictures_altered_in_turn(at: Place) -> list[Side]:
+    """A ResNet-50 learns from 16 pictures of 64 x 64, TF32 convolutions; each picture of bytes is cropped, mirrored,
+    brightened and normalised by itself on the device; SGD with momentum updates weight by weight."""
+    full, width, side, edge = at.pick(16, 4), at.pick(64, 4), at.pick(64, 32), 8
+
+    def make(batch: int = full, at_once: bool = False, how: Mapping[str, Any] = LOOP, graph: bool = False,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        model = at.build(build_resnet50, width).to(memory_format=layout)
+        photos = at.integers(256, batch, 3, side + edge, side + edge).to(torch.uint8)
+        labels = at.integers(200, batch)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9, weight_decay=1e-4, **how)
+        means, spreads = (torch.tensor(values, device=at.device).view(3, 1, 1)
+                          for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+        corners = [(3 * number % edge, 5 * number % edge) for number in range(batch)]
+        gains = [0.8 + 0.4 * (number % 7) / 6 for number in range(batch)]
+        span = torch.arange(side)
+        rows = torch.stack([top + span for top, _ in corners]).to(at.device)
+        columns = torch.stack([left + (span.flip(0) if number % 2 else span)
+                               for number, (_, left) in enumerate(corners)]).to(at.device)
+        numbers = torch.arange(batch, device=at.device)[:, None, None]
+        all_gains = torch.tensor(gains, device=at.device).view(-1, 1, 1, 1)
+
+        def alter() -> torch.Tensor:
+            if at_once:
+                cut = photos.permute(0, 2, 3, 1)[numbers, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
+                return ((cut.float() / 255 * all_gains).clamp(0, 1) - means) / spreads
+            altered = []
+            for number, (top, left) in enumerate(corners):
+                picture = photos[number, :, top:top + side, left:left + side].float() / 255
+                if number % 2:
+                    picture = picture.flip(2)
+                picture = (picture * gains[number]).clamp(0, 1)
+                altered.append((picture - means) / spreads)
+            return torch.stack(altered)
+
+        def loss_of() -> torch.Tensor:
+            pictures = alter().contiguous(memory_format=layout)
+            return F.cross_entropy(model(pictures), labels, label_smoothing=0.1)
+        return trained(model, optimizer, loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "pictures": "altered in turn",
+                                    "optimizer": "SGD, weight by weight", "layout": "nchw"}),
+        Side("pictures_altered_at_once", partial(make, at_once=True), ("loop_to_batched_op",),
+             {"pictures": "altered at once"}),
+        Side("foreach_sgd", partial(make, how=FOREACH), ("fused_optimizer",), {"optimizer": "SGD, foreach"}),
+        Side("fused_sgd", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "SGD, fused"}),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             useless=True),
+        Side("batch_64", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+    ]
+
+
+class ChosenAttentionBlock(ModulatedBlock):
+    """A transformer block whose norms are scaled and moved by a condition; its attention is fused or written out."""
+
+    def __init__(self, width: int, heads: int, attention: Attention) -> None:
+        super().__init__(width, heads)
+        self.attention = attention
+
+    def forward(self, x: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform each position."""
+        move1, scale1, gate1, move2, scale2, gate2 = self.condition(F.silu(condition))[:, None].chunk(6, -1)
+        heads = self.qkv(self.norm1(x) * (1 + scale1) + move1).unflatten(-1, (3, self.heads, -1))
+        q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)
+        x = x + gate1 * self.out(self.attention(q, k, v).transpose(1, 2).flatten(2))
+        y = self.norm2(x) * (1 + scale2) + move2
+        return x + gate2 * self.down(F.gelu(self.up(y), approximate="tanh"))
+
+
+@before("diffusion_transformer_sampling")
+def captions_read_in_each_move(at: Place) -> list[Side]:
+    """A DiT-B moves 4 pictures of 256 patches once, with guidance by 4 texts of 77 words, fp32 with TF32 off; each move
+    encodes the texts and makes the table of places again; attention is written out."""
+    full, width, heads, words = at.pick(4, 1), at.pick(768, 32), at.pick(12, 2), at.pick(49_408, 60)
+    places, length, layers = at.pick(16, 4), at.pick(77, 8), at.pick(12, 2)
+
+    def make(batch: int = full, kept: bool = False, attention: Attention = written_full_attention,
+             dtype: torch.dtype = FP32, wrap: Wrap = as_is) -> Step:
+        def build_model() -> nn.ModuleList:
+            reader = nn.Sequential(nn.Embedding(words, width), Stack(layers, width, heads, causal_attention),
+                                   nn.LayerNorm(width))
+            blocks = nn.ModuleList(ChosenAttentionBlock(width, heads, attention) for _ in range(layers))
+            times = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
+            return nn.ModuleList([reader, nn.Linear(16, width), times, blocks, nn.LayerNorm(width),
+                                  nn.Linear(width, 16)])
+        model = at.build(build_model, dtype=dtype).eval()
+        reader, patch, times, blocks, norm, last = model
+        texts, latent = at.integers(words, 2 * batch, length), at.randn(batch, places * places, 16, dtype=dtype)
+        moment = torch.full((1, 1), 500.0, device=at.device)
+
+        def make_waves(positions: torch.Tensor, size: int) -> torch.Tensor:
+            speeds = torch.exp(torch.arange(size // 2, device=at.device) * (-math.log(10_000) / (size // 2)))
+            angles = positions.float() * speeds
+            return torch.cat([angles.sin(), angles.cos()], -1)
+
+        def find_texts() -> torch.Tensor:
+            return reader(texts)[:, -1]
+
+        def find_places() -> torch.Tensor:
+            line = torch.arange(places, device=at.device)
+            rows, columns = torch.meshgrid(line, line, indexing="ij")
+            waves = [make_waves(part.reshape(-1, 1), width // 2) for part in (rows, columns)]
+            return torch.cat(waves, -1).to(dtype)
+        kept_texts, kept_places = (find_texts(), find_places()) if kept else (None, None)
+
+        def step() -> torch.Tensor:
+            told = find_texts() if kept_texts is None else kept_texts
+            table = find_places() if kept_places is None else kept_places
+            condition = told + times(make_waves(moment, width).to(dtype))
+            x = (patch(latent) + table).repeat(2, 1, 1)
+            for block in blocks:
+                x = block(x, condition)
+            with_text, without = last(norm(x)).chunk(2)
+            return latent - 0.02 * (without + 4 * (with_text - without))
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "texts": "encoded in each move",
+                                    "places": "made in each move", "attention": "written out"}, tf32=False),
+        Side("texts_and_places_kept", partial(make, kept=True), ("unused_work",),
+             {"texts": "encoded once", "places": "made once"}, tf32=False),
+        Side("fused_attention", partial(make, attention=full_attention), ("attention_fusion",),
+             {"attention": "fused"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, useless=True, gpu_only=True,
+             tf32=False),
+        Side("pictures_16", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, useless=True,
+             samples=4, same_output=False, note="other batch", tf32=False),
+    ]
+
+
+@before("vit_bf16_accumulated_training", training=True)
+def vision_in_eight_parts(at: Place) -> list[Side]:
+    """A ViT-B in bf16 is tuned on 128 pictures of 224 x 224 in 8 micro-batches of 16, whose gradients add up; the host
+    reads the loss and the right answers of each micro-batch; AdamW for lists."""
+    full, parts, side, width = at.pick(128, 8), at.pick(8, 4), at.pick(224, 32), at.pick(768, 32)
+
+    def make(micros: int = parts, read: bool = True, how: Mapping[str, Any] = FOREACH, graph: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            return nn.ModuleList([nn.Conv2d(3, width, 16, 16), nn.Embedding(1 + (side // 16) ** 2, width),
+                                  nn.Embedding(1, width), Stack(at.pick(12, 2), width, at.pick(12, 2)),
+                                  nn.LayerNorm(width), nn.Linear(width, 100)])
+        model = at.build(build_model, dtype=BF16)
+        patch, places, first, stack, norm, head = model
+        pictures = at.randn(full, 3, side, side, dtype=BF16).chunk(micros)
+        labels = at.integers(100, full).chunk(micros)
+
+        def loss_of_part(number: int) -> torch.Tensor:
+            x = patch(pictures[number]).flatten(2).transpose(1, 2)
+            x = torch.cat([first.weight.expand(len(x), 1, width), x], 1) + places.weight
+            scores = head(norm(stack(x)[:, 0])).float()
+            loss = F.cross_entropy(scores, labels[number]) / micros
+            if read:
+                loss.item()
+                (scores.detach().argmax(1) == labels[number]).sum().item()
+            return loss
+
+        def loss_of() -> torch.Tensor:
+            total = torch.zeros((), device=at.device)
+            for number in range(micros - 1):
+                loss = loss_of_part(number)
+                loss.backward()
+                total += loss.detach()
+            return total + loss_of_part(micros - 1)  # whose gradients the step adds to the others
+        return trained(model, adam(model, how, graph), loss_of, graph)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "micro_batches": parts,
+                                    "reads": "loss and right ones of each", "optimizer": "AdamW, foreach"}),
+        Side("nothing_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True),
+        Side("one_batch", partial(make, micros=1), ("larger_batch",), {"micro_batches": 1}),
+        Side("two_micro_batches", partial(make, micros=2), ("larger_batch",), {"micro_batches": 2}),
+        Side("to_graph", partial(make, read=False, graph=True), ("graph", "remove_syncs"),
+             {"graph": True, "reads": "none"}, gpu_only=True),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "AdamW, fused"},
+             useless=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class SoundResidual(nn.Module):
+    """Three pairs of convolutions, the first of each dilated, and a way around each pair."""
+
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__()
+        self.wide = nn.ModuleList(nn.Conv1d(width, width, size, 1, gap * (size // 2), gap) for gap in (1, 3, 5))
+        self.near = nn.ModuleList(nn.Conv1d(width, width, size, 1, size // 2) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return sounds of the same shape."""
+        for wide, near in zip(self.wide, self.near, strict=True):
+            x = x + near(F.leaky_relu(wide(F.leaky_relu(x, 0.1)), 0.1))
+        return x
+
+
+class SoundWriter(nn.Module):
+    """A HiFi-GAN: four transposed convolutions lengthen a spectrum 256 times, three residual parts follow each."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(80, width, 7, 1, 3)
+        self.rises = nn.ModuleList(nn.ConvTranspose1d(width >> stage, width >> stage + 1, 2 * rate, rate, rate // 2)
+                                   for stage, rate in enumerate((8, 8, 2, 2)))
+        self.parts = nn.ModuleList(nn.ModuleList(SoundResidual(width >> stage + 1, size) for size in (3, 7, 11))
+                                   for stage in range(4))
+        self.last = nn.Conv1d(width >> 4, 1, 7, 1, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return sounds between -1 and 1, from spectra."""
+        x = self.first(x)
+        parts: Any
+        for rise, parts in zip(self.rises, self.parts, strict=True):
+            x = rise(F.leaky_relu(x, 0.1))
+            x = (parts[0](x) + parts[1](x) + parts[2](x)) / 3
+        return self.last(F.leaky_relu(x)).tanh()
+
+
+@before("hifi_gan_inference")
+def one_spoken_text_at_a_time(at: Place) -> list[Side]:
+    """A HiFi-GAN speaks one text of 300 frames at a time though many wait, bf16; the host scales and limits each of the
+    80 bands of a spectrum by itself and copies them from pageable memory."""
+    frames, width, bands = at.pick(300, 8), at.pick(512, 16), 80
+
+    def make(batch: int = 1, scaled_on: str = "host", pinned: bool = False, wrap: Wrap = as_is) -> Step:
+        model = at.build(SoundWriter, width, dtype=BF16).eval()
+        spectra = torch.randn(batch, bands, frames)
+        means, spreads = (torch.linspace(first, last, bands) for first, last in ((-4.0, -8.0), (2.5, 1.5)))
+        listed = list(zip(means.tolist(), spreads.tolist(), strict=True))
+        means, spreads = (part.to(at.device)[:, None] for part in (means, spreads))
+        filled = torch.empty(batch, bands, frames, device=at.device, dtype=BF16)
+        speak = wrap(lambda: model(filled))
+        locked = torch.empty(batch, bands, frames, dtype=BF16, pin_memory=pinned)
+
+        def step() -> torch.Tensor:
+            if scaled_on == "device":
+                filled.copy_((spectra.to(at.device) * spreads + means).clamp(-11.5, 2.0))
+            else:
+                rows = [(spectra[:, band] * spread + mean).clamp(-11.5, 2.0)
+                        for band, (mean, spread) in enumerate(listed)]
+                scaled = torch.stack(rows, 1).to(BF16)
+                filled.copy_(locked.copy_(scaled) if pinned else scaled, non_blocking=pinned)
+            return speak().float().cpu()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": 1, "spectra": "scaled by the host, band by band",
+                                    "copies": "pageable"}),
+        Side("spectra_scaled_on_device", partial(make, scaled_on="device"), ("host_work",),
+             {"spectra": "scaled on the device at once"}),
+        Side("texts_8", partial(make, batch=8), ("larger_batch",), {"batch": 8}, samples=8, same_output=False,
+             note="other batch"),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": "the network"}, gpu_only=True),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, cudnn_benchmark=True),
+        Side("spectra_pinned", partial(make, pinned=True), ("pinned_copies",), {"copies": "pinned"}, useless=True,
+             gpu_only=True),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+@before("simclr_training", training=True)
+def views_cut_picture_by_picture(at: Place) -> list[Side]:
+    """A residual network learns by SimCLR from two views of 64 pictures of 32 x 32, TF32 convolutions; they come
+    from pageable memory, and each view is cropped, mirrored, tinted and normalised by itself; Adam for lists."""
+    full, side, edge, width = at.pick(64, 4), at.pick(32, 16), 8, at.pick(64, 4)
+
+    def make(batch: int = full, at_once: bool = False, pinned: bool = False, autocast: bool = False,
+             how: Mapping[str, Any] = FOREACH, graph: bool = False) -> Step:
+        def build_model() -> nn.Sequential:
+            return nn.Sequential(ResNet(width, 8 * width), nn.ReLU(), nn.Linear(8 * width, 128))
+        model = at.build(build_model)
+        host = [torch.rand(batch, 3, side + edge, side + edge, pin_memory=pinned) for _ in range(2)]
+        photos = torch.empty(batch, 3, side + edge, side + edge, device=at.device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, weight_decay=1e-6, capturable=graph, **how)
+        views = [(number, (3 * number + 5 * view) % edge, (5 * number + 3 * view) % edge, (number + view) % 2 == 1,
+                  0.6 + 0.8 * ((number + 4 * view) % 9) / 8, (number + 2 * view) % 5 == 0)
+                 for view in range(2) for number in range(batch)]
+        shades, span = torch.tensor((0.299, 0.587, 0.114), device=at.device).view(3, 1, 1), torch.arange(side)
+        numbers = torch.tensor([view[0] for view in views], device=at.device)[:, None, None]
+        rows = torch.stack([span + view[1] for view in views]).to(at.device)
+        columns = torch.stack([(span.flip(0) if view[3] else span) + view[2] for view in views]).to(at.device)
+        tints = torch.tensor([view[4] for view in views], device=at.device).view(-1, 1, 1, 1)
+        is_grey = torch.tensor([view[5] for view in views], device=at.device).view(-1, 1, 1, 1)
+        same = torch.eye(2 * batch, dtype=torch.bool, device=at.device)
+        partners = torch.arange(2 * batch, device=at.device).roll(batch)
+        calls = 0
+
+        def cut() -> torch.Tensor:
+            if at_once:
+                x = photos.permute(0, 2, 3, 1)[numbers, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
+                x = ((x * tints).clamp(0, 1) - 0.5) / 0.25
+                return torch.where(is_grey, (x * shades).sum(1, keepdim=True), x)
+            found = []
+            for number, top, left, mirrored, tint, grey in views:
+                x = photos[number, :, top:top + side, left:left + side]
+                if mirrored:
+                    x = x.flip(2)
+                x = ((x * tint).clamp(0, 1) - 0.5) / 0.25
+                if grey:
+                    x = (x * shades).sum(0, keepdim=True).expand(3, -1, -1)
+                found.append(x)
+            return torch.stack(found)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                rays = F.normalize(model(cut().contiguous()).float(), dim=1)
+            scores = (rays @ rays.T / 0.5).masked_fill(same, -torch.inf)
+            return F.cross_entropy(scores, partners)
+        photos.copy_(host[0])
+        train = trained(model, optimizer, loss_of, graph)
+
+        def step() -> torch.Tensor:
+            nonlocal calls
+            photos.copy_(host[calls % 2], non_blocking=pinned)
+            calls += 1
+            return train()
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "tf32 convolutions", "batch": full, "views": "cut in turn",
+                                    "inputs": "pageable", "optimizer": "Adam, foreach"}),
+        Side("views_cut_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"views": "cut at once"}),
+        Side("pinned_pictures", partial(make, pinned=True), ("pinned_copies",), {"inputs": "pinned"}, useless=True,
+             gpu_only=True),
+        Side("to_graph", partial(make, graph=True), ("graph",), {"graph": "all but the copy"}, gpu_only=True),
+        Side("fused_adam", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "Adam, fused"}, useless=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             useless=True),
+        Side("batch_256", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch"),
+    ]
+
+
+class LastWordBlock(nn.Module):
+    """A layer that handles a new word of several texts: root norms, rotations, a key for several queries."""
+
+    def __init__(self, width: int, heads: int, keys: int, inner: int) -> None:
+        super().__init__()
+        self.heads, self.keys = heads, keys
+        self.norm1, self.norm2 = RootNorm(width, True), RootNorm(width, True)
+        self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, keys * width // heads, bias=False) for _ in range(2))
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor,
+                read: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """Read earlier words by queries of the shape (texts, keys, queries of a key, size), then transform the words.
+        """
+        y = self.norm1(x)
+        q, k, v = (part(y).unflatten(-1, (count, -1))
+                   for part, count in ((self.q, self.heads), (self.k, self.keys), (self.v, self.keys)))
+        q, k = (part * cosines + torch.cat([-part.chunk(2, -1)[1], part.chunk(2, -1)[0]], -1) * sines
+                for part in (q, k))
+        x = x + self.out(read(q.unflatten(1, (self.keys, -1)), k, v).flatten(1))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+@before("llama_full_precision_decode")
+def chats_attended_in_turn(at: Place) -> list[Side]:
+    """Six layers of a Llama 8B write a word of 8 chats of up to 4,096 words, fp32 with TF32 off; the chats attend one
+    after another; the host asks after each layer whether all is finite and reads each chat's word by itself."""
+    full, layers, width, heads, keys = at.pick(8, 3), at.pick(6, 2), at.pick(4096, 32), at.pick(32, 4), at.pick(8, 2)
+    inner, words, slots = at.pick(14_336, 64), at.pick(32_000, 60), at.pick(4096, 16)
+
+    def make(batch: int = full, at_once: bool = False, read: str = "often", dtype: torch.dtype = FP32,
+             wrap: Wrap = as_is) -> Step:
+        embedding, head = at.build(nn.Embedding, words, width, dtype=dtype), at.build(nn.Linear, width, words,
+                                                                                     bias=False, dtype=dtype)
+        blocks = [at.build(LastWordBlock, width, heads, keys, inner, dtype=dtype).eval() for _ in range(layers)]
+        norm, size = at.build(RootNorm, width, True, dtype=dtype), width // heads
+        kept = [at.randn(2, batch, keys, slots, size, dtype=dtype) for _ in range(layers)]
+        places = torch.linspace(slots // 2, slots - 1, batch).long()
+        lengths, places = [place + 1 for place in places.tolist()], places.to(at.device)
+        rows, new = torch.arange(batch, device=at.device), at.integers(words, batch)
+        speeds = 500_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angles = (places[:, None] * speeds).repeat(1, 2)[:, None]
+        cosines, sines = angles.cos().to(dtype), angles.sin().to(dtype)
+        hidden = torch.zeros(batch, 1, 1, slots, device=at.device, dtype=dtype)
+        hidden.masked_fill_(torch.arange(slots, device=at.device) > places[:, None, None, None], -torch.inf)
+
+        def attend(earlier: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            some_keys, values = earlier
+            some_keys[rows, :, places] = k
+            values[rows, :, places] = v
+            if at_once:
+                mask = hidden.expand(-1, keys, heads // keys, -1)
+                return F.scaled_dot_product_attention(q, some_keys, values, attn_mask=mask)
+            return torch.cat([
+                full_attention(q[row:row + 1], some_keys[row:row + 1, :, :length], values[row:row + 1, :, :length])
+                for row, length in enumerate(lengths)])
+
+        def score() -> torch.Tensor:
+            x = embedding(new)
+            for block, earlier in zip(blocks, kept, strict=True):
+                x = block(x, cosines, sines, partial(attend, earlier))
+                if read == "often" and not torch.isfinite(x).all().item():
+                    raise ValueError("a layer gave no finite numbers")
+            return head(norm(x))
+        run = wrap(score)
+
+        def step() -> torch.Tensor:
+            scores = run()
+            chosen = scores.argmax(-1)
+            if read == "often":
+                for word in chosen:
+                    word.item()
+            else:
+                chosen.tolist()
+            return scores
+        return step
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "attention": "chat by chat",
+                                    "reads": "after each layer, each word"}, tf32=False),
+        Side("chats_at_once", partial(make, at_once=True), ("loop_to_batched_op",), {"attention": "all chats, masked"},
+             tf32=False),
+        Side("words_read_at_once", partial(make, read="once"), ("remove_syncs",), {"reads": "all words at once"},
+             useless=True, tf32=False),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_graph", partial(make, read="once", wrap=graphed), ("graph", "remove_syncs"),
+             {"graph": True, "reads": "all words at once"}, gpu_only=True, tf32=False),
+        Side("chats_32", partial(make, batch=4 * full), ("larger_batch",), {"batch": 4 * full}, samples=4,
+             same_output=False, note="other batch", tf32=False),
+    ]
+
+
+@before("retinanet_clipped_training", training=True)
+def gradients_limited_in_turn(at: Place) -> list[Side]:
+    """A RetinaNet learns from 4 pictures of 800 x 800, TF32, NCHW; the norm of all gradients is limited weight by
+    weight and read by the host in each step; SGD for lists."""
+    full, width, inner, side, kinds = at.pick(4, 2), at.pick(64, 4), at.pick(256, 8), at.pick(800, 64), at.pick(80, 5)
+
+    def rate(scores: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        costs = F.binary_cross_entropy_with_logits(scores, wanted, reduction="none")
+        chances = scores.sigmoid()
+        misses = chances * (1 - wanted) + (1 - chances) * wanted
+        return ((0.75 - 0.5 * wanted) * misses.square() * costs).sum()
+
+    def make(batch: int = full, lists: bool = False, read: bool = True, autocast: bool = False,
+             layout: torch.memory_format = torch.contiguous_format, compiled: bool = False) -> Step:
+        model = at.build(PyramidDetector, width, inner, kinds).to(memory_format=layout)
+        pictures = at.randn(batch, 3, side, side).to(memory_format=layout)
+        boxes = 9 * sum((side // stride) ** 2 for stride in (8, 16, 32))
+        is_thing = (torch.rand(batch, boxes, 1, device=at.device) < 0.001).float()
+        wanted = F.one_hot(at.integers(kinds, batch, boxes), kinds) * is_thing
+        sides = at.randn(batch, boxes, 4)
+        weights = list(model.parameters())
+        optimizer = torch.optim.SGD(weights, lr=1e-4, momentum=0.9, weight_decay=1e-4, **FOREACH)
+        focal = at.compiled(rate) if compiled else rate
+
+        def clip(*_: Any) -> None:
+            norm = nn.utils.clip_grad_norm_(weights, 10.0, foreach=lists)
+            if read:
+                norm.item()
+        optimizer.register_step_pre_hook(clip)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                scores, found = model(pictures)
+            apart = F.smooth_l1_loss(found.float(), sides, reduction="none") * is_thing
+            return (focal(scores.float(), wanted) + apart.sum()) / is_thing.sum().clamp(min=1)
+        return trained(model, optimizer, loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "tf32", "batch": full, "layout": "nchw", "reads": "norm",
+                                    "clipping": "weight by weight", "optimizer": "SGD, foreach"}, tf32=True),
+        Side("clipped_as_lists", partial(make, lists=True), ("list_updates",), {"clipping": "lists"}, useless=True,
+             tf32=True),
+        Side("norm_not_read", partial(make, read=False), ("remove_syncs",), {"reads": "none"}, useless=True, tf32=True),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"},
+             tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=True),
+        Side("focal_compiled", partial(make, compiled=True), ("compile",), {"compile": "focal loss"}, tf32=True),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, tf32=True,
+             cudnn_benchmark=True),
+    ]
+
+
+@before("parking_classification")
+def parking_places_cut_in_turn(at: Place) -> list[Side]:
+    """A ConvNeXt-T looks at 128 parking places in photos of 4 fixed cameras, bf16; the host makes the same rows and
+    columns of all places in each step; the places are cut out, scaled and normalised one after another."""
+    full, width, side = at.pick(128, 3), at.pick(96, 8), at.pick(224, 64)
+    cameras, high, wide = 4, at.pick(1080, 90), at.pick(1920, 120)
+
+    def make(places: int = full, at_once: bool = False, kept: bool = False, wrap: Wrap = as_is,
+             layout: torch.memory_format = torch.contiguous_format) -> Step:
+        def build_model() -> nn.Sequential:
+            parts: list[nn.Module] = [nn.Conv2d(3, width, 4, 4), ChannelsLastNorm(width)]
+            for stage, blocks in enumerate((3, 3, 9, 3)):
+                if stage:
+                    inputs = width << stage - 1
+                    parts += [ChannelsLastNorm(inputs), nn.Conv2d(inputs, 2 * inputs, 2, 2)]
+                parts += [DepthwiseBlock(width << stage, False) for _ in range(blocks)]
+            return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(8 * width),
+                                 nn.Linear(8 * width, 3))
+        model = at.build(build_model, dtype=BF16).eval().to(memory_format=layout)
+        photos = at.integers(256, cameras, 3, high, wide).to(torch.uint8)
+        tall, broad = high // 5, wide // 6
+        boxes = [(place % cameras, 37 * place % (high - tall), 53 * place % (wide - broad), tall - place % 9,
+                  broad - place % 7) for place in range(places)]
+        numbers = torch.tensor([box[0] for box in boxes], device=at.device)[:, None, None]
+        means, spreads = (torch.tensor(values, device=at.device).view(3, 1, 1)
+                          for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+
+        def make_tables() -> torch.Tensor:
+            tables = []
+            for _, top, left, rows, columns in boxes:
+                span = torch.arange(side)
+                tables.append(torch.stack([top + span * rows // side, left + span * columns // side]))
+            return torch.stack(tables, 1).to(at.device)
+        ready = make_tables() if kept else None
+
+        def cut(tables: torch.Tensor) -> torch.Tensor:
+            rows, columns = tables
+            if at_once:
+                found = photos.permute(0, 2, 3, 1)[numbers, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
+                return ((found.float() / 255 - means) / spreads).to(BF16)
+            pictures = []
+            for number, box in enumerate(boxes):
+                picture = photos[box[0]].index_select(1, rows[number]).index_select(2, columns[number])
+                pictures.append(((picture.float() / 255 - means) / spreads).to(BF16))
+            return torch.stack(pictures)
+
+        def step() -> torch.Tensor:
+            tables = make_tables() if ready is None else ready
+            return model(cut(tables).contiguous(memory_format=layout)).float()
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "bf16", "batch": full, "places": "cut and normalised in turn",
+                                    "tables": "made by the host in each step", "layout": "nchw"}),
+        Side("places_cut_at_once", partial(make, at_once=True), ("loop_to_batched_op",),
+             {"places": "cut and normalised at once"}),
+        Side("tables_kept", partial(make, kept=True), ("inputs_on_device",), {"tables": "kept on the device"}),
+        Side("to_channels_last", partial(make, layout=torch.channels_last), ("channels_last",), {"layout": "nhwc"}),
+        Side("to_graph", partial(make, kept=True, wrap=graphed), ("graph", "inputs_on_device"),
+             {"graph": True, "tables": "kept on the device"}, gpu_only=True),
+        Side("places_256", partial(make, places=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
+             samples=2, same_output=False, note="other batch"),
+        Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
+    ]
+
+
+class MergedPlaces(nn.Module):
+    """Join each 2 x 2 places, halve height and width and double the channels, as in a Swin transformer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.narrow = nn.LayerNorm(4 * width), nn.Linear(4 * width, 2 * width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x of the shape (batch, height, width, channels), merged."""
+        x = x.unflatten(2, (-1, 2)).unflatten(1, (-1, 2)).transpose(2, 3).flatten(3)
+        return self.narrow(self.norm(x))
+
+
+@before("swin_training", training=True)
+def windows_run_twice(at: Place) -> list[Side]:
+    """A Swin-T with windows of 8 x 8 learns from 16 pictures of 256 x 256, fp32 with TF32 off; each block runs again in
+    the backward pass though memory is ample; AdamW updates weight by weight."""
+    full, width, places = at.pick(16, 2), at.pick(96, 12), at.pick(64, 16)
+    stages = ((2, 3), (2, 6), (6, 12), (2, 24))[:at.pick(4, 2)]
+
+    def make(batch: int = full, again: bool = True, how: Mapping[str, Any] = LOOP, autocast: bool = False) -> Step:
+        def build_model() -> nn.ModuleList:
+            layers: list[nn.Module] = []
+            for stage, (count, heads) in enumerate(stages):
+                layers += [MergedPlaces(width << stage - 1)] if stage else []
+                layers += [WindowBlock(width << stage, heads, 4 * (number % 2), True, False)
+                           for number in range(count)]
+            last = width << len(stages) - 1
+            return nn.ModuleList([nn.Conv2d(3, width, 4, 4), nn.LayerNorm(width), nn.ModuleList(layers),
+                                  nn.LayerNorm(last), nn.Linear(last, 1000)])
+        model = at.build(build_model)
+        patch, first, layers, norm, head = model
+        pictures, labels = at.randn(batch, 3, 4 * places, 4 * places), at.integers(1000, batch)
+
+        def loss_of() -> torch.Tensor:
+            with at.autocast(autocast):
+                x = first(patch(pictures).permute(0, 2, 3, 1))
+                for layer in layers:
+                    x = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
+                scores = head(norm(x).mean((1, 2)))
+            return F.cross_entropy(scores.float(), labels, label_smoothing=0.1)
+        return trained(model, adam(model, how), loss_of)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "checkpointing": "every block",
+                                    "optimizer": "AdamW, weight by weight"}, tf32=False),
+        Side("checkpointing_off", partial(make, again=False), ("checkpointing_off",), {"checkpointing": "none"},
+             tf32=False),
+        Side("foreach_adamw", partial(make, how=FOREACH), ("fused_optimizer",), {"optimizer": "AdamW, foreach"},
+             tf32=False),
+        Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "AdamW, fused"}, tf32=False),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, tf32=True),
+        Side("to_bf16_autocast", partial(make, autocast=True), ("narrower_types",), {"precision": "bf16 autocast"},
+             tf32=False),
+        Side("cudnn_benchmark", make, ("cudnn_benchmark",), {"cudnn_benchmark": True}, useless=True, tf32=False,
+             cudnn_benchmark=True),
+    ]
+
+
+class TurnBlock(LastWordBlock):
+    """A layer that handles the new words of a chat, with keys and values repeated for the queries that share them."""
+
+    def forward(self, x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor,
+                read: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """Read earlier words and new ones by queries of the shape (chats, heads, new words, size), then transform."""
+        y = self.norm1(x)
+        q, k, v = (part(y).unflatten(-1, (count, -1)).transpose(1, 2)
+                   for part, count in ((self.q, self.heads), (self.k, self.keys), (self.v, self.keys)))
+        q, k = (part * cosines + torch.cat([-part.chunk(2, -1)[1], part.chunk(2, -1)[0]], -1) * sines
+                for part in (q, k))
+        x = x + self.out(read(q, k, v).transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+@before("small_llama_prefill")
+def next_turn_of_a_chat(at: Place) -> list[Side]:
+    """A SmolLM of 30 layers, width 576, reads 64 new words of a chat after 512 kept ones, fp32; the caches grow by
+    copies, and all 64 places are scored though only the last one is used."""
+    full, layers, width, heads, keys = 1, at.pick(30, 2), at.pick(576, 36), at.pick(9, 3), at.pick(3, 1)
+    inner, words, earlier, count = at.pick(1536, 64), at.pick(49_152, 60), at.pick(512, 16), at.pick(64, 8)
+
+    def make(batch: int = full, last_only: bool = False, slots: bool = False, wrap: Wrap = as_is,
+             dtype: torch.dtype = FP32) -> Step:
+        embedding = at.build(nn.Embedding, words, width, dtype=dtype)
+        blocks = [at.build(TurnBlock, width, heads, keys, inner, dtype=dtype).eval() for _ in range(layers)]
+        norm, size = at.build(RootNorm, width, True, dtype=dtype), width // heads
+        kept = [at.randn(2, batch, keys, earlier, size, dtype=dtype) for _ in range(layers)]
+        if slots:
+            kept = [F.pad(part, (0, 0, 0, count)) for part in kept]
+        new, places = at.integers(words, batch, count), torch.arange(earlier + count, device=at.device)
+        speeds = 10_000 ** (-torch.arange(0, size, 2, device=at.device) / size)
+        angles = (places[earlier:, None] * speeds).repeat(1, 2)
+        cosines, sines = angles.cos().to(dtype), angles.sin().to(dtype)
+        hidden = torch.zeros(count, earlier + count, device=at.device, dtype=dtype)
+        hidden.masked_fill_(places > places[earlier:, None], -torch.inf)
+
+        def attend(cache: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            if slots:
+                cache[0, :, :, earlier:] = k
+                cache[1, :, :, earlier:] = v
+                all_keys, values = cache
+            else:
+                all_keys, values = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
+            all_keys, values = (part[:, :, None].expand(-1, -1, heads // keys, -1, -1).flatten(1, 2)
+                                for part in (all_keys, values))
+            return F.scaled_dot_product_attention(q, all_keys, values, attn_mask=hidden)
+
+        def step() -> torch.Tensor:
+            x = embedding(new)
+            for block, cache in zip(blocks, kept, strict=True):
+                x = block(x, cosines, sines, partial(attend, cache))
+            x = norm(x[:, -1:] if last_only else x)
+            return F.linear(x, embedding.weight)[:, -1]
+        return wrap(step)
+
+    return [
+        Side("before", make, truth={"precision": "fp32", "batch": full, "scores": "of all new places",
+                                    "cache": "grows by copies"}),
+        Side("last_place_scored", partial(make, last_only=True), ("unused_work",), {"scores": "of the last place"},
+             useless=True),
+        Side("cache_in_slots", partial(make, slots=True), ("less_work",), {"cache": "slots"}, useless=True),
+        Side("to_graph", partial(make, wrap=graphed), ("graph",), {"graph": True}, gpu_only=True),
+        Side("to_tf32", make, ("tf32",), {"precision": "tf32"}, useless=True, tf32=True),
+        Side("to_bf16", partial(make, dtype=BF16), ("narrower_types",), {"precision": "bf16"}, useless=True),
+        Side("chats_4", partial(make, batch=4), ("larger_batch",), {"batch": 4}, samples=4, same_output=False,
+             note="other batch"),
+    ]
+
+
 class Gauge:
     """Clock, power and temperature of the device by NVIDIA's library; without it every reading is absent."""
 
