@@ -17,6 +17,7 @@ from aaco.analytics.advice.floor import LeastTimes, StepTime, device_chain_ns
 from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.responses import FIXED_NS, room_for_blocks
+from aaco.analytics.advice.taken_turns import batch_in_turn
 from aaco.analytics.advice.work import HOST_COPIES, OPTIMIZER, StepWork, WorkName
 from aaco.core.arrays import Reals
 
@@ -106,11 +107,14 @@ def _changed_path(work: StepWork, responses: Sequence[Response], samples: float)
     device = reduce(np.minimum, (response.device_ns for response in responses))
     if any(response.replayed for response in responses):
         device = np.where(device > 0, device + REPLAY_GAP_NS, 0.0)
+    in_turn = work.once(batch_in_turn) if samples != 1.0 else False
     if samples != 1.0:
-        device = _per_sample(work, device, samples)
+        device = np.where(in_turn, device, _per_sample(work, device, samples))
     chain_ns = device_chain_ns(work, device)
     del device  # as long as the work, and so is what comes
     left = of_calls(work, reduce(np.minimum, (response.left for response in responses)))
+    if np.any(in_turn):
+        left = np.where(in_turn, samples, 1.0) * left
     return _ChangedPath(chain_ns, _calls_left(work, left, sum(response.more_calls for response in responses)))
 
 

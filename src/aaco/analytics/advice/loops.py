@@ -387,7 +387,7 @@ def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
     if read.any() or any(operator.phase == OPTIMIZER for operator in turn) or (given := _given(work, loop)) is None:
         return False
     if not work.of_families(*PRODUCTS)[loop.ends[0]].any():
-        if not _adds_to_a_total(turn):
+        if not adds_to_a_total(turn):
             return False
         parts = _parts_taken(work, loop)
         return not any(_may_carry(work, end, given, parts) for end in loop.ends)
@@ -396,7 +396,7 @@ def _may_be_one_call(work: StepWork, loop: Repeat) -> bool:
                 and not any(_may_carry(work, end, given, to_products=True) for end in loop.ends)))
 
 
-def _adds_to_a_total(turn: Sequence[StepOperator]) -> bool:
+def adds_to_a_total(turn: Sequence[StepOperator]) -> bool:
     """Return whether a turn ends in a sum of two tensors of one shape and makes no numbers of what may be the total."""
     *before, last = turn
     taken = tensors_of(last)

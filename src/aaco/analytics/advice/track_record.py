@@ -56,7 +56,8 @@ class HostHabits(Struct, frozen=True):
         if changed.whole_calls:
             return path_ns * changed.calls_left / changed.samples
         working_ns = max(0.0, path_ns - changed.waits_ns)
-        saved = self.saved_share * (1 - changed.calls_left)
+        share = 1.0 if changed.calls_left > 1 and changed.samples > 1 else self.saved_share
+        saved = share * (1 - changed.calls_left)
         return (working_ns - saved * max(0.0, working_ns - changed.paused_ns)) / changed.samples
 
     def kept_ns(self, changed: ChangedStep, step_ns: float) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from aaco.analytics.advice.work import StepOperator
@@ -28,6 +28,7 @@ LOGICAL = ("aten::bitwise_not", "aten::bitwise_and", "aten::bitwise_or", "aten::
 WRITES = ("aten::copy_", "aten::fill_", "aten::zero_")  # whatever the tensor held before
 FLOATING = ("float", "double", "c10::Half", "c10::BFloat16")
 INTO = "aten::addmv_"  # writes its first tensor where another operator calls it
+SELECTED = ("aten::gather", "aten::index_select")  # and what calls it: it takes its result's tensor, too
 MOVES = ("aten::copy_", "aten::clone", "aten::flip", "aten::roll")  # of values that stay as they are
 ADDING = ("aten::add_", "aten::index_add_", "aten::scatter_add_", "aten::index_add", "aten::scatter_add")
 BY_A_MASK = ("aten::index_put_", "aten::_index_put_impl_", "aten::index_copy_")  # where the turn has one
@@ -36,6 +37,7 @@ STACKS = ("aten::stack", "aten::cat")
 Shape = tuple[int, ...]
 Tensor = tuple[Shape, bool]  # of a tensor: its shape, and whether it has floating-point numbers
 Size = tuple[int, bool]  # of a tensor: its elements, and whether they are floating-point numbers
+ENDLESS = 1 << 30
 NO_PARTS: Mapping[Size, int] = MappingProxyType({})
 
 
@@ -61,6 +63,10 @@ class TurnFlow:
     def make(self, sizes: set[Size]) -> None:
         """Take in what other operators made."""
         self._made |= sizes
+
+    def take(self, size: Size) -> None:
+        """Take in that the turn has a part of its own of this size, however often it is read."""
+        self._parts[size] = ENDLESS
 
     def follow(self, operator: StepOperator) -> bool:
         """Take in what an operator reads and makes. Return whether that is known.
@@ -239,7 +245,7 @@ def read_and_made(turn: Sequence[StepOperator]) -> tuple[set[Size], set[Size]]:
     """
     outside, made, unknown = set[Size](), set[Size](), 0
     for operator in turn:
-        for size in _read(operator):
+        for size in reads_of(operator):
             if size not in made and unknown:
                 unknown -= 1
                 made.add(size)
@@ -251,9 +257,9 @@ def read_and_made(turn: Sequence[StepOperator]) -> tuple[set[Size], set[Size]]:
     return outside, made
 
 
-def _read(operator: StepOperator) -> Iterator[Size]:
-    """Yield the sizes of what an operator reads, without weights."""
-    yield from (size_of(*tensor) for tensor in _tensors_read(operator))
+def reads_of(operator: StepOperator) -> list[Size]:
+    """Return the sizes of what an operator reads, without weights."""
+    return [size_of(*tensor) for tensor in _tensors_read(operator)]
 
 
 def _tensors_read(operator: StepOperator) -> list[Tensor]:
@@ -263,7 +269,18 @@ def _tensors_read(operator: StepOperator) -> list[Tensor]:
         place = int(operator.name == "aten::addmm")
         tensors = [tensor for tensor in tensors if not tensor[1]] if "embedding" in operator.outermost else tensors[
             place:place + 1]
+    if (operator.name, operator.outermost) == SELECTED and len(tensors) > 1:
+        return [tensors[0], *_places(operator, tensors[1])]
     return tensors[1:] if operator.name in WRITES or operator.outermost != operator.name == INTO else tensors
+
+
+def _places(operator: StepOperator, spread: Tensor) -> list[Tensor]:
+    """Return the list of places that a selection spreads over all other axes; as it is where its axis is not known."""
+    try:
+        axis = operator.arguments.integer(1) if operator.arguments else 0
+        return [((spread[0][axis],), spread[1])]
+    except (UnknownShape, IndexError):
+        return [spread]
 
 
 def made_sizes(operator: StepOperator) -> set[Size]:

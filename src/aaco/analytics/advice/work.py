@@ -18,6 +18,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from aaco.analytics.advice.limits import DeviceLimits
+from aaco.analytics.advice.views import NO_VIEWS, Views
 from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
 from aaco.analytics.costs.torch import model
 from aaco.analytics.costs.torch.arguments import TYPES, OperatorArguments
@@ -130,6 +131,7 @@ class StepWork(Struct, frozen=True, dict=True):
     and host_products_ns of it in matrix products. launching_ns: in which the host launches a step, without its waits,
     traced; 0 if its calls are not known. fetching: the part of the time in which the host waits for other processes
     that make its inputs. single_rows: that a step takes out of a batch one by one, all of them; 0 if it does not.
+    views: that the steps take of their tensors.
     """
 
     ns: Ints
@@ -154,6 +156,7 @@ class StepWork(Struct, frozen=True, dict=True):
     launching_ns: float = 0.0
     fetching: float = 0.0
     single_rows: int = 0
+    views: Views = NO_VIEWS
 
     @cached_property
     def sure_ns(self) -> Reals:

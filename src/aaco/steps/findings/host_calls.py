@@ -47,6 +47,18 @@ class HostCalls(Struct, frozen=True):
         """Return how long the host takes batches that other processes make between two moments, ns."""
         return sum(max(0, min(end, until) - max(start, begin)) for start, end in self.fetches)
 
+    def of_work(self) -> Ints:
+        """Return when the host asked for each piece of the work that is looked at, in order."""
+        asked = self.asked[(self.asked >= self.begin) & (self.asked < self.until)]
+        if (asked[1:] < asked[:-1]).any():  # most often they are in order, and to sort those takes long
+            asked.sort()
+        return asked
+
+    @property
+    def since(self) -> int:
+        """When the host last asked for work before that which is looked at, else the first moment."""
+        return int(self.asked[self.asked < self.begin].max(initial=0))
+
     def launching_ns(self, steps: int) -> float:
         """Return how long the host launches the work of a step, without the time in which it waits for the device; 0
         where that was not recorded.
@@ -56,9 +68,7 @@ class HostCalls(Struct, frozen=True):
         """
         if self.until <= self.begin:
             return 0.0
-        asked = self.asked[(self.asked >= self.begin) & (self.asked < self.until)]
-        if (asked[1:] < asked[:-1]).any():  # most often they are in order, and to sort those takes long
-            asked.sort()
+        asked = self.of_work()
         times = np.append(asked, self.until)
         del asked  # as long as the trace, and so is what comes
         parts = np.diff(self._without_waits(times))

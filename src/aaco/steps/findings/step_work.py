@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from aaco.analytics.advice.floor import StepTime
 from aaco.analytics.advice.limits import DeviceLimits, limits_of
+from aaco.analytics.advice.views import NO_VIEWS, Views
 from aaco.analytics.advice.work import (
     COLLECTIVE,
     COPY,
@@ -29,7 +30,8 @@ from aaco.core.arrays import Reals
 from aaco.core.readings import Absent
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, COPIES, GPU_EVENTS, KERNELS, OPERATORS, TableSpec
-from aaco.steps.findings import host_calls, single_rows
+from aaco.steps.findings import host_calls, single_rows, views_taken
+from aaco.steps.findings.host_calls import HostCalls
 from aaco.steps.findings.kernel_classes import device_of
 from aaco.steps.findings.kernel_operators import operators as operator_of_kernel
 from aaco.tracelake import documents, queries, store
@@ -138,9 +140,22 @@ def _with_host(work: StepWork, session: Session, rank: RankTime, window: Capture
     first, last = (links[0], links[-1]) if links else (None, None)
     calls = host_calls.read(session, rank.capture, first, last)
     rows = single_rows.read(session, rank.capture, window.t_start_ns, window.t_end_ns)
-    return replace(work, single_rows=rows, syncs=calls.waits_between(window.t_start_ns, window.t_end_ns),
+    views = _views(work, session, rank, calls)
+    return replace(work, single_rows=rows, views=views, syncs=calls.waits_between(window.t_start_ns, window.t_end_ns),
                    launching_ns=calls.launching_ns(work.steps),
                    fetching=calls.fetching_between(window.t_start_ns, window.t_end_ns) / max(1, window.window_ns))
+
+
+def _views(work: StepWork, session: Session, rank: RankTime, calls: HostCalls) -> Views:
+    """Return the views that the steps take; none where the host asked for more or less than there is from the first
+    kernel to the last, for then nothing says before which work a view lies.
+    """
+    asked = calls.of_work()
+    kernels = np.flatnonzero(~work.of_families(COPY))
+    first = int(kernels[0]) if len(kernels) else 0
+    if not len(kernels) or len(asked) != kernels[-1] + 1 - first:
+        return NO_VIEWS
+    return views_taken.read(session, rank.capture, calls.since, asked, first)
 
 
 def _steps(window: CaptureWindow, unprofiled: Unprofiled | None) -> int:

@@ -42,6 +42,7 @@ from aaco.analytics.advice.mechanism import Mechanism, Response
 from aaco.analytics.advice.mechanisms.list_updates import listed_updates
 from aaco.analytics.advice.recurrent_turns import cells_in_turn, stays_in_order
 from aaco.analytics.advice.responses import FIXED_NS, REACH, fusible_runs, room_for_blocks
+from aaco.analytics.advice.taken_turns import taken_turns
 from aaco.analytics.advice.work import AHEAD, BACKWARD, COPY, StepWork
 from aaco.core.advice import Step, fact_is
 from aaco.core.arrays import Flags, Ints, Ints32, Reals
@@ -74,7 +75,8 @@ def _calls_of_name(work: StepWork) -> Reals:
 
 
 def _least_ns(work: StepWork) -> Reals:
-    looped = (_calls_of_name(work) >= LOOP) | (work.once(parts_in_turn) > 1) | (work.once(cells_in_turn) > 1)
+    in_turn = [work.once(turns) > 1 for turns in (parts_in_turn, taken_turns, cells_in_turn)]
+    looped = np.logical_or.reduce([_calls_of_name(work) >= LOOP, *in_turn])
     if not looped.any():
         raise Absent(f"no operator is called {LOOP} times in a step, and no model again and again")
     recurrent = looped & (work.of_families("recurrent") | work.operated(lambda operator: "_cell" in operator.outermost))
@@ -134,7 +136,8 @@ def _loops(work: StepWork) -> Loops:
     stacked.
     """
     turns: list[Reals | Ints32] = [_rows_of_calls(work), stacked_turns(work), rows_in_turn(work),
-                                   _gradients_in_turn(work), work.once(parts_in_turn), work.once(groups_in_turn)]
+                                   _gradients_in_turn(work), work.once(parts_in_turn), work.once(taken_turns),
+                                   work.once(groups_in_turn)]
     ahead, moments = np.maximum.reduce(turns), work.once(cells_in_turn)
     ahead[work.once(listed_updates) > 0] = 1.0
     ahead = np.where(moments > 1, moments, ahead)

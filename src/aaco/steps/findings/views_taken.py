@@ -1,0 +1,91 @@
+"""The views of tensors that a step takes, by PyTorch's calls of `select` and `slice` and their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aaco.analytics.advice.turn_flow import FLOATING
+from aaco.analytics.advice.views import NO_VIEWS, Shape, ViewKind, Views
+from aaco.analytics.streaming.stream_ids import integers
+from aaco.core.arrays import Ints
+from aaco.core.session import Session
+from aaco.core.tables import API_CALLS, CALL_ARGUMENTS
+from aaco.tracelake import queries, store
+
+ONE, SEVERAL = "aten::select", "aten::slice"  # narrow, split, chunk, unbind and [] call one of them
+NAMES = (ONE, SEVERAL)
+MOST_VIEWS = 50_000  # that are looked at
+# Of select(tensor, axis, place) and of slice(tensor, axis, start, end, step).
+WHOLE = r'"Input Dims":\s*\[\s*\[(?P<whole>[\d,\s]{1,99})\]'
+PLACES = (r'"Concrete Inputs":\s*\[\s*"[^"]*",\s*"(?P<axis>-?\d{1,2})",\s*"(?P<start>-?\d{0,17})"'
+          r'(?:,\s*"(?P<end>-?\d{0,19})",\s*"(?P<step>\d{1,17})")?')
+TYPE = r'"Input type":\s*\[\s*"(?P<type>[^"]{1,40})"'
+
+
+def read(session: Session, capture: int | None, since: int, asked: Ints, first: int = 0) -> Views:
+    """Return the views that are taken from a moment on until the host last asked for work.
+
+    capture: whose calls, of all where it is None. asked: when the host asked for the rows of the work from
+    the first on that is given, in order. Raise BadBundle.
+    """
+    known = set(NAMES) & set(queries.names(session, API_CALLS, "name"))
+    if not known or not len(asked) or not store.holds(session, CALL_ARGUMENTS):
+        return NO_VIEWS
+    calls, times, names = _calls(session, capture, since, int(asked[-1]))
+    order, kinds = np.argsort(calls), dict[ViewKind, int]()
+    found: list[tuple[int, int, int]] = []  # time, kind, start
+    for batch in queries.batches(session, CALL_ARGUMENTS, ("call_id", "arguments")):
+        ids = integers(batch["call_id"])
+        at = np.minimum(np.searchsorted(calls, ids, sorter=order), max(0, len(calls) - 1))
+        if not len(calls) or not (mine := calls[order[at]] == ids).any():
+            continue
+        rows = order[at[mine]]
+        for row, view in zip(rows.tolist(), _views(batch["arguments"].filter(pa.array(mine)), names[rows]),
+                             strict=True):
+            if view and len(found) < MOST_VIEWS:
+                kind, start = view
+                found.append((int(times[row]), kinds.setdefault(kind, len(kinds)), start))
+    if not found:
+        return NO_VIEWS
+    time, kind, start = np.array(sorted(found, key=lambda view: view[0])).T
+    return Views(first + np.searchsorted(asked, time), kind, start, tuple(kinds))
+
+
+def _calls(session: Session, capture: int | None, begin: int, until: int) -> tuple[Ints, Ints, Ints]:
+    """Return the ids of the calls that take a view, when they were, and which of NAMES they are."""
+    found = [np.zeros((3, 0), np.int64)]
+    for batch in queries.batches(session, API_CALLS, ("call_id", "name", "t_start_ns", "capture")):
+        start, where = integers(batch["t_start_ns"]), integers(batch["capture"])
+        name = pc.fill_null(pc.index_in(batch["name"].cast(pa.string()), pa.array(NAMES)), -1).to_numpy(
+            zero_copy_only=False)
+        inside = (name >= 0) & (start >= begin) & (start < until) & ((where == capture) | (capture is None))
+        found.append(np.array([integers(batch["call_id"])[inside], start[inside], name[inside]]))
+    calls, times, names = np.concatenate(found, axis=1)
+    return calls, times, names
+
+
+def _views(arguments: pa.Array, names: Ints) -> Iterator[tuple[ViewKind, int] | None]:
+    """Yield of each call the view and where it starts; None where its arguments say something else."""
+    columns = [pc.extract_regex(arguments, pattern).to_pylist() for pattern in (WHOLE, PLACES, TYPE)]
+    for name, whole, places, type_ in zip(names.tolist(), *columns, strict=True):
+        yield _view(NAMES[name], {**whole, **places, **type_}) if whole and places and type_ else None
+
+
+def _view(name: str, said: dict[str, str]) -> tuple[ViewKind, int] | None:
+    whole: Shape = tuple(int(size) for size in said["whole"].split(",") if size.strip())
+    axis = int(said["axis"])
+    axis += len(whole) * (axis < 0)
+    if not 0 <= axis < len(whole) or (name == SEVERAL) != bool(said["step"]):
+        return None
+    size, start = whole[axis], int(said["start"] or 0)
+    start += size * (start < 0)
+    part = whole[:axis] + whole[axis + 1:]
+    if name == SEVERAL:
+        end = int(said["end"] or size)
+        end = min(size, end + size * (end < 0))
+        part = (*whole[:axis], max(0, -(-(end - start) // max(1, int(said["step"])))), *whole[axis + 1:])
+    return ViewKind(whole, axis, part, said["type"] in FLOATING), start
