@@ -3,7 +3,8 @@
 Views say so (views.py): one after another they take the first, the second, .. part of one tensor, with work after each.
 Unlike other loops (loops.py) these may do another thing in each turn. A turn that reads nothing of a size that turns
 make, but its own parts, needs no other turn. A part and what the turn before has left may be of one size. So where a
-turn takes more tensors of that size than it has parts and has made by then, it may need the one before.
+turn takes more tensors of that size than it has parts and has made by then, it may need the one before; where it
+multiplies by weights, as a layer or a cell does, so of any size. Turns with gates are those of recurrent cells.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
+from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.loops import (
+    GATES,
     LONGEST_ROW,
     LONGEST_TURN,
     MODEL_TURNS,
@@ -23,7 +26,7 @@ from aaco.analytics.advice.loops import (
     operators_of,
     repeats,
 )
-from aaco.analytics.advice.turn_flow import MOVES, Size, TurnFlow, made_sizes, reads_of, size_of, tensors_of
+from aaco.analytics.advice.turn_flow import MOVES, Size, TurnFlow, listed_in, made_sizes, reads_of, size_of, tensors_of
 from aaco.analytics.advice.views import Shape, ViewKind, Views
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.core.arrays import Flags, Ints, Ints32
@@ -31,11 +34,12 @@ from aaco.core.arrays import Flags, Ints, Ints32
 # What makes few numbers of many: it may read a tensor that is read again with what it made, as to subtract a mean.
 REDUCTIONS = ("aten::mean", "aten::sum", "aten::amax", "aten::amin", "aten::max", "aten::min", "aten::std", "aten::var",
               "aten::var_mean", "aten::std_mean", "aten::norm", "aten::linalg_vector_norm")
+FEW = 64  # numbers, as means and spreads of colours: no samples that weights of a turn are multiplied by
 
 
 class TakenLoop(Struct, frozen=True):
     """Turns that each take a part. rows: of all turns. turns: how many. of_batch: whether they take the rows of a
-    tensor, each one.
+    tensor, each one, and nothing else.
     """
 
     rows: slice
@@ -64,7 +68,7 @@ def batch_in_turn(work: StepWork) -> Flags:
 
 def taken_loops(work: StepWork) -> list[TakenLoop]:
     """Return the loops whose turns each take a part of their own and do not need each other."""
-    loops, judged, handed = list[TakenLoop](), dict[Hashable, bool](), list[tuple[int, int, ViewKind]]()
+    loops, judged, handed = list[TakenLoop](), dict[Hashable, bool | None](), list[tuple[int, int, ViewKind]]()
     for number, run in _runs(work.views):
         kind, bounds = work.views.kinds[number], work.views.row[run]
         if (np.diff(bounds) <= 0).any():  # all parts at once: as of `unbind`, or for a list
@@ -72,8 +76,9 @@ def taken_loops(work: StepWork) -> list[TakenLoop]:
             continue
         turns = [slice(begin, end) for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
         turns += _last_turn(work, turns)
-        if _is_loop(work, turns, len(run)) and _independent(work, number, turns, judged):
-            of_batch = kind.axis == 0 and len(run) == kind.whole[0]
+        alone = _all_take_parts(work, number, turns, judged) if _is_loop(work, turns, len(run)) else None
+        if alone is not None:
+            of_batch = alone and kind.axis == 0 and len(run) == kind.whole[0]
             loops.append(TakenLoop(slice(turns[0].start, turns[-1].stop), len(run), of_batch))
     return loops + _loops_over_lists(work, handed, judged)
 
@@ -88,23 +93,24 @@ def _runs(views: Views) -> Iterator[tuple[int, Ints]]:
             yield from ((number, run) for run in runs if len(run) >= MODEL_TURNS)
 
 
-def _loops_over_lists(work: StepWork, handed: Sequence[tuple[int, int, ViewKind]], judged: dict[Hashable, bool]
+def _loops_over_lists(work: StepWork, handed: Sequence[tuple[int, int, ViewKind]], judged: dict[Hashable, bool | None]
                       ) -> list[TakenLoop]:
     """Return the loops whose turns repeat and of which each has a part of what was parted before them. handed: before
     which row, into how many, and which.
     """
     loops = list[TakenLoop]()
     for loop in work.once(repeats) if handed else ():
-        parts = {kind for row, count, kind in handed if row <= loop.ends[0].stop and count - loop.turns in (0, 1)}
         first, last = loop.ends
+        parts = {kind for row, count, kind in handed if count >= TURNS and count - loop.turns in (0, 1)
+                 and 2 * first.start - first.stop <= row <= first.stop}
         if not parts or not loop.is_loop or not _is_loop(work, [first, last], loop.turns, loop.rows):
             continue
         key = (frozenset(parts), work.operator[first].tobytes(), work.operator[last].tobytes())
         if key not in judged:
-            judged[key] = all(_needs_no_other(work, turn, _within(work.views, turn), frozenset(), parts)
-                              for turn in loop.ends)
-        if judged[key]:
-            of_batch = any(kind.axis == 0 and kind.whole[0] - loop.turns in (0, 1) for kind in parts)
+            judged[key] = _worst(_takes_only_parts(work, turn, _within(work.views, turn), frozenset(), parts)
+                                 for turn in loop.ends)
+        if (alone := judged[key]) is not None:
+            of_batch = alone and any(kind.axis == 0 and kind.whole[0] - loop.turns in (0, 1) for kind in parts)
             loops.append(TakenLoop(loop.rows, loop.turns, of_batch))
     return loops
 
@@ -128,9 +134,11 @@ def _is_loop(work: StepWork, turns: list[slice], count: int, rows: slice | None 
             and not work.of_phase(BACKWARD, OPTIMIZER)[rows].any())
 
 
-def _independent(work: StepWork, kind: int, turns: list[slice], judged: dict[Hashable, bool]) -> bool:
-    """Return whether no turn needs another. kind: of the views that part the turns."""
-    views = work.views
+def _all_take_parts(work: StepWork, kind: int, turns: list[slice], judged: dict[Hashable, bool | None]) -> bool | None:
+    """Return whether turns take nothing but their own parts; None if one may need another. kind: of the views that part
+    the turns.
+    """
+    views, found = work.views, list[bool | None]()
     all_of = _within(views, slice(turns[0].start, turns[-1].stop))
     mine = _own_kinds(views.kind[all_of], views.start[all_of], kind, len(turns))
     for turn in turns:
@@ -138,10 +146,15 @@ def _independent(work: StepWork, kind: int, turns: list[slice], judged: dict[Has
         key = (mine, work.operator[turn].tobytes(), work.copied[turn].tobytes(),
                views.kind[taken].tobytes(), (views.row[taken] - turn.start).tobytes())
         if key not in judged:
-            judged[key] = _needs_no_other(work, turn, taken, mine)
-        if not judged[key]:
-            return False
-    return True
+            judged[key] = _takes_only_parts(work, turn, taken, mine)
+        found.append(judged[key])
+    return _worst(found)
+
+
+def _worst(found: Iterable[bool | None]) -> bool | None:
+    """Return whether all take nothing but their own parts; None if one may need another."""
+    judgements = list(found)
+    return None if None in judgements else all(judgements)
 
 
 def _within(views: Views, turn: slice) -> slice:
@@ -156,13 +169,17 @@ def _own_kinds(kinds: Ints, starts: Ints, kind: int, turns: int) -> frozenset[in
                               if len(np.unique(starts[kinds == number])) >= turns - 1)})
 
 
-def _needs_no_other(work: StepWork, turn: slice, views: slice, mine: frozenset[int],
-                    handed: Iterable[ViewKind] = ()) -> bool:
-    """Return whether a turn needs no other. views: of the turn. mine: kinds of which each turn takes its own part.
-    handed: of the parts that it was given before.
+def _takes_only_parts(work: StepWork, turn: slice, views: slice, mine: frozenset[int],
+                      handed: Iterable[ViewKind] = ()) -> bool | None:
+    """Return whether a turn takes nothing but its own parts, weights and a few numbers; None if it may need another.
+
+    views: of the turn. mine: kinds of which each turn takes its own part. handed: of the parts that it had before.
     """
-    found = _Turn(frozenset(work.copied[turn][work.copies("h2d")[turn]].tolist()), handed)
+    multiplies = bool(work.of_families(*PRODUCTS)[turn].any())
+    found = _Turn(frozenset(work.copied[turn][work.copies("h2d")[turn]].tolist()), handed, multiplies)
     operators, at = list(_operators(work, turn)), views.start
+    if any(gate in operator.name for _, operator in operators for gate in GATES):
+        return None
     if adds_to_a_total([operator for _, operator in operators]):
         operators.pop()
     for row, operator in operators:
@@ -171,14 +188,19 @@ def _needs_no_other(work: StepWork, turn: slice, views: slice, mine: frozenset[i
             found.take(work.views.kinds[number], number in mine)
             at += 1
         if not found.explains(operator):
-            return False
-    return not found.flow.may_carry(set(work.copied[turn][work.copies("memset")[turn]].tolist()))
+            return None
+    if found.flow.may_carry(set(work.copied[turn][work.copies("memset")[turn]].tolist())):
+        return None
+    return not found.flow.reads_numbers(FEW)
 
 
 class _Turn:
-    """What a turn has by now: its own parts, and what it made. sent: bytes of the host's copies in it."""
+    """What a turn has by now: its own parts, and what it made. sent: bytes of the host's copies in it. multiplies:
+    whether it has products, so that of each size no more is taken than there is.
+    """
 
-    def __init__(self, sent: frozenset[int], handed: Iterable[ViewKind]) -> None:
+    def __init__(self, sent: frozenset[int], handed: Iterable[ViewKind], multiplies: bool) -> None:
+        self._multiplies = multiplies
         self.flow, self._own, self._last = TurnFlow(sent), set[Shape](), set[Size]()
         self._parts, self._made, self._taken = (Counter[Size]() for _ in range(3))
         for kind in handed:
@@ -197,20 +219,24 @@ class _Turn:
     def explains(self, operator: StepOperator) -> bool:
         """Take in an operator. Return whether it is known, and takes no more tensors of a part's size than there are.
         """
-        read = reads_of(operator)
+        read = [*reads_of(operator), *listed_in(operator)]
         if operator.name in MOVES and any(self._parts[size] for size in read):
             for tensor in tensors_of(operator)[:1]:
                 self._have(size_of(*tensor))  # what is moved of a part is a part
         if operator.name not in REDUCTIONS:
             self._taken.update(read)
+        written = {size_of(*tensor) for tensor in tensors_of(operator)[:1] if operator.outermost == MOVES[0]}
+        if self._multiplies and any(self._parts[size] for size in written):
+            return False  # it may be a part that is written, as the cache of a layer
         self._made.update(self._last)
         self._last = made_sizes(operator)
         return self.flow.follow(operator) and not any(
-            self._taken[size] > self._parts[size] + self._made[size] for size in read if self._parts[size])
+            self._taken[size] > self._parts[size] + self._made[size] for size in read
+            if self._parts[size] or (self._multiplies and self._made[size]))
 
     def _have(self, size: Size) -> None:
         self._parts[size] += 1
-        self.flow.take(size)
+        self.flow.take(size, once=self._multiplies)
 
 
 def _operators(work: StepWork, turn: slice) -> Iterator[tuple[int, StepOperator]]:

@@ -64,9 +64,9 @@ class TurnFlow:
         """Take in what other operators made."""
         self._made |= sizes
 
-    def take(self, size: Size) -> None:
-        """Take in that the turn has a part of its own of this size, however often it is read."""
-        self._parts[size] = ENDLESS
+    def take(self, size: Size, once: bool) -> None:
+        """Take in that the turn has a part of its own of this size. once: whether it is read no more often."""
+        self._parts[size] += 1 if once else ENDLESS
 
     def follow(self, operator: StepOperator) -> bool:
         """Take in what an operator reads and makes. Return whether that is known.
@@ -124,6 +124,10 @@ class TurnFlow:
                 or any(math.prod(shape) * width in filled for shape, _ in sums for width in WIDTHS)
                 or any(_is_row(part, whole) for part, _ in read for whole, _ in self._sums)
                 or any(_is_slice(part, whole) for part, _ in self._written for whole, _ in read))
+
+    def reads_numbers(self, most: int) -> bool:
+        """Return whether the turn reads more than so many floating-point numbers of a tensor from outside."""
+        return any(floating and math.prod(shape) > most for shape, floating in self._outside | self._tables)
 
     def may_carry_rows(self) -> bool:
         """Return whether the next turn may read all rows that the turn writes some of, or take rows of what it made or
@@ -258,8 +262,13 @@ def read_and_made(turn: Sequence[StepOperator]) -> tuple[set[Size], set[Size]]:
 
 
 def reads_of(operator: StepOperator) -> list[Size]:
-    """Return the sizes of what an operator reads, without weights."""
+    """Return the sizes of what an operator reads, without weights and lists."""
     return [size_of(*tensor) for tensor in _tensors_read(operator)]
+
+
+def listed_in(operator: StepOperator) -> list[Size]:
+    """Return the sizes of what an operator reads in lists."""
+    return [size_of(*tensor) for tensor in _listed(operator)]
 
 
 def _tensors_read(operator: StepOperator) -> list[Tensor]:
