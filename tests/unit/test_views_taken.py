@@ -24,7 +24,7 @@ def arguments(shape, *numbers, kind="float"):
                        "Input Strides": [[1] * len(shape)], "Input Dims": [list(shape), *([[]] * len(numbers))]})
 
 
-def views(*calls, asked=(500, 1500, 9500), since=0, first=0, captures=None):
+def views(*calls, asked=(500, 1500, 9500), since=0, rows=range(9), captures=None):
     """Return the views of a session with these calls, (name, arguments), one each microsecond.
 
     asked: when the host asked for work, ns.
@@ -36,7 +36,7 @@ def views(*calls, asked=(500, 1500, 9500), since=0, first=0, captures=None):
             call_id=ids, name=[name for name, _ in calls], t_start_ns=start, t_end_ns=start,
             capture=captures or [0] * len(calls)))
         store.write(session, CALL_ARGUMENTS, CALL_ARGUMENTS.build(call_id=ids, arguments=[said for _, said in calls]))
-        return views_taken.read(session, 0, since, np.array(asked), first)
+        return views_taken.read(session, 0, since, np.array(asked), np.array(rows))
 
 
 def only(name, *said, **more):
@@ -53,7 +53,7 @@ def test_a_view_says_which_part_of_which_tensor():
 
 def test_a_view_lies_before_the_work_that_is_asked_for_next():
     taken = [(SELECT, arguments((9, 2), 0, place)) for place in range(4)]
-    assert views(*taken).row.tolist() == [0, 1, 2, 2] and views(*taken, first=3).row.tolist() == [3, 4, 5, 5]
+    assert views(*taken).row.tolist() == [0, 1, 2, 2] and views(*taken, rows=[3, 4, 7]).row.tolist() == [3, 4, 7, 7]
 
 
 def test_places_may_be_counted_from_the_end_and_steps_leave_some_out():

@@ -23,7 +23,8 @@ COLUMNS = ("name", "t_start_ns", "t_end_ns", "correlation_id", "capture")
 
 
 class HostCalls(Struct, frozen=True):
-    """Calls into the runtime. asked: when each began that gives the device work, in the order of the capture.
+    """Calls into the runtime. asked: when each began that gives the device work, in the order of the capture. launches:
+    which of them are of kernels.
 
     start, end: of each time in which the host waits for the device; synchronises: whether that is a whole call, else
     what a call takes beyond CALL_NS, as for room in a queue. begin, until: the start of the call for the first work
@@ -32,6 +33,7 @@ class HostCalls(Struct, frozen=True):
     """
 
     asked: Ints
+    launches: Flags
     start: Ints
     end: Ints
     synchronises: Flags
@@ -47,9 +49,10 @@ class HostCalls(Struct, frozen=True):
         """Return how long the host takes batches that other processes make between two moments, ns."""
         return sum(max(0, min(end, until) - max(start, begin)) for start, end in self.fetches)
 
-    def of_work(self) -> Ints:
+    def of_work(self, kernels_only: bool = False) -> Ints:
         """Return when the host asked for each piece of the work that is looked at, in order."""
-        asked = self.asked[(self.asked >= self.begin) & (self.asked < self.until)]
+        meant = (self.asked >= self.begin) & (self.asked < self.until)
+        asked = self.asked[meant & self.launches if kernels_only else meant]
         if (asked[1:] < asked[:-1]).any():  # most often they are in order, and to sort those takes long
             asked.sort()
         return asked
@@ -96,7 +99,7 @@ def read(session: Session, capture: int | None, first: int | None, last: int | N
     kinds, waits = call_kinds([*names, ""]), np.array([*map(waits_for_the_device, names), False])
     asks, begins, ends = np.isin(kinds, WORK), list[int](), list[int]()
     fetching, fetches = np.array([*(name.startswith(OF_LOADERS) for name in names), False]), list[tuple[int, int]]()
-    columns: list[tuple[Ints, ...]] = [tuple(np.zeros(0, np.int64) for _ in range(4))]
+    columns: list[tuple[Ints, ...]] = [tuple(np.zeros(0, np.int64) for _ in range(5))]
     for batch in queries.batches(session, API_CALLS, COLUMNS):
         name = integers(batch["name"].indices.fill_null(-1))  # the last entry of what is known by name
         start, end, link, where = (integers(batch[column]) for column in COLUMNS[1:])
@@ -109,7 +112,9 @@ def read(session: Session, capture: int | None, first: int | None, last: int | N
         ends += end[link == last].tolist() if last is not None else []
         late = np.where(waits[name], start, start + round(CALL_NS))
         waited = waits[name] | (late < end)
-        columns.append((start[asks[name]], late[waited], end[waited], waits[name][waited]))
-    asked, start, end, synchronises = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+        asking = asks[name]
+        columns.append((start[asking], kinds[name][asking] == CallKind.LAUNCH, late[waited], end[waited],
+                        waits[name][waited]))
+    asked, launches, start, end, synchronises = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     begin, until = (min(begins), max(ends)) if begins and ends else (0, 0)
-    return HostCalls(asked, start, end, synchronises.astype(bool), begin, until, tuple(fetches))
+    return HostCalls(asked, launches.astype(bool), start, end, synchronises.astype(bool), begin, until, tuple(fetches))

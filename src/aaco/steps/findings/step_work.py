@@ -147,15 +147,15 @@ def _with_host(work: StepWork, session: Session, rank: RankTime, window: Capture
 
 
 def _views(work: StepWork, session: Session, rank: RankTime, calls: HostCalls) -> Views:
-    """Return the views that the steps take; none where the host asked for more or less than there is from the first
-    kernel to the last, for then nothing says before which work a view lies.
+    """Return the views that the steps take; none where the host asked for more or fewer kernels than there are: then
+    nothing says before which work a view lies.
     """
-    asked = calls.of_work()
     kernels = np.flatnonzero(~work.of_families(COPY))
-    first = int(kernels[0]) if len(kernels) else 0
-    if not len(kernels) or len(asked) != kernels[-1] + 1 - first:
-        return NO_VIEWS
-    return views_taken.read(session, rank.capture, calls.since, asked, first)
+    from_first = np.arange(*kernels[[0, -1]]) if len(kernels) else kernels
+    for rows, asked in ((np.append(from_first, kernels[-1:]), calls.of_work()), (kernels, calls.of_work(True))):
+        if len(rows) == len(asked) > 0:
+            return views_taken.read(session, rank.capture, calls.since, asked, rows)
+    return NO_VIEWS
 
 
 def _steps(window: CaptureWindow, unprofiled: Unprofiled | None) -> int:

@@ -18,7 +18,7 @@ from aaco.tracelake import queries, store
 
 ONE, SEVERAL = "aten::select", "aten::slice"  # narrow, split, chunk, unbind and [] call one of them
 NAMES = (ONE, SEVERAL)
-MOST_VIEWS = 50_000  # that are looked at
+MOST_VIEWS = 50_000  # that are kept, the first ones
 # Of select(tensor, axis, place) and of slice(tensor, axis, start, end, step).
 WHOLE = r'"Input Dims":\s*\[\s*\[(?P<whole>[\d,\s]{1,99})\]'
 PLACES = (r'"Concrete Inputs":\s*\[\s*"[^"]*",\s*"(?P<axis>-?\d{1,2})",\s*"(?P<start>-?\d{0,17})"'
@@ -26,11 +26,11 @@ PLACES = (r'"Concrete Inputs":\s*\[\s*"[^"]*",\s*"(?P<axis>-?\d{1,2})",\s*"(?P<s
 TYPE = r'"Input type":\s*\[\s*"(?P<type>[^"]{1,40})"'
 
 
-def read(session: Session, capture: int | None, since: int, asked: Ints, first: int = 0) -> Views:
+def read(session: Session, capture: int | None, since: int, asked: Ints, rows: Ints) -> Views:
     """Return the views that are taken from a moment on until the host last asked for work.
 
-    capture: whose calls, of all where it is None. asked: when the host asked for the rows of the work from
-    the first on that is given, in order. Raise BadBundle.
+    capture: whose calls, of all where it is None. asked: when the host asked for these rows of the
+    work, in order. Raise BadBundle.
     """
     known = set(NAMES) & set(queries.names(session, API_CALLS, "name"))
     if not known or not len(asked) or not store.holds(session, CALL_ARGUMENTS):
@@ -43,16 +43,14 @@ def read(session: Session, capture: int | None, since: int, asked: Ints, first: 
         at = np.minimum(np.searchsorted(calls, ids, sorter=order), max(0, len(calls) - 1))
         if not len(calls) or not (mine := calls[order[at]] == ids).any():
             continue
-        rows = order[at[mine]]
-        for row, view in zip(rows.tolist(), _views(batch["arguments"].filter(pa.array(mine)), names[rows]),
-                             strict=True):
-            if view and len(found) < MOST_VIEWS:
-                kind, start = view
-                found.append((int(times[row]), kinds.setdefault(kind, len(kinds)), start))
+        which = order[at[mine]]
+        views = _views(batch["arguments"].filter(pa.array(mine)), names[which])
+        found += ((time, kinds.setdefault(view[0], len(kinds)), view[1])
+                  for time, view in zip(times[which].tolist(), views, strict=True) if view)
     if not found:
         return NO_VIEWS
-    time, kind, start = np.array(sorted(found, key=lambda view: view[0])).T
-    return Views(first + np.searchsorted(asked, time), kind, start, tuple(kinds))
+    time, kind, start = np.array(sorted(found)[:MOST_VIEWS]).T
+    return Views(rows[np.searchsorted(asked, time)], kind, start, tuple(kinds))
 
 
 def _calls(session: Session, capture: int | None, begin: int, until: int) -> tuple[Ints, Ints, Ints]:
