@@ -37,7 +37,7 @@ from aaco.analytics.advice.work import StepOperator
 from aaco.analytics.costs.torch.arguments import OperatorArguments
 from aaco.core.readings import Absent
 from aaco.steps import track_records
-from tests.step_pieces import CONV, FP32, LIMITS, copy, gathered, kernel, product, step
+from tests.step_pieces import CONV, FP32, LIMITS, copy, gathered, gradient_sum, kernel, product, step
 
 HABITS = HostHabits(call_ns=10_000, saved_share=0.5)
 STEP_US = 1000
@@ -214,17 +214,18 @@ def test_micro_batches_in_one_batch_are_called_once():
     """Of 40 us 3 are fixed; both products find room for as many blocks again. The update stays."""
     ahead, back = (product(40, 1e9, phase=phase) | {"blocks": 50} for phase in ("forward", "backward"))
     limits = replace(LIMITS, compute_units=100)
-    after = changed(step(ahead, back, ahead, back, optimizer(5), limits=limits), "joined_batches")
-    assert after.device_ns == pytest.approx(4 * (3_000 / 2 + 37_000 / 2) + 5_000)
-    assert after.calls_left == pytest.approx(3 / 5) and after.whole_calls and after.samples == 1
+    work = step(ahead, back, ahead, back, gradient_sum(3), optimizer(5), limits=limits)
+    after = changed(work, "joined_batches")
+    assert after.device_ns == pytest.approx(4 * (3_000 / 2 + 37_000 / 2) + 3_000 / 2 + 5_000)
+    assert after.calls_left == pytest.approx(3.5 / 6) and after.whole_calls and after.samples == 1
 
 
 def test_fewer_micro_batches_are_called_as_often_as_are_left():
     """Eight of 40 us, of which 3 are fixed, two at once: half of the fixed parts go, and half of the calls."""
-    halves = step(*[product(40, 1e9, phase=phase) for phase in ("forward", "backward")] * 8, optimizer(5))
-    after = changed_step(halves, StepTime(1_000_000, True), [joined_batches(2)])
-    assert after.device_ns == pytest.approx(16 * (3_000 / 2 + 37_000) + 5_000)
-    assert after.calls_left == pytest.approx((8 + 1) / 17)
+    turn = [*(product(40, 1e9, phase=phase) for phase in ("forward", "backward")), gradient_sum(3)]
+    after = changed_step(step(*turn * 8, optimizer(5)), StepTime(1_000_000, True), [joined_batches(2)])
+    assert after.device_ns == pytest.approx(16 * (3_000 / 2 + 37_000) + 8 * 3_000 / 2 + 5_000)
+    assert after.calls_left == pytest.approx((12 + 1) / 25)
 
 
 def test_habits_are_of_the_hosts_path_without_its_own_work():
