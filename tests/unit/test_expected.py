@@ -444,6 +444,39 @@ def test_attention_in_one_kernel_leaves_its_products_at_their_rate():
     assert device_us(written, "attention_fusion") == 50 + 20 + 60
 
 
+def _attention_with(size, bias=(6, 64, 64), types=("bf16",), phase="forward", first="aten::bmm"):
+    """Attention of 6 heads of vectors of this size, 24 us."""
+    def operator(name, *shapes):
+        return StepOperator(name, phase=phase, types=types, arguments=OperatorArguments(
+            [list(shape) for shape in shapes], ["float"] * len(shapes), [""] * len(shapes)))
+    added = [(12, 64, 64)] if first == "aten::baddbmm" else []
+    first = kernel(3, "gemm", operator(first, *added, (12, 64, size), (12, size, 64)))
+    return [first, *[kernel(10, operator=operator("aten::add", (2, 6, 64, 64), bias))] * bool(bias),
+            kernel(8, "softmax"), kernel(3, "gemm", operator("aten::bmm", (12, 64, 64), (12, 64, size)))]
+
+
+@pytest.mark.parametrize("kept", [_attention_with(30), _attention_with(30, (2, 6, 64, 64)),
+                                  _attention_with(30, (2, 1, 1, 64)), _attention_with(30, (), ("f32",)),
+                                  _attention_with(30, first="aten::baddbmm")])
+def test_attention_that_no_kernel_fuses_stays_as_it_is_written(kept):
+    """Vectors of 30 numbers fill no multiple of 16 bytes, and in 16 bits none is filled up if something is added."""
+    assert device_us(step(*kept), "attention_fusion") == sum(piece["us"] for piece in kept)
+
+
+@pytest.mark.parametrize("fused", [_attention_with(32), _attention_with(30, ()), _attention_with(30, (64, 64)),
+                                   _attention_with(28, types=("f32",)), _attention_with(30, types=())])
+def test_attention_in_one_kernel_takes_other_heads(fused):
+    """A causal mask, one square for all heads, may be a flag."""
+    assert device_us(step(*fused), "attention_fusion") == 6
+
+
+def test_the_way_back_of_attention_goes_as_the_way_ahead():
+    """It adds nothing to scores."""
+    back = _attention_with(30, (), phase="backward")
+    assert device_us(step(*_attention_with(30), *back), "attention_fusion") == 24 + 14
+    assert device_us(step(*_attention_with(30, ()), *back), "attention_fusion") == 12
+
+
 def test_a_loop_becomes_one_call_without_the_fixed_part_of_each():
     """Of eight kernels of 10 us 7 us each are work; 3 us are there once."""
     called = StepOperator("aten::mm", types=("bf16",), flops=1e6)
