@@ -452,7 +452,8 @@ def _attention_with(size, bias=(6, 64, 64), types=("bf16",), phase="forward", fi
     added = [(12, 64, 64)] if first == "aten::baddbmm" else []
     first = kernel(3, "gemm", operator(first, *added, (12, 64, size), (12, size, 64)))
     return [first, *[kernel(10, operator=operator("aten::add", (2, 6, 64, 64), bias))] * bool(bias),
-            kernel(8, "softmax"), kernel(3, "gemm", operator("aten::bmm", (12, 64, 64), (12, 64, size)))]
+            kernel(8, "softmax", operator("aten::_softmax", ())),
+            kernel(3, "gemm", operator("aten::bmm", (12, 64, 64), (12, 64, size)))]
 
 
 @pytest.mark.parametrize("kept", [_attention_with(30), _attention_with(30, (2, 6, 64, 64)),

@@ -83,9 +83,9 @@ def _is_single(operator: StepOperator) -> bool:
 
 def _has_odd_heads(operator: StepOperator) -> bool:
     """Return whether the vectors that the first product of attention multiplies fill no multiple of 16 bytes."""
-    if len(operator.types) != 1 or not (shapes := operator.shapes):
+    if operator.name not in BATCHED or len(operator.types) != 1 or not operator.shapes:
         return False
-    vectors = shapes[0 if operator.name == "aten::bmm" else 1]  # after what baddbmm adds to the product
+    vectors = operator.shapes[0 if operator.name == "aten::bmm" else 1]  # after what baddbmm adds to the product
     return vectors is not None and vectors[-1] % HEAD_MULTIPLES.get(operator.types[0], 1) > 0
 
 
