@@ -37,6 +37,12 @@ def product(us: float, flops: float | None, name: str = BF16, operator: str = "a
     return kernel(us, "conv" if name == CONV else "gemm", called, name, types=types)
 
 
+def gradient_sum(us: float) -> Piece:
+    """What adds a weight's gradient to the one that it has."""
+    return kernel(us, operator=StepOperator("aten::add_", "evaluate_function: torch::autograd::AccumulateGrad",
+                                            "backward"))
+
+
 def copy(us: float, kind: str, copied: int = 0, pinned: bool | None = None) -> Piece:
     """A copy or fill that takes so long."""
     return kernel(us) | {"name": WorkName(f"{COPY} {kind} {pinned}", COPY, (), kind, pinned), "copied": copied}

@@ -37,7 +37,7 @@ from aaco.analytics.advice.work import StepOperator
 from aaco.analytics.costs.torch.arguments import OperatorArguments
 from aaco.core.readings import Absent
 from aaco.steps import track_records
-from tests.step_pieces import CONV, FP32, LIMITS, copy, gathered, kernel, product, step
+from tests.step_pieces import CONV, FP32, LIMITS, copy, gathered, gradient_sum, kernel, product, step
 
 HABITS = HostHabits(call_ns=10_000, saved_share=0.5)
 STEP_US = 1000
@@ -214,17 +214,18 @@ def test_micro_batches_in_one_batch_are_called_once():
     """Of 40 us 3 are fixed; both products find room for as many blocks again. The update stays."""
     ahead, back = (product(40, 1e9, phase=phase) | {"blocks": 50} for phase in ("forward", "backward"))
     limits = replace(LIMITS, compute_units=100)
-    after = changed(step(ahead, back, ahead, back, optimizer(5), limits=limits), "joined_batches")
-    assert after.device_ns == pytest.approx(4 * (3_000 / 2 + 37_000 / 2) + 5_000)
-    assert after.calls_left == pytest.approx(3 / 5) and after.whole_calls and after.samples == 1
+    work = step(ahead, back, ahead, back, gradient_sum(3), optimizer(5), limits=limits)
+    after = changed(work, "joined_batches")
+    assert after.device_ns == pytest.approx(4 * (3_000 / 2 + 37_000 / 2) + 3_000 / 2 + 5_000)
+    assert after.calls_left == pytest.approx(3.5 / 6) and after.whole_calls and after.samples == 1
 
 
 def test_fewer_micro_batches_are_called_as_often_as_are_left():
     """Eight of 40 us, of which 3 are fixed, two at once: half of the fixed parts go, and half of the calls."""
-    halves = step(*[product(40, 1e9, phase=phase) for phase in ("forward", "backward")] * 8, optimizer(5))
-    after = changed_step(halves, StepTime(1_000_000, True), [joined_batches(2)])
-    assert after.device_ns == pytest.approx(16 * (3_000 / 2 + 37_000) + 5_000)
-    assert after.calls_left == pytest.approx((8 + 1) / 17)
+    turn = [*(product(40, 1e9, phase=phase) for phase in ("forward", "backward")), gradient_sum(3)]
+    after = changed_step(step(*turn * 8, optimizer(5)), StepTime(1_000_000, True), [joined_batches(2)])
+    assert after.device_ns == pytest.approx(16 * (3_000 / 2 + 37_000) + 8 * 3_000 / 2 + 5_000)
+    assert after.calls_left == pytest.approx((12 + 1) / 25)
 
 
 def test_habits_are_of_the_hosts_path_without_its_own_work():
@@ -441,6 +442,40 @@ def test_attention_in_one_kernel_leaves_its_products_at_their_rate():
                    kernel(30, "softmax"), product(20, 6e9, operator="aten::bmm"),
                    product(60, 1e9, operator="aten::addmm"))
     assert device_us(written, "attention_fusion") == 50 + 20 + 60
+
+
+def _attention_with(size, bias=(6, 64, 64), types=("bf16",), phase="forward", first="aten::bmm"):
+    """Attention of 6 heads of vectors of this size, 24 us."""
+    def operator(name, *shapes):
+        return StepOperator(name, phase=phase, types=types, arguments=OperatorArguments(
+            [list(shape) for shape in shapes], ["float"] * len(shapes), [""] * len(shapes)))
+    added = [(12, 64, 64)] if first == "aten::baddbmm" else []
+    first = kernel(3, "gemm", operator(first, *added, (12, 64, size), (12, size, 64)))
+    return [first, *[kernel(10, operator=operator("aten::add", (2, 6, 64, 64), bias))] * bool(bias),
+            kernel(8, "softmax", operator("aten::_softmax", ())),
+            kernel(3, "gemm", operator("aten::bmm", (12, 64, 64), (12, 64, size)))]
+
+
+@pytest.mark.parametrize("kept", [_attention_with(30), _attention_with(30, (2, 6, 64, 64)),
+                                  _attention_with(30, (2, 1, 1, 64)), _attention_with(30, (), ("f32",)),
+                                  _attention_with(30, first="aten::baddbmm")])
+def test_attention_that_no_kernel_fuses_stays_as_it_is_written(kept):
+    """Vectors of 30 numbers fill no multiple of 16 bytes, and in 16 bits none is filled up if something is added."""
+    assert device_us(step(*kept), "attention_fusion") == sum(piece["us"] for piece in kept)
+
+
+@pytest.mark.parametrize("fused", [_attention_with(32), _attention_with(30, ()), _attention_with(30, (64, 64)),
+                                   _attention_with(28, types=("f32",)), _attention_with(30, types=())])
+def test_attention_in_one_kernel_takes_other_heads(fused):
+    """A causal mask, one square for all heads, may be a flag."""
+    assert device_us(step(*fused), "attention_fusion") == 6
+
+
+def test_the_way_back_of_attention_goes_as_the_way_ahead():
+    """It adds nothing to scores."""
+    back = _attention_with(30, (), phase="backward")
+    assert device_us(step(*_attention_with(30), *back), "attention_fusion") == 24 + 14
+    assert device_us(step(*_attention_with(30, ()), *back), "attention_fusion") == 12
 
 
 def test_a_loop_becomes_one_call_without_the_fixed_part_of_each():

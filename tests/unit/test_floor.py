@@ -43,7 +43,20 @@ from aaco.analytics.streaming.stream_ids import NONE
 from aaco.core import tables
 from aaco.core.readings import Absent
 from tests import timed
-from tests.step_pieces import BF16, CONV, FP32, LIMITS, US, copy, floor_us, gathered, kernel, product, step
+from tests.step_pieces import (
+    BF16,
+    CONV,
+    FP32,
+    LIMITS,
+    US,
+    copy,
+    floor_us,
+    gathered,
+    gradient_sum,
+    kernel,
+    product,
+    step,
+)
 
 H100 = Identity("sm_90", 132, "NVIDIA H100 80GB HBM3", 85017493504)
 
@@ -1238,37 +1251,62 @@ def test_a_graph_of_the_whole_step_ends_at_the_one_read_of_results():
 
 
 def accumulated(*turns, after=()):
-    """Turns ahead and back, of a product of 10 us arithmetic each time, and an update."""
+    """Turns ahead and back, of a product of 10 us arithmetic each time, and an update. "sums" are of what two operators
+    of a turn read, "adds" of a weight's gradient and the one that it has.
+    """
     ahead, back = (product(40, 1e10, phase=phase) for phase in ("forward", "backward"))
-    adds, last = (kernel(5, operator=StepOperator("aten::add_", phase=phase)) for phase in ("backward", "optimizer"))
-    clips, seed = (kernel(5, operator=taking("aten::mul", shape, phase="no_grad")) for shape in ((10, 256), ()))
-    pieces = {"ahead": ahead, "back": back, "adds": adds, "other": kernel(5, operator=StepOperator("aten::mul")),
-              "clips": clips, "seed": seed, "update": last}
+    clips, seed, zeros = (kernel(5, operator=taking(name, shape, outermost=name, phase="no_grad")) for name, shape in (
+        ("aten::mul", (10, 256)), ("aten::mul", ()), ("aten::zero_", (10, 256))))
+    sums = kernel(5, operator=StepOperator("aten::add_", phase="backward"))
+    last = kernel(5, operator=StepOperator("aten::add_", phase="optimizer"))
+    pieces = {"ahead": ahead, "back": back, "clips": clips, "seed": seed, "zeros": zeros, "sums": sums,
+              "adds": gradient_sum(5), "update": last}
     return step(*(pieces[name] for turn in turns for name in turn), *(pieces[name] for name in after), last,
                 limits=replace(LIMITS, shortest_ns=800.0))
+
+
+FIRST, NEXT = ("ahead", "back"), ("ahead", "back", "adds")
 
 
 def test_micro_batches_in_one_batch_leave_arithmetic_and_the_update():
     """Four products of 10 us, what adds gradients up is gone, and 5 us of the update stay. What follows the last way
     back is no turn; where the weights change between them, there are none.
     """
-    assert floor_us(accumulated(("ahead", "back"), ("ahead", "back", "adds")), "joined_batches") == 45
-    assert "more than once" in why(accumulated(("ahead", "back")), "joined_batches")
-    unlike = accumulated(("ahead", "back"), ("ahead", "ahead", "back"))
-    assert "more than once" in why(unlike, "joined_batches")
-    assert "more than once" in why(accumulated(("ahead", "back", "update"), ("ahead", "back")), "joined_batches")
-    read = accumulated(("ahead", "back"), ("ahead", "back", "adds"), after=("ahead",))
-    assert floor_us(read, "joined_batches") == 55
+    assert floor_us(accumulated(FIRST, NEXT), "joined_batches") == 45
+    assert "more than once" in why(accumulated(FIRST), "joined_batches")
+    assert "more than once" in why(accumulated(FIRST, ("ahead", *NEXT)), "joined_batches")
+    assert "more than once" in why(accumulated((*FIRST, "update"), NEXT), "joined_batches")
+    assert floor_us(accumulated(FIRST, NEXT, after=("ahead",)), "joined_batches") == 55
+
+
+def test_turns_that_add_no_gradients_up_are_no_micro_batches():
+    """They may be of two models of one kind, also where a tensor that two operators of each read has its gradients
+    added.
+    """
+    assert "more than once" in why(accumulated(FIRST, FIRST), "joined_batches")
+    assert "more than once" in why(accumulated(*[(*FIRST, "sums")] * 2), "joined_batches")
+
+
+def test_a_frozen_part_ahead_of_each_micro_batch_works_on_no_gradients():
+    """No gradient of it is recorded, as of what clips those of each sample; but they are added to those that are there.
+    """
+    work = accumulated(FIRST, *[("clips", *NEXT)] * 7)
+    assert floor(work, [MECHANISMS["joined_batches"]]).floor_ns
+    assert not MECHANISMS["loop_to_batched_op"].shown(work)
 
 
 def test_gradients_of_each_sample_are_a_loop_and_no_micro_batches():
-    """They are clipped one by one; what works on one number is no such work."""
-    each = [("ahead", "back", "clips")] * 8
-    clipped, plain = accumulated(*each), accumulated(*[("ahead", "back", "seed")] * 8)
-    assert "more than once" in why(clipped, "joined_batches") and "one by one" in why(clipped, "larger_batch")
+    """They are clipped one by one; what works on one number is no such work. Those that are set to zero before the next
+    are added to nothing.
+    """
+    plain = accumulated(FIRST, *[("seed", *NEXT)] * 7)
     assert all(floor(plain, [MECHANISMS[name]]).floor_ns for name in ("joined_batches", "larger_batch"))
     loop = MECHANISMS["loop_to_batched_op"]
-    assert loop.shown(clipped) and not loop.shown(plain)
+    for clipped in (accumulated(*[(*FIRST, "clips")] * 8), accumulated(*[(*NEXT, "clips", "zeros")] * 8)):
+        assert "more than once" in why(clipped, "joined_batches") and "one by one" in why(clipped, "larger_batch")
+        assert loop.shown(clipped)
+    for other in (plain, accumulated(*[(*FIRST, "seed")] * 8)):
+        assert not loop.shown(other)
 
 
 def taking(name, *shapes, types=("float",) * 3, outermost="", phase="forward", kernels=1.0):

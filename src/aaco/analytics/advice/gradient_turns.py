@@ -1,7 +1,8 @@
 """Turns of a training step: it goes ahead and back with the same operators several times before one update.
 
 They are micro batches, whose gradients it adds up, or single samples whose gradients it works on, as where it clips
-those of each (Abadi et al. 2016).
+those of each (Abadi et al. 2016). Autograd itself adds a gradient to one that is there already; turns with nothing
+added are of models of one kind, and what runs between two that add may as well be a frozen part of the next.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from aaco.core.arrays import Flags, Ints
 
 ALIKE = 0.9  # of the operators of a turn, but for sums of gradients, which the first one has none of
 ADDS_UP = ("aten::add_", "aten::add")
+ACCUMULATES = "AccumulateGrad"  # of the name of what gives a weight its gradient
+SETS_TO_ZERO = ("aten::zero_", "aten::_foreach_zero_")  # also gradients, to which nothing is added then
 
 
 class Turns(Struct, frozen=True):
@@ -41,9 +44,24 @@ def gradient_turns(work: StepWork) -> Turns:
               for part in np.split(rows, starts[1:])]
     shared = np.minimum.reduce(counts).sum() / max(1, np.maximum.reduce(counts).sum())
     updates = _gaps_with(work.of_phase(OPTIMIZER), rows, starts)
-    others = _gaps_with(work.operated(_works_on_tensors), rows, starts)
     most = len(starts) - work.steps  # gaps between turns of a step
-    return Turns(count, others >= most) if shared >= ALIKE and updates < most else Turns(1)
+    if shared < ALIKE or updates >= most:
+        return Turns(1)
+    if _sums_of_turns(work, rows, starts) >= most and _gaps_with(_zeros(work), rows, starts) < most:
+        return Turns(count)
+    others = _gaps_with(work.operated(_works_on_tensors), rows, starts)
+    return Turns(count, True) if others >= most else Turns(1)
+
+
+def _sums_of_turns(work: StepWork, rows: Ints, starts: Ints) -> int:
+    """Return in how many turns autograd adds a weight's gradient to the one that it has."""
+    sums = adds_up(work) & work.operated(lambda operator: ACCUMULATES in operator.outermost)
+    return int(np.count_nonzero(np.add.reduceat(sums[rows], starts)))
+
+
+def _zeros(work: StepWork) -> Flags:
+    """Return which rows may set gradients to zero: all numbers of a tensor that is there."""
+    return work.operated(lambda operator: operator.outermost in SETS_TO_ZERO and _works_on_tensors(operator))
 
 
 def _works_on_tensors(operator: StepOperator) -> bool:
