@@ -84,6 +84,28 @@ def test_a_state_of_the_size_of_a_part_is_needed():
     assert turns_of(*[[called("aten::neg", (4,)), called("aten::mul", ROW, (1,)), LESS]] * 9, kinds=(smaller,)) == [1]
 
 
+def test_turns_with_gates_are_those_of_cells():
+    assert turns_of(*[[SCALED, called("aten::tanh", ROW), LESS]] * 9) == [1]
+
+
+def multiplied(*operators):
+    """Turns of which the first operator is a product."""
+    return [[kernel(5, "gemm", operators[0]), *operators[1:]]] * 9
+
+
+def test_of_what_is_multiplied_no_more_is_taken_of_any_size_than_there_is():
+    """x @ W makes what a layer adds to what the one before has left."""
+    weighed, added = called("aten::mm", (3, 1024), (1024, 8)), called("aten::add", (3, 8), (3, 8))
+    assert turns_of(*multiplied(weighed, called("aten::neg", (3, 8)))) == [1, 9]
+    assert turns_of(*multiplied(weighed, added, called("aten::neg", (3, 8)))) == [1]
+
+
+def test_a_layer_that_writes_its_part_of_a_cache_needs_the_one_before():
+    stored = called("aten::copy_", ROW, ROW)
+    weighed = called("aten::mm", (3, 1024), (1024, 1024))
+    assert turns_of(*multiplied(weighed, stored)) == [1] and turns_of(*[[SCALED, stored]] * 9) == [1, 9]
+
+
 def test_a_part_may_be_read_again_with_what_a_reduction_made_of_it():
     mean = called("aten::mean", ROW, (), (), (), kinds=["float", "", "", ""], values=["", "[0, 1, 2]", "True", ""])
     assert turns_of(*[[mean, called("aten::sub", ROW, ())]] * 9) == [1, 9]
@@ -133,6 +155,12 @@ def test_parts_that_are_handed_out_before_are_those_of_turns_that_repeat():
     assert turns_of(*[[SCALED, LESS, CLAMPED]] * 9, at_once=True, starts=[0, 1, 2, 3, 4, 5, 6, 6, 6]) == [1]
 
 
+def test_parts_that_were_handed_out_long_before_are_of_something_else():
+    found = work(*[[SCALED, LESS, CLAMPED]] * 9, at_once=True)
+    later = step(*[kernel(9)] * 9, *[kernel(5, operator=operator) for operator in [SCALED, LESS, CLAMPED] * 9])
+    assert (taken_turns(found) > 1).any() and not (taken_turns(replace(later, views=found.views)) > 1).any()
+
+
 def test_operators_that_are_not_known_may_need_anything():
     assert turns_of(*[[SCALED, called("mine::magic", ROW)]] * 9) == [1]
 
@@ -142,6 +170,12 @@ def test_operators_that_are_not_known_may_need_anything():
     (ViewKind((12, *ROW), 0, ROW, True), False)])
 def test_rows_of_a_batch_are_all_of_the_first_axis(kind, is_batch):
     assert batch_in_turn(work(*[[SCALED, LESS]] * 9, kinds=(kind,))).any() == is_batch
+
+
+def test_rows_that_are_multiplied_by_what_all_turns_share_are_no_samples():
+    """Weights of experts are rows of one tensor, too; what they are multiplied with is no part of it."""
+    shared, few = called("aten::mul", ROW, (3, 32, 1)), called("aten::mul", ROW, (3, 1, 1))
+    assert not batch_in_turn(work(*[[SCALED, shared]] * 9)).any() and batch_in_turn(work(*[[SCALED, few]] * 9)).any()
 
 
 def test_a_larger_batch_has_more_turns():
