@@ -165,10 +165,15 @@ def selected(call: OperatorCall) -> int:
 
     Right both for operators that pick (Gather, Slice) and for those that repeat (Expand, Tile).
     """
+    return reading(call, call.made())
+
+
+def reading(call: OperatorCall, elements: int) -> int:
+    """Return the bytes of the first input up to so many elements, and of all other inputs and outputs."""
     data = call.inputs[0]
     if data is None or data.bits is None:
         raise UnknownShape("element type")
-    return -(-min(call.count(), call.made()) * data.bits // 8) + call.read(skip=0) + call.written()
+    return -(-min(call.count(), elements) * data.bits // 8) + call.read(skip=0) + call.written()
 
 
 def _shape(tensors: Sequence[TensorType | None], index: int) -> tuple[int, ...]:
