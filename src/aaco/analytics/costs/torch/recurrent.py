@@ -30,12 +30,15 @@ def stacked(kind: str, parameters: int = 2) -> Form:
 def packed(mode: int, layers: int, both: int, mask: int | None = None) -> Form:
     """_cudnn_rnn, miopen_rnn (input, weights, weights of a layer and direction, ...) and their gradients, other
     arguments at these positions. Modes are those of cuDNN: RNN with ReLU or tanh, LSTM, GRU. mask: of a gradient, which
-    results are needed, that of the input first."""
+    results are needed, that of the input first. Forward the result and the states, which stand before the mode."""
     def made(args: OperatorArguments) -> OperatorCall:
         operand, kind = args.tensor(0), ("rnn", "rnn", "lstm", "gru")[args.integer(mode)]
         weights = [TensorType(operand.dtype, tensor.shape) for tensor in args.tensors(1)]
-        return form((operand, *weights), kind=kind, biased=args.integer(2) == 4, layers=args.integer(layers),
-                    ways=1 + args.flag(both), to_input=mask is None or bool(args.numbers(mask)[0]))
+        states = [args.tensor(index) for index in (mode - 2, mode - 1) if mask is None and args.has(index)]
+        ways, needed = 1 + args.flag(both), mask is None or bool(args.numbers(mask)[0])
+        made = [TensorType(operand.dtype, (*known(operand)[:-1], ways * known(state)[-1])) for state in states[:1]]
+        return form((operand, *weights), *made, *states, kind=kind, biased=args.integer(2) == 4,
+                    layers=args.integer(layers), ways=ways, to_input=needed)
 
     return made
 
