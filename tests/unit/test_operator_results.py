@@ -34,6 +34,11 @@ def test_types_follow_the_transform():
     assert call("aten::searchsorted", of((9,), (5,), True, False)).outputs[0].dtype == "int32"
 
 
+def test_the_absolute_value_of_a_complex_number_is_real():
+    assert cost("aten::abs", ((8,), COMPLEX)) == (32, 8 * 8 + 8 * 4)
+    assert cost("aten::abs", ((8,), "float")) == (8, 8 * 4 + 8 * 4)
+
+
 # Work
 
 

@@ -15,7 +15,7 @@ from aaco.analytics.costs.torch.arguments import Form, OperatorArguments, broadc
 
 # PyTorch's name of an operator that ONNX has too.
 AS_ONNX = {
-    "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh", "atan": "Atan", "atanh": "Atanh",
+    "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh", "atan": "Atan", "atanh": "Atanh",
     "bitwise_not": "BitwiseNot", "ceil": "Ceil", "celu": "Celu", "cos": "Cos", "cosh": "Cosh", "elu": "Elu",
     "erf": "Erf", "exp": "Exp", "floor": "Floor", "hardsigmoid": "HardSigmoid", "hardswish": "HardSwish",
     "leaky_relu": "LeakyRelu", "log": "Log", "mish": "Mish", "neg": "Neg", "reciprocal": "Reciprocal", "relu": "Relu",
@@ -188,6 +188,14 @@ def adamw(args: OperatorArguments) -> OperatorCall:
 def adam_flops(call: OperatorCall) -> int:
     """The operations per parameter; the results hold each three times: itself and its two means."""
     return foreach_flops(call) // 3
+
+
+def magnitude(args: OperatorArguments) -> OperatorCall:
+    """abs, angle (input): of complex numbers a real one, by two squares, their sum and a function of it."""
+    operand = args.tensor(0)
+    if not operand.dtype.startswith("complex"):
+        return unary(1, args)
+    return form((operand,), TensorType(f"float{(operand.bits or 0) // 2}", operand.shape), operations=4)
 
 
 def glu(args: OperatorArguments) -> OperatorCall:

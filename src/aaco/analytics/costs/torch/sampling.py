@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 
 from aaco.analytics.costs import conv
-from aaco.analytics.costs.terms import OperatorCall, TensorType, nothing, reading
+from aaco.analytics.costs.terms import OperatorCall, TensorType, everything, nothing, reading
+from aaco.analytics.costs.torch import movement
 from aaco.analytics.costs.torch.arguments import Form, OperatorArguments, form, known
 from aaco.analytics.costs.torch.model import VALUES, Model, Row
 from aaco.analytics.costs.torch.reductions import per_gradient
 from aaco.analytics.costs.torch.windows import adaptive
 
 PLACES = "what the gradient by places costs depends on values that are not recorded"
+REGIONS = "how much of the image the regions cover is a value that is not recorded"
 SCALED = "how many neighbours are read depends on a scale that is not always recorded"
 MODES = ("linear", "nearest", "cubic")
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}  # per axis
@@ -128,8 +130,8 @@ ROWS: tuple[Row, ...] = (
      "aten::grid_sampler_2d aten::grid_sampler_3d aten::cudnn_grid_sampler"),
     (Model("sampling backward", "pooling", grid_backward, None, None, PLACES),
      "aten::grid_sampler_2d_backward aten::grid_sampler_3d_backward aten::cudnn_grid_sampler_backward"),
-    (Model("sampling of regions", "pooling", regions, conv.roi_align, None, PLACES), "torchvision::roi_align"),
-    (Model("choice of regions", "sort", lambda args: form(()), None, None, VALUES), "torchvision::nms"),
+    (Model("sampling of regions", "pooling", regions, conv.roi_align, None, REGIONS), "torchvision::roi_align"),
+    (Model("choice of regions", "sort", movement.nothing, None, None, VALUES), "torchvision::nms"),
     (Model("columns of an image", "conv", columns, nothing), "aten::im2col"),
     (Model("image of columns", "conv", from_columns, per_gradient), "aten::col2im"),
     (Model("windows backward", "pooling", spread, per_gradient), "aten::unfold_backward"),
@@ -140,7 +142,7 @@ ROWS: tuple[Row, ...] = (
         ("linear", "aten::upsample_linear1d_backward aten::upsample_bilinear2d_backward "
                    "aten::upsample_trilinear3d_backward"),
         ("cubic", "aten::upsample_bicubic2d_backward"))),
-    (Model("resampling", "pooling", adaptive, None, None, SCALED),
+    (Model("resampling", "pooling", adaptive, None, everything, SCALED),
      "aten::_upsample_bilinear2d_aa aten::_upsample_bicubic2d_aa"),
     (Model("adaptive maximum pooling", "pooling", largest_of_areas, areas_flops),
      "aten::adaptive_max_pool2d aten::adaptive_max_pool3d"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
+from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape, everything
 from aaco.analytics.costs.torch.arguments import OperatorArguments, broadcast, form, known
 from aaco.analytics.costs.torch.model import Model, Row
 
@@ -67,9 +67,10 @@ def solve_flops(call: OperatorCall) -> int:
 
 
 def eigen(args: OperatorArguments) -> OperatorCall:
-    """_linalg_eigh (input, ...): values and vectors."""
+    """_linalg_eigh (input, which triangle, whether vectors too): values and vectors."""
     operand = args.tensor(0)
-    return form((operand,), TensorType(operand.dtype, known(operand)[:-1]), operand)
+    vectors = operand.shape if args.flag(2, True) else (0,)
+    return form((operand,), *(TensorType(operand.dtype, shape) for shape in (known(operand)[:-1], vectors)))
 
 
 def distances(args: OperatorArguments) -> OperatorCall:
@@ -98,7 +99,7 @@ def _solved(matrix: TensorType, right: TensorType, from_left: bool, solves: int,
 ROWS: tuple[Row, ...] = (
     (Model("factorisation", "gemm", cholesky, cholesky_flops), "aten::linalg_cholesky_ex"),
     (Model("factorisation", "gemm", lu, lu_flops), "aten::linalg_lu_factor_ex"),
-    (Model("eigenvalues", "gemm", eigen, None, None, METHOD), "aten::_linalg_eigh"),
+    (Model("eigenvalues", "gemm", eigen, None, everything, METHOD), "aten::_linalg_eigh"),
     (Model("solution", "gemm", triangular, solve_flops), "aten::linalg_solve_triangular"),
     (Model("solution", "gemm", factored, solve_flops), "aten::linalg_lu_solve"),
     (Model("solution", "gemm", cholesky_solved, solve_flops), "aten::_cholesky_solve_helper"),

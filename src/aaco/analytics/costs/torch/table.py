@@ -195,6 +195,7 @@ _ROWS: tuple[Row, ...] = (
     (Model("clamp", "elementwise", pointwise.clamp, pointwise.per_element), "aten::clamp"),
     (Model("clamp", "elementwise", pointwise.combined(1), pointwise.per_element),
      "aten::clamp_min aten::clamp_max aten::threshold"),
+    (Model("absolute value", "elementwise", pointwise.magnitude, pointwise.per_element), "aten::abs aten::angle"),
     (Model("activation", "elementwise", pointwise.gelu, pointwise.per_element), "aten::gelu"),
     (Model("gated activation", "elementwise", pointwise.glu, pointwise.per_element), "aten::glu"),
     (Model("gated activation", "elementwise", pointwise.gated(SILU + 1), pointwise.per_element),
@@ -227,7 +228,7 @@ _ROWS: tuple[Row, ...] = (
     (Model("scan", "reduction", reductions.scan, reduction(1, 0)), "aten::cumsum aten::cumprod"),
     (Model("scan", "reduction", reductions.scan, reduction(4, 0)), "aten::logcumsumexp"),
     (Model("scan", "reduction", reductions.running, reduction(1, 0)), "aten::cummax aten::cummin"),
-    *((Model("choice by order", "sort", reductions.chosen(axis), None, None, reductions.SELECTION), names)
+    *((Model("choice by order", "sort", reductions.chosen(axis), None, everything, reductions.SELECTION), names)
       for axis, names in ((1, "aten::median aten::nanmedian aten::mode"), (2, "aten::kthvalue"))),
     (Model("sort", "sort", reductions.sort, reductions.sort_flops), "aten::sort aten::argsort"),
     (Model("choice of the largest", "sort", reductions.top_k, top_k), "aten::topk"),
