@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from aaco.analytics.costs.terms import UnknownShape
 from aaco.analytics.costs.torch import call, price
 from tests.counting import Tally, total
 from tests.operator_results import CALLS, COMPLEX, DOUBLES, INT, LONG, ON_GPUS
@@ -208,7 +209,10 @@ def test_what_is_scattered_writes_no_more_than_its_places():
     assert cost("aten::scatter_", (1000, 5), 0, ((3, 5), LONG), 0.5) == (0, 4 * 15 + 8 * 15)
     assert cost("aten::index_add_", (1000, 5), 0, ((3,), LONG), (3, 5), 1) == (15, 4 * 3 * 15 + 8 * 3)
     assert cost("aten::index_fill_", (1000, 5), 0, ((3,), LONG), 0.5) == (0, 4 * 15 + 8 * 3)
-    assert price("aten::index_put_", of((6, 5), [((3,), LONG)], (3, 5), False)).why
+    put = of((6, 5), [((3,), LONG)], (3, 5), False)
+    assert price("aten::index_put_", put).why and call("aten::index_put_", put).result() == (6, 5)
+    with pytest.raises(UnknownShape):
+        call("aten::index_put_", put).written()
 
 
 def test_norms_of_many_tensors():

@@ -76,13 +76,15 @@ class Cost(Struct, frozen=True):
 class OperatorCall(Struct, frozen=True):
     """One node as the formulas see it. Every accessor raises UnknownShape where the answer is not known.
 
-    `repeated` holds the positions of inputs that are the same tensor as an earlier input.
+    `repeated` holds the positions of inputs that are the same tensor as an earlier input. `part` is what is written of
+    outputs that stay as they were elsewhere.
     """
 
     attributes: Mapping[str, Any]
     inputs: Sequence[TensorType | None]
     outputs: Sequence[TensorType | None]
     repeated: frozenset[int] = frozenset()
+    part: TensorType | None = None
 
     def has(self, index: int) -> bool:
         """Return whether this optional input is given."""
@@ -125,8 +127,8 @@ class OperatorCall(Struct, frozen=True):
                    if index != skip and index not in self.repeated)
 
     def written(self) -> int:
-        """Return the bytes of the outputs."""
-        return sum(map(_bytes, self.outputs))
+        """Return the bytes of the outputs, as far as they are written."""
+        return sum(map(_bytes, [self.part] if self.part else self.outputs))
 
 
 Formula = Callable[[OperatorCall], int]

@@ -72,23 +72,18 @@ def filled_at(args: OperatorArguments) -> OperatorCall:
     rows = list(known(operand))
     if rows:
         rows[axis] = indices.elements or 0
-    return form((TensorType(operand.dtype, tuple(rows)), indices), operand)
+    return OperatorCall({}, [indices], [operand], part=TensorType(operand.dtype, tuple(rows)))
 
 
 def written_at(args: OperatorArguments) -> OperatorCall:
-    """index_put, masked_scatter (input, ...): a result like the input."""
-    return form((), args.tensor(0))
+    """index_put, masked_scatter (input, ...): a result like the input, of which the values say what is written."""
+    return OperatorCall({}, [], [args.tensor(0)], part=TensorType("", None))
 
 
 def taken(args: OperatorArguments) -> OperatorCall:
     """take (input, indices of its elements)."""
     operand, indices = args.tensor(0), args.tensor(1)
     return form((operand, indices), TensorType(operand.dtype, indices.shape))
-
-
-def read_only(call: OperatorCall) -> int:
-    """Bytes of what the form names as input: what is written stands among it."""
-    return call.read()
 
 
 def _places(args: OperatorArguments, boundaries: TensorType, values: int) -> OperatorCall:
@@ -108,7 +103,7 @@ ROWS: tuple[Row, ...] = (
     (Model("sums of embeddings backward", "embedding", bags_backward, bags_backward_flops),
      "aten::_embedding_bag_dense_backward"),
     (Model("index", "embedding", taken, nothing, selected), "aten::take"),
-    (Model("scatter", "embedding", filled_at, nothing, read_only), "aten::index_fill"),
+    (Model("scatter", "embedding", filled_at, nothing), "aten::index_fill"),
     (Model("scatter", "embedding", written_at, None, None, WRITTEN),
      "aten::index_put aten::_index_put_impl aten::masked_scatter aten::put"),
 )

@@ -140,23 +140,18 @@ def index(args: OperatorArguments) -> OperatorCall:
 
 def scatter(args: OperatorArguments) -> OperatorCall:
     """scatter, index_copy (input, dimension, places, values or a number): as much of the input is written as there are
-    values, or places if each has one; it stands first among the inputs."""
+    values, or places if each has one."""
     operand, source = args.tensor(0), args.optional(3)
     places = [args.tensor(at) for at in (1, 2) if args.has(at)]
-    each = source if source and len(known(source)) > len(known(places[-1])) else places[-1]
-    written = TensorType(operand.dtype, each.shape)
-    given = [] if source is None else [TensorType(source.dtype, each.shape)]
-    return form((written, *given, *places), operand)
+    each = max([tensor for tensor in (*places[-1:], source) if tensor], key=lambda tensor: len(known(tensor)))
+    read = None if source is None else TensorType(source.dtype, each.shape)
+    return OperatorCall({}, [read, *places], [operand], part=TensorType(operand.dtype, each.shape))
 
 
-def scattered(call: OperatorCall) -> int:
-    """Bytes of values and places, and of what is written."""
-    return call.read()
-
-
-def scattered_twice(call: OperatorCall) -> int:
-    """As `scattered`; what is written is read before."""
-    return call.read() + call.size()
+def scatter_add(args: OperatorArguments) -> OperatorCall:
+    """scatter_add, index_add: what is written is read before."""
+    call = scatter(args)
+    return OperatorCall({}, [*call.inputs, call.part], call.outputs, part=call.part)
 
 
 def message(sent: int, received: int | None = None) -> Form:

@@ -265,10 +265,9 @@ _ROWS: tuple[Row, ...] = (
     (Model("index", "embedding", movement.index_select, nothing, selected), "aten::index_select"),
     (Model("index", "embedding", movement.gather, nothing, selected), "aten::gather"),
     (Model("index", "embedding", movement.index, nothing, selected), "aten::index"),
-    (Model("scatter", "embedding", movement.scatter, nothing, movement.scattered),
-     "aten::scatter aten::index_copy"),
-    (Model("scatter with addition", "embedding", movement.scatter, reductions.per_gradient,
-           movement.scattered_twice), "aten::scatter_add aten::index_add aten::scatter_reduce aten::index_reduce"),
+    (Model("scatter", "embedding", movement.scatter, nothing), "aten::scatter aten::index_copy"),
+    (Model("scatter with addition", "embedding", movement.scatter_add, reductions.per_gradient),
+     "aten::scatter_add aten::index_add aten::scatter_reduce aten::index_reduce"),
     # 8-bit and less
     (Model("quantisation", "quantize", quantised.given_scale, quantised.flops),
      "_C::static_scaled_fp8_quant _C::static_scaled_int8_quant"),
