@@ -52,6 +52,9 @@ class Number:
     def exp(self):
         return self._made(math.exp(min(self.value, 1.0)))
 
+    def log(self):
+        return self._made(math.log(max(self.value, 0.1)))
+
     def tanh(self):
         return self._made(math.tanh(self.value))
 

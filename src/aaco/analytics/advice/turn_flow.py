@@ -27,6 +27,7 @@ CHOOSING = ("arg", "topk", "sort", "multinomial", "max", "min")  # of operators 
 LOGICAL = ("aten::bitwise_not", "aten::bitwise_and", "aten::bitwise_or", "aten::bitwise_xor")
 WRITES = ("aten::copy_", "aten::fill_", "aten::zero_")  # whatever the tensor held before
 FLOATING = ("float", "double", "c10::Half", "c10::BFloat16")
+COMPLEX = "c10::complex"  # types of two floating-point numbers each, that views take apart
 INTO = "aten::addmv_"  # writes its first tensor where another operator calls it
 SELECTED = ("aten::gather", "aten::index_select")  # and what calls it: it takes its result's tensor, too
 MOVES = ("aten::copy_", "aten::clone", "aten::flip", "aten::roll")  # of values that stay as they are
@@ -303,15 +304,27 @@ def made_sizes(operator: StepOperator) -> set[Size]:
     shape = result_shape(operator)
     if shape is None:
         return set()
-    sizes = {size_of(shape, floating)}
+    sizes = {size_of(shape, floating)} | _further_sizes(operator)
     return sizes | {size_of(shape, False)} if _chooses(operator) else sizes
 
 
+def _further_sizes(operator: StepOperator) -> set[Size]:
+    """Return the sizes of the floating-point results after the first, and of a complex one with both its parts."""
+    formed = call(operator.name, operator.arguments)
+    first, *others = formed.outputs if formed else [None]
+    sizes = {(tensor.elements or 0, True) for tensor in others if tensor and "float" in tensor.dtype}
+    return sizes | ({(2 * (first.elements or 0), True)} if first and first.dtype.startswith("complex") else set())
+
+
 def tensors_of(operator: StepOperator) -> list[Tensor]:
-    """Return the shapes of the tensors that an operator takes, those of lists not, and whether they are floating."""
+    """Return the shapes of the tensors that an operator takes, those of lists not, and whether they are floating.
+
+    Complex numbers have a last axis of their two parts.
+    """
     taken = operator.arguments
     return [] if taken is None else [
-        (tuple(shape), kind in FLOATING) for shape, kind in zip(taken.shapes, taken.types, strict=False)
+        ((*shape, 2), True) if kind.startswith(COMPLEX) else (tuple(shape), kind in FLOATING)
+        for shape, kind in zip(taken.shapes, taken.types, strict=False)
         if isinstance(shape, list) and all(isinstance(size, int) for size in shape)
         and kind not in ("", "Scalar", "ScalarList")]
 

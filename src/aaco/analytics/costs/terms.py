@@ -76,13 +76,15 @@ class Cost(Struct, frozen=True):
 class OperatorCall(Struct, frozen=True):
     """One node as the formulas see it. Every accessor raises UnknownShape where the answer is not known.
 
-    `repeated` holds the positions of inputs that are the same tensor as an earlier input.
+    `repeated` holds the positions of inputs that are the same tensor as an earlier input. `part` is what is written of
+    outputs that stay as they were elsewhere.
     """
 
     attributes: Mapping[str, Any]
     inputs: Sequence[TensorType | None]
     outputs: Sequence[TensorType | None]
     repeated: frozenset[int] = frozenset()
+    part: TensorType | None = None
 
     def has(self, index: int) -> bool:
         """Return whether this optional input is given."""
@@ -125,8 +127,8 @@ class OperatorCall(Struct, frozen=True):
                    if index != skip and index not in self.repeated)
 
     def written(self) -> int:
-        """Return the bytes of the outputs."""
-        return sum(map(_bytes, self.outputs))
+        """Return the bytes of the outputs, as far as they are written."""
+        return sum(map(_bytes, [self.part] if self.part else self.outputs))
 
 
 Formula = Callable[[OperatorCall], int]
@@ -165,10 +167,15 @@ def selected(call: OperatorCall) -> int:
 
     Right both for operators that pick (Gather, Slice) and for those that repeat (Expand, Tile).
     """
+    return reading(call, call.made())
+
+
+def reading(call: OperatorCall, elements: int) -> int:
+    """Return the bytes of the first input up to so many elements, and of all other inputs and outputs."""
     data = call.inputs[0]
     if data is None or data.bits is None:
         raise UnknownShape("element type")
-    return -(-min(call.count(), call.made()) * data.bits // 8) + call.read(skip=0) + call.written()
+    return -(-min(call.count(), elements) * data.bits // 8) + call.read(skip=0) + call.written()
 
 
 def _shape(tensors: Sequence[TensorType | None], index: int) -> tuple[int, ...]:

@@ -119,3 +119,16 @@ def _laid(tensor: TensorType, heads: int) -> tuple[int, int, int, int]:
     if len(shape) != 4:
         raise UnknownShape("an operand of attention that is not 4-dimensional")
     return (shape[0], shape[heads], shape[3 - heads], shape[3])
+
+
+def heads(args: OperatorArguments) -> OperatorCall:
+    """_transform_bias_rescale_qkv (queries, keys and values side by side, bias, heads): each by its heads."""
+    packed, bias, count = args.tensor(0), args.tensor(1), args.integer(2)
+    batch, tokens, width = known(packed)
+    part = TensorType(packed.dtype, (batch, count, tokens, width // (3 * count)))
+    return form((packed, bias), part, part, part)
+
+
+def heads_flops(call: OperatorCall) -> int:
+    """The bias of all, the scale of the queries."""
+    return 4 * call.made()

@@ -20,7 +20,7 @@ VIEWS = """aten::view aten::_unsafe_view aten::t aten::transpose aten::permute a
     aten::movedim aten::swapaxes aten::numpy_T aten::diagonal aten::real aten::resolve_conj aten::resolve_neg
     aten::lift_fresh aten::broadcast_to aten::broadcast_tensors aten::empty aten::empty_like aten::empty_strided
     aten::new_empty aten::resize aten::set aten::result_type aten::item aten::is_nonzero aten::_local_scalar_dense
-    detach"""
+    aten::imag aten::view_as_real aten::view_as_complex aten::empty_permuted detach"""
 # What copies or not, as strides and modes ask for it; the copy itself is an operator inside.
 PERHAPS = "aten::reshape aten::contiguous aten::flatten aten::to aten::type_as aten::dropout aten::unflatten"
 
@@ -56,10 +56,18 @@ def created(dtype: int) -> Form:
     return lambda args: form((), TensorType(args.dtype(dtype, "float32"), tuple(args.numbers(0))))
 
 
-def like(args: OperatorArguments) -> OperatorCall:
-    """zeros_like, ones_like (input, type)."""
-    operand = args.tensor(0)
-    return form((), TensorType(args.dtype(1, operand.dtype), operand.shape))
+def like(dtype: int) -> Form:
+    """zeros_like, ones_like, full_like (input, ..., type)."""
+    def made(args: OperatorArguments) -> OperatorCall:
+        operand = args.tensor(0)
+        return form((), TensorType(args.dtype(dtype, operand.dtype), operand.shape))
+
+    return made
+
+
+def counted(count: int, dtype: int, default: str) -> Form:
+    """linspace, randperm (..., how many, type)."""
+    return lambda args: form((), TensorType(args.dtype(dtype, default), (args.integer(count),)))
 
 
 def concatenated(args: OperatorArguments) -> OperatorCall:
@@ -131,16 +139,19 @@ def index(args: OperatorArguments) -> OperatorCall:
 
 
 def scatter(args: OperatorArguments) -> OperatorCall:
-    """scatter_, index_copy_ (input, dimension, places, values): as much of the input as there are values is written."""
-    operand, source = args.tensor(0), args.tensor(3)
+    """scatter, index_copy (input, dimension, places, values or a number): as much of the input is written as there are
+    values, or places if each has one."""
+    operand, source = args.tensor(0), args.optional(3)
     places = [args.tensor(at) for at in (1, 2) if args.has(at)]
-    return form((source, *places), TensorType(operand.dtype, source.shape))
+    each = max([tensor for tensor in (*places[-1:], source) if tensor], key=lambda tensor: len(known(tensor)))
+    read = None if source is None else TensorType(source.dtype, each.shape)
+    return OperatorCall({}, [read, *places], [operand], part=TensorType(operand.dtype, each.shape))
 
 
 def scatter_add(args: OperatorArguments) -> OperatorCall:
-    """scatter_add_, index_add_: what is written is read before."""
+    """scatter_add, index_add: what is written is read before."""
     call = scatter(args)
-    return form((*call.inputs, call.outputs[0]), *filter(None, call.outputs))
+    return OperatorCall({}, [*call.inputs, call.part], call.outputs, part=call.part)
 
 
 def message(sent: int, received: int | None = None) -> Form:

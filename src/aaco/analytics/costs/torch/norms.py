@@ -141,6 +141,29 @@ def rms_norm_backward(args: OperatorArguments) -> OperatorCall:
     return _backward(args, 0, 1, (3,), weight=4, asked=args.numbers(5), centred=False)
 
 
+def weight_norm(args: OperatorArguments) -> OperatorCall:
+    """_weight_norm_interface (directions, lengths, axis): the weight, and the norm of each direction."""
+    direction, length = args.tensor(0), args.tensor(1)
+    return form((direction, length), direction, length)
+
+
+def weight_norm_flops(call: OperatorCall) -> int:
+    """g v / |v|: squares, their sums and roots, a quotient per norm, a product per element."""
+    return 3 * call.count() + call.count(1)
+
+
+def weight_norm_backward(args: OperatorArguments) -> OperatorCall:
+    """_weight_norm_interface_backward (gradient, directions, lengths, norms, axis)."""
+    tensors = [args.tensor(index) for index in range(4)]
+    return form(tensors, tensors[1], tensors[2])
+
+
+def weight_norm_backward_flops(call: OperatorCall) -> int:
+    """With d the sum of w' v, that of a length is d / |v|; that of a direction (w' - v (d / |v|) / |v|) (g / |v|).
+    """
+    return 5 * call.count() + 2 * call.count(2)
+
+
 def backward_flops(call: OperatorCall) -> int:
     """Per element x' (2, without a mean 1), its gradient (the weight 1; two means 3; their use 4; without a mean 2 and
     3), the weight's gradient (2) and the bias's (1), less the first addition of each of their elements."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape
 from aaco.analytics.costs.torch.arguments import Form, OperatorArguments, form, known
 
+SELECTION = "how often a selection looks at the values depends on them"
+
 
 def reduced(axes: int | None = 1, keep: int = 2, dtype: int | None = 3, as_type: str = "") -> Form:
     """A reduction (input, axes, whether they stay, type); without axes over everything.
@@ -52,6 +54,33 @@ def moments(outputs: int) -> Form:
         return form(call.inputs, *([TensorType(args.tensor(0).dtype, call.result())] * outputs))
 
     return made
+
+
+def extremes(args: OperatorArguments) -> OperatorCall:
+    """aminmax (input, axis, whether it stays): the smallest and the largest, along the axis or of all."""
+    call = reduced(dtype=None)(args)
+    return form(call.inputs, *(TensorType(args.tensor(0).dtype, call.result()) for _ in range(2)))
+
+
+def chosen(axis: int) -> Form:
+    """median, mode (1), kthvalue (2) (input, ..., axis, whether it stays): the value and its place along the axis;
+    without an axis a median of all."""
+    def made(args: OperatorArguments) -> OperatorCall:
+        operand = args.tensor(0)
+        if axis == 1 and len(args) < 2:
+            return form((operand,), TensorType(operand.dtype, ()))
+        shape, at = list(known(operand)), args.integer(axis, -1)
+        if shape:
+            shape[at:at % len(shape) + 1] = [1] * args.flag(axis + 1)
+        return form((operand,), *(TensorType(kind, tuple(shape)) for kind in (operand.dtype, "int64")))
+
+    return made
+
+
+def running(args: OperatorArguments) -> OperatorCall:
+    """cummax, cummin (input, axis): the values and their places."""
+    operand = args.tensor(0)
+    return form((operand,), operand, TensorType("int64", operand.shape))
 
 
 def per_gradient(call: OperatorCall) -> int:
@@ -103,6 +132,7 @@ TABLE: tuple[tuple[Form, tuple[int, int], str], ...] = (
     (extremum, (1, -1), "aten::max aten::min"),
     (reduced(dtype=None, as_type="bool"), (1, -1), "aten::any aten::all"),
     (reduced(dtype=None, as_type="int64"), (1, -1), "aten::argmax aten::argmin"),
+    (extremes, (2, -2), "aten::aminmax"),
     (reduced(dtype=None), (2, 0), "aten::logsumexp"),
     (reduced(2, 3, 4), (2, 0), "aten::norm aten::linalg_vector_norm"),
     (moments(1), (3, 1), "aten::var aten::std"),

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aaco.analytics.costs import conv, linear, norm
-from aaco.analytics.costs.elementwise import GELU, GELU_TANH, SILU, reduction
+from aaco.analytics.costs.elementwise import GELU, GELU_TANH, SILU, per_output, reduction
 from aaco.analytics.costs.table import top_k
 from aaco.analytics.costs.terms import everything, nothing, output_only, selected
 from aaco.analytics.costs.torch import (
     attention,
+    lookups,
+    losses,
     movement,
     norms,
     pointwise,
@@ -23,7 +25,10 @@ from aaco.analytics.costs.torch import (
     quantised,
     recurrent,
     reductions,
+    sampling,
     serving_rows,
+    solvers,
+    transforms,
     windows,
 )
 from aaco.analytics.costs.torch.model import (
@@ -92,7 +97,9 @@ _ROWS: tuple[Row, ...] = (
      "aten::adaptive_avg_pool1d aten::adaptive_avg_pool2d aten::_adaptive_avg_pool2d aten::adaptive_avg_pool3d "
      "aten::_adaptive_avg_pool3d aten::mkldnn_adaptive_avg_pool2d"),
     (Model("pooling backward", "pooling", windows.pooling_backward, reductions.per_gradient),
-     "aten::max_pool2d_with_indices_backward aten::_adaptive_avg_pool2d_backward aten::avg_pool2d_backward"),
+     "aten::max_pool2d_with_indices_backward aten::_adaptive_avg_pool2d_backward aten::avg_pool2d_backward "
+     "aten::max_pool3d_with_indices_backward aten::_adaptive_avg_pool3d_backward aten::avg_pool3d_backward "
+     "aten::adaptive_max_pool2d_backward aten::adaptive_max_pool3d_backward"),
     *((Model("resampling", "pooling", windows.resampled(mode), conv.resize), names) for mode, names in (
         ("nearest", "aten::upsample_nearest1d aten::upsample_nearest2d aten::upsample_nearest3d "
                     "aten::_upsample_nearest_exact2d"),
@@ -129,6 +136,8 @@ _ROWS: tuple[Row, ...] = (
      "vllm::unified_attention vllm::unified_attention_with_output _C::paged_attention_v1 _C::paged_attention_v2 "
      "_rocm_C::paged_attention aiter::paged_attention_rocm aiter::paged_attention_ragged aiter::mla_decode_fwd "
      "sgl_kernel::fwd sglang::unified_attention_with_output"),
+    (Model("heads with a bias", "attention", attention.heads, attention.heads_flops),
+     "aten::_transform_bias_rescale_qkv"),
     (Model("rotary embedding", "elementwise", attention.rotary, attention.rotary_flops),
      "_C::rotary_embedding sgl_kernel::rotary_embedding"),
     (Model("keys and values into a cache", "embedding", attention.store_cache, nothing),
@@ -139,7 +148,7 @@ _ROWS: tuple[Row, ...] = (
      "aten::native_layer_norm_backward"),
     (Model("batch norm", "norm", norms.batch_norm, norms.batch_norm_flops),
      "aten::batch_norm aten::_batch_norm_impl_index aten::native_batch_norm aten::cudnn_batch_norm "
-     "aten::miopen_batch_norm"),
+     "aten::miopen_batch_norm aten::_native_batch_norm_legit"),
     (Model("batch norm backward", "norm", norms.batch_norm_backward, norms.backward_flops),
      "aten::native_batch_norm_backward"),
     (Model("batch norm backward", "norm", norms.cudnn_batch_norm_backward, norms.backward_flops),
@@ -158,6 +167,9 @@ _ROWS: tuple[Row, ...] = (
      "aiter::add_rmsnorm aiter::rmsnorm2d_fwd_with_add"),
     (Model("RMS norm backward", "norm", norms.rms_norm_backward, norms.backward_flops),
      "aten::_fused_rms_norm_backward"),
+    (Model("weight norm", "norm", norms.weight_norm, norms.weight_norm_flops), "aten::_weight_norm_interface"),
+    (Model("weight norm backward", "norm", norms.weight_norm_backward, norms.weight_norm_backward_flops),
+     "aten::_weight_norm_interface_backward"),
     (Model("softmax", "softmax", norms.softmax, norm.softmax), "aten::softmax aten::_softmax aten::_safe_softmax"),
     (Model("logarithm of softmax", "softmax", norms.softmax, norm.log_softmax), "aten::log_softmax aten::_log_softmax"),
     (Model("softmax backward", "softmax", norms.softmax_backward, norms.softmax_backward_flops),
@@ -183,7 +195,9 @@ _ROWS: tuple[Row, ...] = (
     (Model("clamp", "elementwise", pointwise.clamp, pointwise.per_element), "aten::clamp"),
     (Model("clamp", "elementwise", pointwise.combined(1), pointwise.per_element),
      "aten::clamp_min aten::clamp_max aten::threshold"),
+    (Model("absolute value", "elementwise", pointwise.magnitude, pointwise.per_element), "aten::abs aten::angle"),
     (Model("activation", "elementwise", pointwise.gelu, pointwise.per_element), "aten::gelu"),
+    (Model("gated activation", "elementwise", pointwise.glu, pointwise.per_element), "aten::glu"),
     (Model("gated activation", "elementwise", pointwise.gated(SILU + 1), pointwise.per_element),
      "_C::silu_and_mul sgl_kernel::silu_and_mul aiter::silu_and_mul"),
     (Model("gated activation", "elementwise", pointwise.gated(GELU + 1), pointwise.per_element),
@@ -192,17 +206,18 @@ _ROWS: tuple[Row, ...] = (
      "_C::gelu_tanh_and_mul sgl_kernel::gelu_tanh_and_mul"),
     *((Model("activation backward", "elementwise", pointwise.gradient(count), pointwise.per_element), name)
       for name, count in pointwise.BACKWARD.items()),
-    (Model("activation backward", "elementwise", pointwise.gelu_backward, pointwise.per_element),
-     "aten::gelu_backward"),
+    *((Model("activation backward", "elementwise", form, pointwise.per_element), name) for form, name in (
+        (pointwise.gelu_backward, "aten::gelu_backward"), (pointwise.glu_backward, "aten::glu_backward"),
+        (pointwise.gradient(pointwise.ELU_BACKWARD, kept=5), "aten::elu_backward"),
+        (pointwise.prelu_backward, "aten::_prelu_kernel_backward"))),
     (Model("dropout", "elementwise", pointwise.dropout, pointwise.per_element),
      "aten::native_dropout aten::_fused_dropout"),
-    (Model("loss", "reduction", pointwise.loss, pointwise.total), "aten::mse_loss aten::l1_loss"),
-    (Model("loss backward", "elementwise", pointwise.loss_backward, pointwise.per_element),
-     "aten::mse_loss_backward"),
     (Model("fused kernel of a compiler", "elementwise", movement.buffers, None, everything, FUSED), COMPILED),
     # Optimisers, which update many tensors at once
     *((Model("foreach", "elementwise", pointwise.foreach(count, lists), pointwise.foreach_flops, movement.of_lists),
        name) for name, count, lists in pointwise.FOREACH),
+    (Model("foreach", "reduction", pointwise.foreach_norm, pointwise.foreach_norm_flops, movement.of_lists),
+     "aten::_foreach_norm"),
     *((Model("optimiser", "elementwise", form, pointwise.adam_flops, movement.of_lists), name)
       for form, name in ((pointwise.adam, "aten::_fused_adam"), (pointwise.adamw, "aten::_fused_adamw"))),
     (Model("optimiser", "elementwise", pointwise.foreach(pointwise.SGD, 2), pointwise.foreach_flops, movement.of_lists),
@@ -211,10 +226,15 @@ _ROWS: tuple[Row, ...] = (
     *((Model("reduction", "reduction", form, reduction(*counts)), names)
       for form, counts, names in reductions.TABLE),
     (Model("scan", "reduction", reductions.scan, reduction(1, 0)), "aten::cumsum aten::cumprod"),
+    (Model("scan", "reduction", reductions.scan, reduction(4, 0)), "aten::logcumsumexp"),
+    (Model("scan", "reduction", reductions.running, reduction(1, 0)), "aten::cummax aten::cummin"),
+    *((Model("choice by order", "sort", reductions.chosen(axis), None, everything, reductions.SELECTION), names)
+      for axis, names in ((1, "aten::median aten::nanmedian aten::mode"), (2, "aten::kthvalue"))),
     (Model("sort", "sort", reductions.sort, reductions.sort_flops), "aten::sort aten::argsort"),
     (Model("choice of the largest", "sort", reductions.top_k, top_k), "aten::topk"),
     (Model("values that fit", "sort", movement.nothing, None, None, VALUES),
-     "aten::nonzero aten::masked_select aten::unique_consecutive aten::_unique2 aten::unique_dim"),
+     "aten::nonzero aten::masked_select aten::unique_consecutive aten::_unique2 aten::unique_dim "
+     "aten::_coalesce aten::bincount"),
     # Moving, filling, indexing
     (Model("view", "copy", movement.nothing, nothing, nothing), movement.VIEWS),
     (Model("view or copy", "copy", movement.perhaps_copied, nothing), movement.PERHAPS),
@@ -225,14 +245,20 @@ _ROWS: tuple[Row, ...] = (
     (Model("concatenation", "copy", movement.concatenated, nothing, movement.of_lists),
      "aten::cat aten::stack aten::concat aten::hstack aten::vstack"),
     (Model("repetition", "copy", movement.repeated, nothing), "aten::repeat"),
-    (Model("padding", "copy", movement.padded, nothing), "aten::constant_pad_nd aten::pad"),
+    (Model("padding", "copy", movement.padded, nothing), 
+     "aten::constant_pad_nd aten::pad aten::reflection_pad1d aten::reflection_pad2d aten::reflection_pad3d "
+     "aten::replication_pad1d aten::replication_pad2d aten::replication_pad3d"),
     (Model("fill", "fill", movement.filled, nothing, output_only), "aten::fill aten::zero"),
     (Model("fill", "fill", movement.filled, None, output_only, RANDOM),
      "aten::normal aten::uniform aten::random aten::bernoulli aten::exponential"),
     (Model("fill", "fill", movement.created(1), nothing, output_only), "aten::zeros aten::ones"),
     (Model("fill", "fill", movement.created(2), nothing, output_only), "aten::full"),
     (Model("fill", "fill", movement.created(1), None, output_only, RANDOM), "aten::rand aten::randn"),
-    (Model("fill", "fill", movement.like, nothing, output_only), "aten::zeros_like aten::ones_like"),
+    (Model("fill", "fill", movement.like(1), nothing, output_only), "aten::zeros_like aten::ones_like"),
+    (Model("fill", "fill", movement.like(2), nothing, output_only), "aten::full_like"),
+    (Model("fill", "fill", movement.like(1), None, output_only, RANDOM), "aten::rand_like aten::randn_like"),
+    (Model("fill", "fill", movement.counted(2, 3, "float32"), per_output(2), output_only), "aten::linspace"),
+    (Model("fill", "fill", movement.counted(0, 1, "int64"), None, output_only, RANDOM), "aten::randperm"),
     (Model("embedding", "embedding", movement.embedding, nothing, selected), "aten::embedding"),
     (Model("embedding backward", "embedding", movement.embedding_backward, reductions.per_gradient),
      "aten::embedding_dense_backward aten::embedding_backward"),
@@ -241,7 +267,7 @@ _ROWS: tuple[Row, ...] = (
     (Model("index", "embedding", movement.index, nothing, selected), "aten::index"),
     (Model("scatter", "embedding", movement.scatter, nothing), "aten::scatter aten::index_copy"),
     (Model("scatter with addition", "embedding", movement.scatter_add, reductions.per_gradient),
-     "aten::scatter_add aten::index_add"),
+     "aten::scatter_add aten::index_add aten::scatter_reduce aten::index_reduce"),
     # 8-bit and less
     (Model("quantisation", "quantize", quantised.given_scale, quantised.flops),
      "_C::static_scaled_fp8_quant _C::static_scaled_int8_quant"),
@@ -260,6 +286,12 @@ _ROWS: tuple[Row, ...] = (
       for kind, name in (("lstm", "aten::lstm"), ("gru", "aten::gru"), ("rnn", "aten::rnn_tanh"))),
     *((Model("recurrent cell", "recurrent", recurrent.cell(kind), recurrent.cell_flops), name)
       for kind, name in (("lstm", "aten::lstm_cell"), ("gru", "aten::gru_cell"))),
+    *((Model("gates of a recurrent cell", "recurrent", recurrent.gates(kind), recurrent.gates_flops), name)
+      for kind, name in (("lstm", "aten::_thnn_fused_lstm_cell"), ("gru", "aten::_thnn_fused_gru_cell"))),
+    *((Model("gates of a recurrent cell backward", "recurrent", recurrent.gates_backward(kind), None, everything,
+             BACKWARD_OF_LAYERS), name)
+      for kind, name in (("lstm", "aten::_thnn_fused_lstm_cell_backward_impl"),
+                         ("gru", "aten::_thnn_fused_gru_cell_backward"))),
     *((Model("recurrent layer", "recurrent", form, recurrent.stacked_flops, recurrent.stacked_traffic), name)
       for form, name in ((recurrent.packed(6, 9, 13), "aten::_cudnn_rnn"),
                          (recurrent.packed(5, 7, 11), "aten::miopen_rnn"))),
@@ -288,4 +320,5 @@ def _index(rows: Iterable[Row]) -> dict[str, Model]:
     return table
 
 
-TABLE = _index((*_ROWS, *serving_rows.ROWS))
+TABLE = _index((*_ROWS, *losses.ROWS, *lookups.ROWS, *sampling.ROWS, *solvers.ROWS, *transforms.ROWS,
+                *serving_rows.ROWS))
