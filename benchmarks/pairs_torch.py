@@ -35,7 +35,8 @@ A side holds:
     name, mechanisms, pure (one mechanism only), expected ("gain" or "no gain": what we expected before measuring)
                       the kind "autocast" is that of an inference, which makes narrow weights anew in each step: another
                       change than "narrower_types", and no advice offers it; "no_grad" is that of a step whose device
-                      does the same without gradients; "pinned_source" page-locks what the host makes its copies' source
+                      does the same without gradients; "fewer_checkpoints" computes a part of the layers again, where
+                      the advice is to compute none again; "pinned_source" page-locks what the host makes its copies' source
                       of, and the copies stay pageable; "unused_work" leaves out what a mask or a later choice does not
                       use, or what an earlier step has made, which no trace shows: another change than "less_work"
     truth             facts of the program: precision, batch, what differs from the before
@@ -1303,7 +1304,7 @@ def checkpointed_training(at: Place) -> list[Side]:
     return [
         Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "checkpointing": "every layer"}),
         Side("checkpointing_off", partial(make, every=0), ("checkpointing_off",), {"checkpointing": False}),
-        Side("every_second_layer", partial(make, every=2), ("checkpointing_off",),
+        Side("every_second_layer", partial(make, every=2), ("fewer_checkpoints",),
              {"checkpointing": "every second layer"}),
         Side("fused_adamw", partial(make, how=FUSED), ("fused_optimizer",), {"optimizer": "fused"}, useless=True),
         Side("tf32_allowed", make, ("tf32",), {"tf32": "allowed, no fp32 product"}, useless=True, tf32=True),
@@ -16881,7 +16882,7 @@ def recordings_heard_twice(at: Place) -> list[Side]:
         Side("before", make, truth={"precision": "bf16 autocast", "batch": full, "checkpointing": "all layers",
                                     "optimizer": "AdamW, fused", "reads": "each loss"}),
         Side("checkpointing_off", partial(make, again="none"), ("checkpointing_off",), {"checkpointing": "none"}),
-        Side("encoder_checkpointed", partial(make, again="encoder"), ("checkpointing_off",),
+        Side("encoder_checkpointed", partial(make, again="encoder"), ("fewer_checkpoints",),
              {"checkpointing": "layers of the encoder"}),
         Side("recordings_16", partial(make, batch=2 * full), ("larger_batch",), {"batch": 2 * full}, useless=True,
              samples=2, same_output=False, note="other batch"),

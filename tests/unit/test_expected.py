@@ -626,14 +626,17 @@ def test_gradients_of_what_all_turns_read_are_added_from_the_second_turn_on():
 
 
 def test_turns_that_are_gone_take_all_that_the_host_did_for_them():
-    """Of eight calls in a row one is left, with an eighth of the host's path; of recomputed operators nothing is."""
+    """Of eight calls in a row one is left, with an eighth of the host's path. Of recomputed operators nothing is, nor
+    of what the host does to recompute, which is as long.
+    """
     called = StepOperator("aten::mm", types=("bf16",), flops=1e6)
     after = changed(step(*[kernel(10, "gemm", called) for _ in range(8)]), "loop_to_batched_op")
     assert after.whole_calls and HABITS.host_ns(after, 1_000_000) == 125_000
     assert HABITS.host_ns(replace(after, waits_ns=400_000), 1_000_000) == 125_000  # with an eighth of its waits
     again = StepOperator("aten::mul", phase="recompute")
-    kept = changed(step(kernel(10), kernel(10, operator=again)), "checkpointing_off")
+    kept = changed(step(*[kernel(10)] * 3, kernel(10, operator=again)), "checkpointing_off")
     assert HABITS.host_ns(kept, 1_000_000) == 500_000
+    assert changed(step(kernel(10), *[kernel(10, operator=again)] * 3), "checkpointing_off").calls_left == 0
     alike = [kernel(10, "gemm", called) if place % 2 else kernel(10, "norm") for place in range(16)]
     assert not changed(step(*alike), "loop_to_batched_op").whole_calls
 

@@ -168,7 +168,7 @@ def _calls_left(work: StepWork, left: Reals, more: float) -> float:
         whole_ns = calls_ns.sum()
         calls_ns *= left
         stays = float(calls_ns.sum() / whole_ns)
-    return stays + more * work.steps / work.calls
+    return max(0.0, stays + more * work.steps / work.calls)
 
 
 def _replays(work: StepWork, reads: bool) -> float:

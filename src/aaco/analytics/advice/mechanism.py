@@ -20,9 +20,10 @@ class Response(Struct, frozen=True):
     of each row's launch that is left, 0 to 1. waits_ns: how long the host waited for the device in a step, and no
     longer does. replayed: whether the host launches once for all. added_ns: of kernels that a step did not have.
     whole_calls: whether all that the host did for a call goes with it, as where turns of a loop go. hands_over: whether
-    the host's own work between its launches leaves the step. more_calls: of the host in a step, that it did not have.
-    only_less: whether work goes and none comes, so that no step gets longer by it. loaders: other processes that do the
-    host's own work instead, each that of whole steps; 0 where it goes to none.
+    the host's own work between its launches leaves the step. more_calls: of the host in a step, that it did not have;
+    below 0 where calls go that launched nothing. only_less: whether work goes and none comes, so that no step gets
+    longer by it. loaders: other processes that do the host's own work instead, each that of whole steps; 0 where it
+    goes to none.
     """
 
     device_ns: Reals
