@@ -379,11 +379,20 @@ def test_of_memory_kernels_the_time_of_their_bytes_is_halved():
     assert device_us(step(kernel(160), limits=DeviceLimits({"matrix_bf16": 1e15})), "narrower_types") == 160
 
 
-def test_a_recurrent_layer_gains_the_time_of_its_arithmetic_alone():
-    """At 5e13 its 1e10 FLOPs are 200 of 400 us, and 16.7 at .6 of the rate of 16 bits; 1e8 are 2 us of 400."""
+def test_what_goes_step_by_step_gains_the_time_of_its_arithmetic_alone():
+    """At 5e13 the 1e10 FLOPs of a layer are 200 of 400 us, and 16.7 at .6 of the rate of 16 bits; 1e8 are 2 us of 400.
+    Those of a factorisation are 200 us at the rate of float64; of float32 it stays.
+    """
     for flops, left in ((1e10, 200 + 10 / 0.6), (1e8, 398 + 0.1 / 0.6)):
         layer = product(400, flops, FP32, operator="aten::_cudnn_rnn")
         assert device_us(step(layer), "narrower_types") == left
+        system = product(400, flops, FP32, operator="aten::linalg_lu_factor_ex")
+        assert device_us(step(system), "narrower_types") == 400
+    limits = replace(LIMITS, rates=LIMITS.rates | {"vector_f64": 5e13})
+    for name, left in (("aten::linalg_lu_factor_ex", 200 + 20 / 0.6), ("aten::mm", 40)):
+        called = StepOperator(name, types=("f64",), flops=1e10)
+        doubles = step(kernel(400, "gemm", called, types=("f64",)), limits=limits)
+        assert device_us(doubles, "single_precision") == pytest.approx(left)
 
 
 def test_products_of_tiny_matrices_gain_the_time_of_their_arithmetic_alone():

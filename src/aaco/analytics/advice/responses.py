@@ -24,6 +24,7 @@ from aaco.analytics.advice.least import (
 from aaco.analytics.advice.limits import DeviceLimits
 from aaco.analytics.advice.mechanism import Response
 from aaco.analytics.advice.work import StepOperator, StepWork
+from aaco.analytics.costs.torch import model, solvers
 from aaco.core.arrays import Flags, Ints, Reals
 from aaco.core.readings import Absent
 
@@ -31,6 +32,7 @@ from aaco.core.readings import Absent
 # step is bound by them, convolutions in 16 bits .17 to .36.
 REACH, REACH_CONVOLUTION = 0.6, 0.3
 FIXED_NS = 3000.0  # of a kernel: filling the device and draining it; the shortest of those traces take 1 to 3 us
+DOUBLE = "f64"
 HALF = 0.5
 NARROW_CONVERSION = 0.7  # of the time of a conversion of order, in half the bytes: .71 and .75 in two recorded traces
 LEAST_DEPTH = 8  # of products that matrix units hasten: one instruction adds up 4 or 8 in TF32, 8 or 16 in 16 bits
@@ -148,8 +150,9 @@ def retyped(work: StepWork, least: Reals) -> Response:
     Of other work the time that its bytes need is halved; what takes longer for another reason, still does. Conversions
     between orders of a product's operands move half of the bytes, which does not halve their time. Fused attention is
     another kernel then, at REACH. Reads by index take as long: lines of memory, not widths. Each kernel of a recurrent
-    layer waits for the one before, and products of many tiny matrices take the time of their blocks: of both only the
-    time that their arithmetic needs is another then.
+    layer or of a factorisation waits for the one before, and products of many tiny matrices take the time of their
+    blocks: of both only the time that their arithmetic needs is another then. Linear systems have no kernels of 16 bits
+    nor of TF32 (aten/src/ATen/native/BatchLinearAlgebra.cpp): of float32 they stay.
     """
     own, now = own_time(work), roofs_now(work)
     is_product, is_shallow = np.zeros((2, len(work.operators) + 1), bool)
@@ -170,9 +173,10 @@ def retyped(work: StepWork, least: Reals) -> Response:
                                      work.of_families("attention")[rows])
     reordered = products & work.of_families(*CONVERSIONS)
     achieved[reordered] = NARROW_CONVERSION * own[reordered]
-    held = work.operated(_is_recurrent) | is_shallow[work.operator]
+    held = work.operated(lambda operator: "_rnn" in operator.name or _solves(operator)) | is_shallow[work.operator]
     achieved[held] = own[held] - now[held] + np.minimum(now[held], least[held] / REACH)
     np.maximum(achieved, np.minimum(own, FIXED_NS), out=achieved)
+    np.copyto(achieved, own, where=work.operated(lambda operator: _solves(operator) and DOUBLE not in operator.types))
     return Response(np.minimum(own, achieved, out=achieved), every_call(work))
 
 
@@ -184,8 +188,10 @@ def _at_their_share(own: Reals, now: Reals, least: Reals, reach: Reals, attentio
     return np.maximum(np.where(attention & (least > 0), 0.0, own * ratio), least / reach)
 
 
-def _is_recurrent(operator: StepOperator) -> bool:
-    return "_rnn" in operator.name
+def _solves(operator: StepOperator) -> bool:
+    """Return whether an operator factors or solves a linear system."""
+    costed = model(operator.name)
+    return costed is not None and costed.kind in solvers.IN_STEPS
 
 
 def streamed_ns(work: StepWork, rows: Flags) -> Reals:

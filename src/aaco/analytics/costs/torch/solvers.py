@@ -13,6 +13,7 @@ from aaco.analytics.costs.torch.arguments import OperatorArguments, broadcast, f
 from aaco.analytics.costs.torch.model import Model, Row
 
 METHOD = "how many operations it takes depends on the method and on values that are not recorded"
+FACTORISATION, SOLUTION = IN_STEPS = ("factorisation", "solution")  # a column or a row needs those before
 ROOT = 2.0  # the norm that takes a root of a sum of squares
 
 
@@ -97,11 +98,11 @@ def _solved(matrix: TensorType, right: TensorType, from_left: bool, solves: int,
 
 
 ROWS: tuple[Row, ...] = (
-    (Model("factorisation", "gemm", cholesky, cholesky_flops), "aten::linalg_cholesky_ex"),
-    (Model("factorisation", "gemm", lu, lu_flops), "aten::linalg_lu_factor_ex"),
+    (Model(FACTORISATION, "gemm", cholesky, cholesky_flops), "aten::linalg_cholesky_ex"),
+    (Model(FACTORISATION, "gemm", lu, lu_flops), "aten::linalg_lu_factor_ex"),
     (Model("eigenvalues", "gemm", eigen, None, everything, METHOD), "aten::_linalg_eigh"),
-    (Model("solution", "gemm", triangular, solve_flops), "aten::linalg_solve_triangular"),
-    (Model("solution", "gemm", factored, solve_flops), "aten::linalg_lu_solve"),
-    (Model("solution", "gemm", cholesky_solved, solve_flops), "aten::_cholesky_solve_helper"),
+    (Model(SOLUTION, "gemm", triangular, solve_flops), "aten::linalg_solve_triangular"),
+    (Model(SOLUTION, "gemm", factored, solve_flops), "aten::linalg_lu_solve"),
+    (Model(SOLUTION, "gemm", cholesky_solved, solve_flops), "aten::_cholesky_solve_helper"),
     (Model("distances", "reduction", distances, distance_flops), "aten::_cdist_forward"),
 )
