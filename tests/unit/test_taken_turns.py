@@ -190,3 +190,16 @@ def test_a_larger_batch_has_more_turns():
 def test_the_turns_are_one_call_together():
     least = MECHANISMS["loop_to_batched_op"]
     assert changed_step(work(*[[SCALED, LESS]] * 9), StepTime(1e6, True), [least]).calls_left < 0.3
+
+
+def test_a_whole_model_that_begins_with_its_own_words_needs_no_other():
+    """It takes what it makes several times, as a layer that adds to its input. With a state it needs another turn."""
+    words, layers = ViewKind((9, 8), 0, (8,), False), []
+    found = called("aten::embedding", (50, 4), (8,), kinds=["float", "longint"])
+    for _ in range(18):
+        layers += [called("aten::relu", (8, 4)), called("aten::add", (8, 4), (8, 4))]
+    model = [[found, kernel(5, "gemm", called("aten::mm", (8, 4), (4, 4))), *layers]] * 4
+    assert turns_of(*model, kinds=(words,)) == [1, 4]
+    assert turns_of(*model, kinds=(ViewKind((9, 8), 0, (8,), True),)) == [1]
+    state = [[called("aten::relu", (900,)), *turn] for turn in model]
+    assert turns_of(*state, kinds=(words,)) == [1]

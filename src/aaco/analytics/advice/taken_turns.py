@@ -4,7 +4,8 @@ Views say so (views.py): one after another they take the first, the second, .. p
 Unlike other loops (loops.py) these may do another thing in each turn. A turn that reads nothing of a size that turns
 make, but its own parts, needs no other turn. A part and what the turn before has left may be of one size. So where a
 turn takes more tensors of that size than it has parts and has made by then, it may need the one before; where it
-multiplies by weights, as a layer or a cell does, so of any size. Turns with gates are those of recurrent cells.
+multiplies by weights, as a layer or a cell does, so of any size: but not where a whole model begins with whole numbers
+of its own, as words, and takes nothing else. Turns with gates are those of recurrent cells.
 """
 
 from __future__ import annotations
@@ -175,9 +176,11 @@ def _takes_only_parts(work: StepWork, turn: slice, views: slice, mine: frozenset
 
     views: of the turn. mine: kinds of which each turn takes its own part. handed: of the parts that it had before.
     """
-    multiplies = bool(work.of_families(*PRODUCTS)[turn].any())
-    found = _Turn(frozenset(work.copied[turn][work.copies("h2d")[turn]].tolist()), handed, multiplies)
     operators, at = list(_operators(work, turn)), views.start
+    multiplies, sent = bool(work.of_families(*PRODUCTS)[turn].any()), work.copied[turn][work.copies("h2d")[turn]]
+    of_numbers = any(kind.floating for kind in (*handed, *map(work.views.kinds.__getitem__, mine)))
+    from_words = len(operators) > LONGEST_TURN and not of_numbers
+    found = _Turn(frozenset(sent.tolist()), handed, multiplies, multiplies and not from_words)
     if any(gate in operator.name for _, operator in operators for gate in GATES):
         return None
     if adds_to_a_total([operator for _, operator in operators]):
@@ -189,18 +192,19 @@ def _takes_only_parts(work: StepWork, turn: slice, views: slice, mine: frozenset
             at += 1
         if not found.explains(operator):
             return None
-    if found.flow.may_carry(set(work.copied[turn][work.copies("memset")[turn]].tolist())):
+    alone = not found.flow.reads_numbers(FEW)
+    if found.flow.may_carry(set(work.copied[turn][work.copies("memset")[turn]].tolist())) or from_words > alone:
         return None
-    return not found.flow.reads_numbers(FEW)
+    return alone
 
 
 class _Turn:
     """What a turn has by now: its own parts, and what it made. sent: bytes of the host's copies in it. multiplies:
-    whether it has products, so that of each size no more is taken than there is.
+    whether it has products. counts_all: whether of each size no more is taken than there is; otherwise of its parts'.
     """
 
-    def __init__(self, sent: frozenset[int], handed: Iterable[ViewKind], multiplies: bool) -> None:
-        self._multiplies = multiplies
+    def __init__(self, sent: frozenset[int], handed: Iterable[ViewKind], multiplies: bool, counts_all: bool) -> None:
+        self._multiplies, self._counts_all = multiplies, counts_all
         self.flow, self._own, self._last = TurnFlow(sent), set[Shape](), set[Size]()
         self._parts, self._made, self._taken = (Counter[Size]() for _ in range(3))
         for kind in handed:
@@ -225,6 +229,8 @@ class _Turn:
                 self._have(size_of(*tensor))  # what is moved of a part is a part
         if operator.name not in REDUCTIONS:
             self._taken.update(read)
+        else:
+            self._take_again({size for size in read if self._parts[size]})
         written = {size_of(*tensor) for tensor in tensors_of(operator)[:1] if operator.outermost == MOVES[0]}
         if self._multiplies and any(self._parts[size] for size in written):
             return False  # it may be a part that is written, as the cache of a layer
@@ -232,11 +238,15 @@ class _Turn:
         self._last = made_sizes(operator)
         return self.flow.follow(operator) and not any(
             self._taken[size] > self._parts[size] + self._made[size] for size in read
-            if self._parts[size] or (self._multiplies and self._made[size]))
+            if self._parts[size] or (self._counts_all and self._made[size]))
 
     def _have(self, size: Size) -> None:
         self._parts[size] += 1
-        self.flow.take(size, once=self._multiplies)
+        self._take_again({size})
+
+    def _take_again(self, sizes: set[Size]) -> None:
+        for size in sizes:
+            self.flow.take(size, once=self._multiplies)
 
 
 def _operators(work: StepWork, turn: slice) -> Iterator[tuple[int, StepOperator]]:
