@@ -201,5 +201,5 @@ def test_a_whole_model_that_begins_with_its_own_words_needs_no_other():
     model = [[found, kernel(5, "gemm", called("aten::mm", (8, 4), (4, 4))), *layers]] * 4
     assert turns_of(*model, kinds=(words,)) == [1, 4]
     assert turns_of(*model, kinds=(ViewKind((9, 8), 0, (8,), True),)) == [1]
-    state = [[called("aten::relu", (900,)), *turn] for turn in model]
-    assert turns_of(*state, kinds=(words,)) == [1]
+    memory = called("aten::mean", (900,), (), (), (), kinds=["float", "", "", ""], values=["", "[0]", "True", ""])
+    assert turns_of(*[[memory, *turn] for turn in model], kinds=(words,)) == [1]
