@@ -920,6 +920,7 @@ def test_long_operators_of_the_hosts_own_take_as_long_for_each_sample():
     assert after.growing_ns == 300_000 and HABITS.host_ns(after, 1_000_000) == 300_000 + 700_000 / 4
     assert HABITS.kept_ns(after, 1_000_000) == 300_000 + 100_000 / 4
     assert HABITS.untouched_ns(after) == 300_000 + 700_000 / 4
+    assert HABITS.kept_ns(replace(after, paused_ns=200_000), 1_000_000) == 200_000
     assert changed(replace(work, computing=0.1), "larger_batch", samples=4.0).growing_ns == 100_000
     assert changed(work, "larger_batch", samples=4.0, step_us=50).growing_ns == 20_000
     assert changed(work, "larger_batch", "host_work", samples=4.0).growing_ns == 0

@@ -133,17 +133,14 @@ def test_what_an_operator_counts_before_it_launches_is_no_work_of_the_hosts_own(
     assert own_us(*rows) == 5
 
 
-def test_a_launch_in_another_piece_of_the_trace_is_in_its_operator():
-    """Of a large trace a piece is read at a time. The second operator launches in the second piece, where a part of it
-    begins, and the first one if it ends there.
+@pytest.mark.parametrize("launched", [43, 68])
+def test_an_operator_that_launches_reaches_from_one_piece_of_the_trace_into_the_next(launched):
+    """Of a large trace a piece is read at a time. It launches in either of two, and a part of it begins in the second.
     """
-    def spans(until, given):
-        own = OwnOperators(["aten::add"])
-        own.add(np.array([0, 0]), np.array([0, 50]), np.array([until, 60]), np.array([], np.int64))
-        own.add(np.array([0]), np.array([56]), np.array([58]), np.array(given))
-        return [part.tolist() for part in own.spans(np.array(given))]
-    assert spans(30, [55]) == [[0], [30]]
-    assert spans(52, [10, 55]) == [[], []]
+    own, given = OwnOperators(["aten::add"]), np.array([launched])
+    own.add(np.array([0, 0]), np.array([0, 40]), np.array([30, 70]), given[given < 50])
+    own.add(np.array([0, 0]), np.array([56, 80]), np.array([58, 85]), given[given > 50])
+    assert [part.tolist() for part in own.spans(given)] == [[0, 80], [30, 85]]
 
 
 def test_the_steps_that_an_optimizer_counts_are_no_work_of_the_host():

@@ -56,9 +56,10 @@ def _kind(name: str) -> int:
 
 
 def _own(calls: Ints, given: Ints) -> Flags:
-    """Return which calls compute, and lie in none in which the device is given something, nor in an optimizer's step.
+    """Return which calls compute, and neither are nor lie in one in which the device is given something, nor lie in an
+    optimizer's step.
     """
     start, end, kind = calls
     busy = (np.searchsorted(given, start) < np.searchsorted(given, end)) | (kind == UPDATE)
     begun, ended = (np.searchsorted(np.sort(edge[busy]), start, side="right") for edge in (start, end))
-    return (kind == COMPUTE) & ~busy & (begun == ended)
+    return (kind == COMPUTE) & (begun == ended)
