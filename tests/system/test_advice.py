@@ -80,6 +80,13 @@ def test_a_host_that_crops_pictures_has_work_of_its_own(settings):
     assert paused[0] > 0.5 and paused[1] < 0.1
 
 
+def test_a_host_that_scales_spectra_works_on_tensors_of_its_own(settings):
+    """Band by band, in a fifth of a traced step; one that multiplies on the device does not."""
+    works = [step_work.find(pipeline.import_captures([CHANGES / name / "before.trace.json.gz"], settings).session)[0]
+             for name in ("one_spoken_text_at_a_time", "encoder_fp32")]
+    assert 0.15 < works[0].computing < 0.25 and works[1].computing == 0
+
+
 @pytest.mark.parametrize("name", ["graph_messages", "nucleus_sampling", "joined_molecules", "read_lines"])
 def test_what_confirms_advice_is_there_before_and_can_go_down(settings, name):
     """Mutation: `compute_limited_pct` confirms whatever acts on products."""

@@ -951,6 +951,28 @@ def test_what_the_host_computes_itself_stays_behind_a_graph():
     assert device_us(work, "graph", step_us=50) == 50 + GAP_US
 
 
+def test_many_short_operators_of_the_hosts_own_stay_behind_a_graph():
+    """A fifth of a traced step is one of a step without a profiler; long operators are not stretched."""
+    work = replace(step(kernel(10), on_host_ns=120_000.0), computing=0.2)
+    assert device_us(work, "graph") == 10 + 200 + GAP_US and changed(work, "graph").paused_ns == 200_000
+    assert device_us(replace(work, computing=0.1), "graph") == 10 + 120 + GAP_US
+
+
+def test_long_operators_of_the_hosts_own_take_as_long_for_each_sample():
+    """300 of 1000 us do; of the other 700 each of 4 samples has a fourth. They count as far as the host works on
+    tensors of its own, and work that is handed over goes.
+    """
+    work = replace(step(kernel(10), on_host_ns=300_000.0), computing=0.4)
+    after = changed(work, "larger_batch", samples=4.0)
+    assert after.growing_ns == 300_000 and HABITS.host_ns(after, 1_000_000) == 300_000 + 700_000 / 4
+    assert HABITS.kept_ns(after, 1_000_000) == 300_000 + 100_000 / 4
+    assert HABITS.untouched_ns(after) == 300_000 + 700_000 / 4
+    assert HABITS.kept_ns(replace(after, paused_ns=200_000), 1_000_000) == 200_000
+    assert changed(replace(work, computing=0.1), "larger_batch", samples=4.0).growing_ns == 100_000
+    assert changed(work, "larger_batch", samples=4.0, step_us=50).growing_ns == 20_000
+    assert changed(work, "larger_batch", "host_work", samples=4.0).growing_ns == 0
+
+
 def test_the_idle_time_of_a_step_that_waits_for_the_device_stays():
     """The device works 95 of 100 us. A graph takes the rest away, and so do waits that go."""
     work = step(kernel(95), syncs=1)

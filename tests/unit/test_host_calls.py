@@ -15,6 +15,8 @@ from aaco.core.session import Session
 from aaco.core.tables import API_CALLS
 from aaco.steps.findings import host_calls
 from aaco.steps.findings.host_calls import HostCalls
+from aaco.steps.findings.own_operators import OwnOperators
+from aaco.steps.findings.step_work import computing
 from aaco.tracelake import store
 
 US = 1000
@@ -105,3 +107,52 @@ def test_equal_to_a_count_of_every_microsecond(between, last):
     for start, took, _, name in between:
         waiting[start + (0 if name == WAIT else round(CALL_NS) // US):start + took] = True
     assert found == US * int(np.count_nonzero(~waiting[:last + 1]))
+
+
+# The host's own operators
+def own_us(*rows, **options):
+    found = calls(*rows, **options)
+    return found.own_ns() / US
+
+
+def test_the_host_works_on_tensors_of_its_own_where_operators_give_the_device_nothing():
+    """From the first to the end of the last, with what is between them; a view is no work, nor is what launches."""
+    assert own_us((0, 5, 0, "aten::view"), (10, 20, 0, "aten::mul"), (12, 4, 0, "aten::empty"),
+                  (40, 10, 0, "aten::cat"), (60, 10, 0, "aten::add"), (65, 2, 1, LAUNCH), (80, 5, 0, "Mine")) == 40
+    assert own_us((0, 5, 0, "aten::_conj"), (6, 5, 0, "aten::mT"), (12, 5, 0, "aten::to")) == 0
+    assert own_us((0, 5, 0, OTHER), (10, 5, 0, WAIT), (20, 5, 0, OTHER)) == 10
+    assert own_us() == 0
+
+
+def test_operators_around_others_work_as_long_as_they():
+    assert own_us((0, 30, 0, "aten::pad"), (5, 4, 0, "aten::fill_"), (20, 15, 0, "aten::copy_")) == 35
+
+
+def test_what_an_operator_counts_before_it_launches_is_no_work_of_the_hosts_own():
+    rows = [(0, 30, 0, "aten::repeat"), (0, 9, 0, "aten::arange"), (20, 5, 1, LAUNCH), (30, 5, 0, OTHER)]
+    assert own_us(*rows) == 5
+
+
+@pytest.mark.parametrize("launched", [43, 68])
+def test_an_operator_that_launches_reaches_from_one_piece_of_the_trace_into_the_next(launched):
+    """Of a large trace a piece is read at a time. It launches in either of two, and a part of it begins in the second.
+    """
+    own, given = OwnOperators(["aten::add"]), np.array([launched])
+    own.add(np.array([0, 0]), np.array([0, 40]), np.array([30, 70]), given[given < 50])
+    own.add(np.array([0, 0]), np.array([56, 80]), np.array([58, 85]), given[given > 50])
+    assert [part.tolist() for part in own.spans(given)] == [[0, 80], [30, 85]]
+
+
+def test_the_steps_that_an_optimizer_counts_are_no_work_of_the_host():
+    rows = [(0, 5, 0, OTHER), (10, 50, 0, "Optimizer.step#Adam.step"), (20, 30, 0, "aten::_foreach_add_"),
+            (22, 5, 0, "aten::add_")]
+    assert own_us(*rows) == 5
+    assert own_us(*rows, (70, 5, 0, OTHER)) == 75
+
+
+def test_what_the_host_does_for_the_first_step_lies_before_the_window():
+    """20 of 40 us of work in two steps; the window begins with the device's work, and half of the kernels are in it."""
+    found = calls((0, 20, 0, OTHER), (30, 5, 1, LAUNCH), (60, 20, 0, OTHER), (90, 5, 2, LAUNCH))
+    assert (found.own_ns(), found.own_between(0, 70 * US)) == (40 * US, 30 * US)
+    assert computing(found, (30 * US, 110 * US), 1.0) == 40 / (80 + 20)
+    assert computing(found, (30 * US, 110 * US), 0.25) == 10 / 80

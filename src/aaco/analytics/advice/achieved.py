@@ -37,7 +37,8 @@ class ChangedStep(Struct, frozen=True):
     the host's path what is its own work, which no call that is gone shortens. whole_calls: with the calls that are gone
     all goes that the host did for them. handed: its own work is gone, too. launching_ns: in which it launches a traced
     step, without its waits. only_less: work goes and none comes. loading_ns: in which other
-    processes do for a step what its host did, or make its inputs.
+    processes do for a step what its host did, or make its inputs. growing_ns: of the host's path what each sample takes
+    as long as before, in a larger batch.
     """
 
     device_ns: float
@@ -55,6 +56,7 @@ class ChangedStep(Struct, frozen=True):
     launching_ns: float = 0.0
     only_less: bool = False
     loading_ns: float = 0.0
+    growing_ns: float = 0.0
 
 
 class _ChangedPath(Struct, frozen=True):
@@ -100,7 +102,8 @@ def changed_step(work: StepWork, step: StepTime, mechanisms: Sequence[Mechanism]
                        _replays(work, reads=not any(response.waits_ns for response in responses)),
                        paused_ns, any(response.whole_calls for response in responses), handed,
                        work.launching_ns, all(response.only_less for response in responses),
-                       _loading_ns(work, step, paused_ns, loaders, handed))
+                       _loading_ns(work, step, paused_ns, loaders, handed),
+                       0.0 if handed else min(computing_ns, work.on_host_ns / work.steps, work.computing * step.ns))
 
 
 def _changed_path(work: StepWork, responses: Sequence[Response], samples: float) -> _ChangedPath:
@@ -197,8 +200,10 @@ def of_calls(work: StepWork, left: Reals) -> Reals:
 
 def host_computes_ns(work: StepWork, step: StepTime) -> float:
     """Return how long the host computes on tensors of its own in a step, at most the time in which the device is idle.
+
+    A profiler stretches many short operators as it does the whole step, and long ones hardly.
     """
-    return min(step.ns - _busy_ns(work, step), work.on_host_ns / work.steps)
+    return min(step.ns - _busy_ns(work, step), max(work.on_host_ns / work.steps, work.computing * step.ns))
 
 
 def _busy_ns(work: StepWork, step: StepTime) -> float:

@@ -58,13 +58,14 @@ class HostHabits(Struct, frozen=True):
         working_ns = max(0.0, path_ns - changed.waits_ns)
         share = 1.0 if changed.calls_left > 1 and changed.samples > 1 else self.saved_share
         saved = share * (1 - changed.calls_left)
-        return (working_ns - saved * max(0.0, working_ns - changed.paused_ns)) / changed.samples
+        left_ns = working_ns - saved * max(0.0, working_ns - changed.paused_ns)
+        return _per_sample(left_ns, changed)
 
     def kept_ns(self, changed: ChangedStep, step_ns: float) -> float:
         """Return the host's own work that stays in its path, per sample; 0 where the step waits for the device then."""
         if changed.replayed or changed.whole_calls or changed.handed or self.bound(changed, step_ns) == DEVICE:
             return 0.0
-        return min(self.host_ns(changed, step_ns), changed.paused_ns / changed.samples)
+        return min(self.host_ns(changed, step_ns), _per_sample(changed.paused_ns, changed))
 
     def untouched_ns(self, changed: ChangedStep) -> float:
         """Return the part of the host's path that no call which is gone takes along, per sample: what other calls take.
@@ -72,7 +73,7 @@ class HostHabits(Struct, frozen=True):
         """
         if changed.replayed or changed.host_ns is None:
             return 0.0
-        return max(0.0, changed.host_ns - changed.waits_ns) * changed.calls_left / changed.samples
+        return _per_sample(max(0.0, changed.host_ns - changed.waits_ns) * changed.calls_left, changed)
 
     def after_ns(self, changed: ChangedStep, step_ns: float) -> float:
         """Return the step after a change: the longest of the device's chain, the host's path and what others do for it.
@@ -82,6 +83,12 @@ class HostHabits(Struct, frozen=True):
     def bound(self, changed: ChangedStep, step_ns: float) -> str:
         """Return what the step waits for after a change."""
         return DEVICE if changed.device_ns >= max(self.host_ns(changed, step_ns), changed.loading_ns) else HOST
+
+
+def _per_sample(path_ns: float, changed: ChangedStep) -> float:
+    """Return what each sample has of a path of the host's: long operators on its own tensors take as long for each."""
+    grows_ns = min(path_ns, changed.growing_ns)
+    return grows_ns + (path_ns - grows_ns) / changed.samples
 
 
 class RecordedChange(Struct, frozen=True):

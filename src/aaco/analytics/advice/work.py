@@ -130,8 +130,8 @@ class StepWork(Struct, frozen=True, dict=True):
     device, None if its calls were not recorded. on_host_ns: of all these steps in operators that computed on the host,
     and host_products_ns of it in matrix products. launching_ns: in which the host launches a step, without its waits,
     traced; 0 if its calls are not known. fetching: the part of the time in which the host waits for other processes
-    that make its inputs. single_rows: that a step takes out of a batch one by one, all of them; 0 if it does not.
-    views: that the steps take of their tensors.
+    that make its inputs, and computing that in which it works on tensors of its own. single_rows: that a step takes out
+    of a batch one by one, all of them; 0 if it does not. views: that the steps take of their tensors.
     """
 
     ns: Ints
@@ -155,6 +155,7 @@ class StepWork(Struct, frozen=True, dict=True):
     host_products_ns: float = 0.0
     launching_ns: float = 0.0
     fetching: float = 0.0
+    computing: float = 0.0
     single_rows: int = 0
     views: Views = NO_VIEWS
 

@@ -1,5 +1,5 @@
 """The host's calls into a device's runtime: how often it waits in a window, and how long it launches the work there;
-and how long it waits for the processes of a PyTorch DataLoader.
+how long it waits for the processes of a PyTorch DataLoader, and works on tensors of its own.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from aaco.analytics.workload.program import LOADER
 from aaco.core.arrays import Flags, Ints
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS
+from aaco.steps.findings.own_operators import OwnOperators
 from aaco.tracelake import queries
 
 WORK = (CallKind.LAUNCH, CallKind.GRAPH, CallKind.COPY, CallKind.FILL)  # what calls give a device
 OF_LOADERS = f"{LOADER}_MultiProcessing"  # of the name of a range around a batch that other processes make
+NEVER = np.zeros(0, np.int64)
 COLUMNS = ("name", "t_start_ns", "t_end_ns", "correlation_id", "capture")
 
 
@@ -29,7 +31,8 @@ class HostCalls(Struct, frozen=True):
     start, end: of each time in which the host waits for the device; synchronises: whether that is a whole call, else
     what a call takes beyond CALL_NS, as for room in a queue. begin, until: the start of the call for the first work
     that is looked at, and the end of that for the last; equal where one of them was not recorded. fetches: start and
-    end of each time in which the host takes a batch that other processes make.
+    end of each time in which the host takes a batch that other processes make. own_start, own_end: of each time in
+    which it works on tensors of its own.
     """
 
     asked: Ints
@@ -40,6 +43,8 @@ class HostCalls(Struct, frozen=True):
     begin: int = 0
     until: int = 0
     fetches: tuple[tuple[int, int], ...] = ()
+    own_start: Ints = NEVER
+    own_end: Ints = NEVER
 
     def waits_between(self, begin: int, until: int) -> int:
         """Return in how many calls the host waits between two moments."""
@@ -61,6 +66,14 @@ class HostCalls(Struct, frozen=True):
     def since(self) -> int:
         """When the host last asked for work before that which is looked at, else the first moment."""
         return int(self.asked[self.asked < self.begin].max(initial=0))
+
+    def own_ns(self) -> int:
+        """Return how long the host works on tensors of its own in the whole capture."""
+        return int((self.own_end - self.own_start).sum())
+
+    def own_between(self, begin: int, until: int) -> int:
+        """Return how long the host works on tensors of its own between two moments, ns."""
+        return int(np.maximum(0, np.minimum(self.own_end, until) - np.maximum(self.own_start, begin)).sum())
 
     def launching_ns(self, steps: int) -> float:
         """Return how long the host launches the work of a step, without the time in which it waits for the device; 0
@@ -99,14 +112,19 @@ def read(session: Session, capture: int | None, first: int | None, last: int | N
     kinds, waits = call_kinds([*names, ""]), np.array([*map(waits_for_the_device, names), False])
     asks, begins, ends = np.isin(kinds, WORK), list[int](), list[int]()
     fetching, fetches = np.array([*(name.startswith(OF_LOADERS) for name in names), False]), list[tuple[int, int]]()
-    columns: list[tuple[Ints, ...]] = [tuple(np.zeros(0, np.int64) for _ in range(5))]
+    columns: list[tuple[Ints, ...]] = [(NEVER,) * 5]
+    own = OwnOperators([*names, ""])
+    meant = (kinds != CallKind.OTHER) | own.meant
     for batch in queries.batches(session, API_CALLS, COLUMNS):
         name = integers(batch["name"].indices.fill_null(-1))  # the last entry of what is known by name
         start, end, link, where = (integers(batch[column]) for column in COLUMNS[1:])
         of_capture = (where == capture) | (capture is None)
         taken = fetching[name] & of_capture
         fetches += zip(start[taken].tolist(), end[taken].tolist(), strict=True)
-        rows = np.flatnonzero((kinds[name] != CallKind.OTHER) & (start != NONE) & (end >= start) & of_capture)
+        rows = np.flatnonzero(meant[name] & (start != NONE) & (end >= start) & of_capture)
+        name, start, end, link = name[rows], start[rows], end[rows], link[rows]
+        own.add(name, start, end, start[asks[name] | waits[name]])
+        rows = np.flatnonzero(kinds[name] != CallKind.OTHER)
         name, start, end, link = name[rows], start[rows], end[rows], link[rows]
         begins += start[link == first].tolist() if first is not None else []
         ends += end[link == last].tolist() if last is not None else []
@@ -116,5 +134,7 @@ def read(session: Session, capture: int | None, first: int | None, last: int | N
         columns.append((start[asking], kinds[name][asking] == CallKind.LAUNCH, late[waited], end[waited],
                         waits[name][waited]))
     asked, launches, start, end, synchronises = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    launches, synchronises = launches.astype(bool), synchronises.astype(bool)
     begin, until = (min(begins), max(ends)) if begins and ends else (0, 0)
-    return HostCalls(asked, launches.astype(bool), start, end, synchronises.astype(bool), begin, until, tuple(fetches))
+    return HostCalls(asked, launches, start, end, synchronises, begin, until, tuple(fetches),
+                     *own.spans(np.concatenate((asked, start[synchronises]))))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from aaco.analytics.advice.floor import StepTime
@@ -51,12 +52,12 @@ def find(session: Session, unprofiled: Unprofiled | None = None) -> tuple[StepWo
         raise Absent("no work of a device was recorded")
     rank = windows.ranks[windows.slowest]
     window = windows.window_of(rank)
-    links = list[int]()
-    kernels = _noting_links(_batches(session, KERNELS, (*KERNEL_COLUMNS, LINK), rank), window, links)
+    launched = _Launched()
+    kernels = launched.noted(_batches(session, KERNELS, (*KERNEL_COLUMNS, LINK), rank), window)
     work = _work(session, rank, window, _steps(window, unprofiled), kernels)
     work = replace(work, preempted_ns=rank.preempted_ns, others_ns=_others_ns(session, windows, work.names),
                    clock=_clock(session, rank, window), paused=windows.paused)
-    work = _with_host(work, session, rank, window, links)
+    work = _with_host(work, session, rank, window, launched)
     return work, _step_time(work, window, unprofiled)
 
 
@@ -117,33 +118,53 @@ def _clock(session: Session, rank: RankTime, window: CaptureWindow) -> float | N
     return min(1.0, float((now[inside] / highest[inside]).min())) if inside.any() else None
 
 
-def _noting_links(kernels: Iterable[pa.RecordBatch], window: CaptureWindow, links: list[int]
-                  ) -> Iterator[pa.RecordBatch]:
-    """Yield the kernels, and note of each piece the first and the last link to a call, of those that start in a window.
+class _Launched(Struct):
+    """Kernels of a rank. links: of each piece the first and the last one to a call, of those that start in a window;
+    inside: how many do, of count.
     """
-    for piece in kernels:
-        start, link = integers(piece["t_start_ns"]), integers(piece[LINK])
-        launched = link[(start >= window.t_start_ns) & (start < window.t_end_ns) & (link != NONE)]
-        links += launched[[0, -1]].tolist() if len(launched) else []
-        yield piece
-    give_back(0)  # what reading them took, before the work is made of them
+
+    links: list[int] = field(default_factory=list)
+    inside: int = 0
+    count: int = 0
+
+    def noted(self, kernels: Iterable[pa.RecordBatch], window: CaptureWindow) -> Iterator[pa.RecordBatch]:
+        """Yield the kernels as they are noted."""
+        for piece in kernels:
+            start, link = integers(piece["t_start_ns"]), integers(piece[LINK])
+            inside = (start >= window.t_start_ns) & (start < window.t_end_ns)
+            launched = link[inside & (link != NONE)]
+            self.links += launched[[0, -1]].tolist() if len(launched) else []
+            self.inside, self.count = self.inside + int(inside.sum()), self.count + len(piece)
+            yield piece
+        give_back(0)  # what reading them took, before the work is made of them
 
 
-def _with_host(work: StepWork, session: Session, rank: RankTime, window: CaptureWindow, links: Sequence[int]
+def _with_host(work: StepWork, session: Session, rank: RankTime, window: CaptureWindow, launched: _Launched
                ) -> StepWork:
-    """Return the work with the host's part in it; as it is where the host's calls were not recorded. links: of its
-    kernels to calls, the first one and the last one among them.
-    """
+    """Return the work with the host's part in it; as it is where the host's calls were not recorded."""
     if not store.holds(session, API_CALLS):
         return work
     give_back(0)  # what making it took, before the calls are read
-    first, last = (links[0], links[-1]) if links else (None, None)
+    first, last = (launched.links[0], launched.links[-1]) if launched.links else (None, None)
     calls = host_calls.read(session, rank.capture, first, last)
     rows = single_rows.read(session, rank.capture, window.t_start_ns, window.t_end_ns)
     views = _views(work, session, rank, calls)
     return replace(work, single_rows=rows, views=views, syncs=calls.waits_between(window.t_start_ns, window.t_end_ns),
                    launching_ns=calls.launching_ns(work.steps),
-                   fetching=calls.fetching_between(window.t_start_ns, window.t_end_ns) / max(1, window.window_ns))
+                   fetching=calls.fetching_between(window.t_start_ns, window.t_end_ns) / max(1, window.window_ns),
+                   computing=computing(calls, (window.t_start_ns, window.t_end_ns),
+                                       launched.inside / max(1, launched.count)))
+
+
+def computing(calls: HostCalls, window: tuple[int, int], share: float) -> float:
+    """Return the part of a window's time in which the host works on tensors of its own. share: of the capture's
+    kernels, those in the window.
+
+    What it does for the first step may lie before the window, which begins with work of the device.
+    """
+    own_ns = calls.own_ns() * share
+    before_ns = max(0.0, own_ns - calls.own_between(*window))
+    return own_ns / max(1.0, window[1] - window[0] + before_ns)
 
 
 def _views(work: StepWork, session: Session, rank: RankTime, calls: HostCalls) -> Views:
