@@ -108,8 +108,8 @@ def _loops_over_lists(work: StepWork, handed: Sequence[tuple[int, int, ViewKind]
             continue
         key = (frozenset(parts), work.operator[first].tobytes(), work.operator[last].tobytes())
         if key not in judged:
-            judged[key] = _worst(_takes_only_parts(work, turn, _within(work.views, turn), frozenset(), parts)
-                                 for turn in loop.ends)
+            found = [_takes_only_parts(work, turn, _within(work.views, turn), frozenset(), parts) for turn in loop.ends]
+            judged[key] = None if None in found else all(found)
         if (alone := judged[key]) is not None:
             of_batch = alone and any(kind.axis == 0 and kind.whole[0] - loop.turns in (0, 1) for kind in parts)
             loops.append(TakenLoop(loop.rows, loop.turns, of_batch))
@@ -132,14 +132,14 @@ def _is_loop(work: StepWork, turns: list[slice], count: int, rows: slice | None 
     rows = rows or slice(turns[0].start, turns[-1].stop)
     host_sends, host_reads = work.copies("h2d")[rows].any(), work.copies("d2h")[rows].any()
     return (count >= enough and least > 0 and longest <= LONGEST_ROW and not (host_sends and host_reads)
-            and not work.of_phase(BACKWARD, OPTIMIZER)[rows].any())
+            and not any(operator.phase in (BACKWARD, OPTIMIZER) for operator in operators_of(work, rows)))
 
 
 def _all_take_parts(work: StepWork, kind: int, turns: list[slice], judged: dict[Hashable, bool | None]) -> bool | None:
     """Return whether turns take nothing but their own parts; None if one may need another. kind: of the views that part
     the turns.
     """
-    views, found = work.views, list[bool | None]()
+    views, alone = work.views, True
     all_of = _within(views, slice(turns[0].start, turns[-1].stop))
     mine = _own_kinds(views.kind[all_of], views.start[all_of], kind, len(turns))
     for turn in turns:
@@ -148,14 +148,10 @@ def _all_take_parts(work: StepWork, kind: int, turns: list[slice], judged: dict[
                views.kind[taken].tobytes(), (views.row[taken] - turn.start).tobytes())
         if key not in judged:
             judged[key] = _takes_only_parts(work, turn, taken, mine)
-        found.append(judged[key])
-    return _worst(found)
-
-
-def _worst(found: Iterable[bool | None]) -> bool | None:
-    """Return whether all take nothing but their own parts; None if one may need another."""
-    judgements = list(found)
-    return None if None in judgements else all(judgements)
+        if (takes_only_parts := judged[key]) is None:
+            return None
+        alone &= takes_only_parts
+    return alone
 
 
 def _within(views: Views, turn: slice) -> slice:
@@ -177,7 +173,8 @@ def _takes_only_parts(work: StepWork, turn: slice, views: slice, mine: frozenset
     views: of the turn. mine: kinds of which each turn takes its own part. handed: of the parts that it had before.
     """
     operators, at = list(_operators(work, turn)), views.start
-    multiplies, sent = bool(work.of_families(*PRODUCTS)[turn].any()), work.copied[turn][work.copies("h2d")[turn]]
+    multiplies = any(work.names[number].family in PRODUCTS for number in np.unique(work.label[turn]).tolist())
+    sent = work.copied[turn][work.copies("h2d")[turn]]
     of_numbers = any(kind.floating for kind in (*handed, *map(work.views.kinds.__getitem__, mine)))
     from_words = len(operators) > LONGEST_TURN and not of_numbers
     found = _Turn(frozenset(sent.tolist()), handed, multiplies, multiplies and not from_words)
