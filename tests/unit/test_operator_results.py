@@ -7,7 +7,7 @@ import math
 import pytest
 
 from aaco.analytics.costs.terms import UnknownShape
-from aaco.analytics.costs.torch import call, price
+from aaco.analytics.costs.torch import call, price, product
 from tests.counting import Tally, total
 from tests.operator_results import CALLS, COMPLEX, DOUBLES, INT, LONG, ON_GPUS
 from tests.recorded import cost, flops, of
@@ -254,3 +254,19 @@ def test_regions_of_an_image():
     found = call("torchvision::roi_align", of((1, 8, 50, 50), (7, 5), 0.25, 3, 4, 2, False))
     assert found.result() == (7, 8, 3, 4)
     assert flops("torchvision::roi_align", (1, 8, 50, 50), (7, 5), 0.25, 3, 4, 2, False) == 9 * 4 * 7 * 8 * 12
+
+
+@pytest.mark.parametrize(("name", "arguments"), [
+    ("aten::zeros", ([-1, -2], 6)), ("aten::conv2d", ((1, 3, 4, 4), (3, 3, 9, 9), (), [1, 1], [0, 0], [1, 1], 1)),
+    ("aten::topk", ((8, 8), -1, 1)), ("aten::mm", ((10 ** 9, 10 ** 9), (10 ** 9, 10 ** 9))),
+    ("aten::relu", ((10 ** 30,),)), ("aten::grid_sampler_2d", ((4,), (16, 2), 0, 0, False)),
+    ("aten::sum", ((4, 4), "nan")), ("aten::select_backward", ((4,), [4, 4], "inf", 0))])
+def test_what_no_tensor_can_be_has_no_cost(name, arguments):
+    """Mutations: sizes below 0, or of any number of elements, are sizes; a number that is none is whole."""
+    found = price(name, of(*arguments))
+    assert call(name, of(*arguments)) is None and found.flops is found.bytes is None and found.why
+
+
+def test_a_product_with_a_single_number_is_none():
+    taken = of((), (8, 8), (3,), (3,), (3, 1), (8, 8))
+    assert product("aiter::gemm_a8w8_ck", taken) is None

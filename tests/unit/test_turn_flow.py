@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from aaco.analytics.advice.turn_flow import TurnFlow, made_sizes, read_and_made
+from aaco.analytics.advice.turn_flow import TurnFlow, made_sizes, read_and_made, reads_of
 from aaco.analytics.advice.work import StepOperator
+from aaco.analytics.costs.torch.arguments import OperatorArguments
 from tests.operator_results import COMPLEX
 from tests.recorded import of
 
@@ -60,3 +61,8 @@ def test_the_loss_of_a_turn_is_known():
     classes = called("aten::nll_loss_forward", (16, 9), ((16,), "long int"), None, 1, -100)
     assert made_sizes(classes) == {(1, True)}
     assert not carries(called("aten::mm", (16, 5), (5, 9)), scores, classes)
+
+
+def test_a_list_of_places_along_an_axis_that_is_no_number_is_as_it_was_spread():
+    chosen = OperatorArguments([[3, 90], [], [3, 7]], ["float", "Scalar", "longint"], ["", "nan", ""])
+    assert reads_of(StepOperator("aten::gather", "aten::index_select", arguments=chosen)) == [(270, True), (21, False)]

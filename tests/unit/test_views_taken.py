@@ -63,6 +63,10 @@ def test_places_may_be_counted_from_the_end_and_steps_leave_some_out():
     assert only(SLICE, (4, 8), 1, 6, 2, 1) == ((4, 0), 6)
 
 
+def test_the_end_of_a_slice_is_a_number():
+    assert views((SLICE, arguments((4, 8), 1, 0, "-", 1))) is NO_VIEWS
+
+
 def test_views_of_other_moments_captures_and_other_operators_do_not_count():
     taken = [(SELECT, arguments((9, 2), 0, place)) for place in range(4)]
     assert views(*taken, since=1000).start.tolist() == [1, 2, 3] and views(*taken, asked=(0, 2500)).start.tolist() == [
@@ -77,11 +81,17 @@ def test_no_more_views_are_looked_at_than_there_is_room_for(monkeypatch):
     assert views(*((SELECT, arguments((9, 2), 0, place)) for place in range(4))).start.tolist() == [0, 1]
 
 
+def test_no_more_kinds_are_kept_than_there_is_room_for(monkeypatch):
+    monkeypatch.setattr(views_taken, "MOST_KINDS", 2)
+    found = views(*((SELECT, arguments((9, size), 0, 1)) for size in (2, 3, 4, 2)))
+    assert found.kind.tolist() == [0, 1, 0] and len(found.kinds) == 2
+
+
 @pytest.mark.parametrize("text", [
     "", "{", "[]", '{"Concrete Inputs": ["", "0", "0"]}', arguments((), 0, 0), arguments((4,), 1, 0),
     arguments((4,), -2, 0), arguments((4,), "x", 0), arguments((4,), 0, 10 ** 40), arguments((10 ** 99,), 0, 0),
     arguments((4,), 0, 0).replace("[4]", "[[4]]"), arguments((4,), 0, 0).replace('"float"', "7"),
-    arguments((4,), 0, 0, 2, 1)])
+    arguments((4,), 0, 0, 2, 1), arguments((4,), 0, "-"), arguments((2 ** 62, 2), 0, -1)])
 def test_arguments_that_say_something_else_are_no_views(text):
     good = arguments((4,), 0, 1)
     assert views((SELECT, text)) is NO_VIEWS and views((SELECT, text), (SELECT, good)).start.tolist() == [1]

@@ -70,17 +70,21 @@ def batch_in_turn(work: StepWork) -> Flags:
 def taken_loops(work: StepWork) -> list[TakenLoop]:
     """Return the loops whose turns each take a part of their own and do not need each other."""
     loops, judged, handed = list[TakenLoop](), dict[Hashable, bool | None](), list[tuple[int, int, ViewKind]]()
+    known = dict[bytes, tuple[slice, bool | None]]()  # of turns that begin at the same rows, by several kinds of views
     for number, run in _runs(work.views):
         kind, bounds = work.views.kinds[number], work.views.row[run]
         if (np.diff(bounds) <= 0).any():  # all parts at once: as of `unbind`, or for a list
             handed.append((int(bounds[-1]), len(run), kind))
             continue
-        turns = [slice(begin, end) for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
-        turns += _last_turn(work, turns)
-        alone = _all_take_parts(work, number, turns, judged) if _is_loop(work, turns, len(run)) else None
+        if (key := bounds.tobytes()) not in known:
+            turns = [slice(begin, end) for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+            turns += _last_turn(work, turns)
+            is_loop = _is_loop(work, turns, len(run))
+            known[key] = (slice(turns[0].start, turns[-1].stop),
+                          _all_take_parts(work, number, turns, judged) if is_loop else None)
+        rows, alone = known[key]
         if alone is not None:
-            of_batch = alone and kind.axis == 0 and len(run) == kind.whole[0]
-            loops.append(TakenLoop(slice(turns[0].start, turns[-1].stop), len(run), of_batch))
+            loops.append(TakenLoop(rows, len(run), alone and kind.axis == 0 and len(run) == kind.whole[0]))
     return loops + _loops_over_lists(work, handed, judged)
 
 
@@ -162,8 +166,8 @@ def _within(views: Views, turn: slice) -> slice:
 
 def _own_kinds(kinds: Ints, starts: Ints, kind: int, turns: int) -> frozenset[int]:
     """Return the kinds of views of which each turn takes another part."""
-    return frozenset({kind, *(number for number in np.unique(kinds).tolist()
-                              if len(np.unique(starts[kinds == number])) >= turns - 1)})
+    parts = np.bincount(np.unique(np.stack([kinds, starts]), axis=1)[0])
+    return frozenset({kind, *np.flatnonzero(parts >= turns - 1).tolist()})
 
 
 def _takes_only_parts(work: StepWork, turn: slice, views: slice, mine: frozenset[int],

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from aaco.analytics.advice.turn_flow import FLOATING
 from aaco.analytics.advice.views import NO_VIEWS, Shape, ViewKind, Views
+from aaco.analytics.costs.torch.arguments import holds_sizes
 from aaco.analytics.streaming.stream_ids import integers
 from aaco.core.arrays import Ints
 from aaco.core.session import Session
@@ -18,11 +19,11 @@ from aaco.tracelake import queries, store
 
 ONE, SEVERAL = "aten::select", "aten::slice"  # narrow, split, chunk, unbind and [] call one of them
 NAMES = (ONE, SEVERAL)
-MOST_VIEWS = 50_000  # that are kept, the first ones
+MOST_VIEWS, MOST_KINDS = 50_000, 256  # that are kept, the first ones
 # Of select(tensor, axis, place) and of slice(tensor, axis, start, end, step).
 WHOLE = r'"Input Dims":\s*\[\s*\[(?P<whole>[\d,\s]{1,99})\]'
-PLACES = (r'"Concrete Inputs":\s*\[\s*"[^"]*",\s*"(?P<axis>-?\d{1,2})",\s*"(?P<start>-?\d{0,17})"'
-          r'(?:,\s*"(?P<end>-?\d{0,19})",\s*"(?P<step>\d{1,17})")?')
+PLACES = (r'"Concrete Inputs":\s*\[\s*"[^"]*",\s*"(?P<axis>-?\d{1,2})",\s*"(?P<start>(?:-?\d{1,17})?)"'
+          r'(?:,\s*"(?P<end>(?:-?\d{1,19})?)",\s*"(?P<step>\d{1,17})")?')
 TYPE = r'"Input type":\s*\[\s*"(?P<type>[^"]{1,40})"'
 
 
@@ -46,10 +47,11 @@ def read(session: Session, capture: int | None, since: int, asked: Ints, rows: I
         which = order[at[mine]]
         views = _views(batch["arguments"].filter(pa.array(mine)), names[which])
         found += ((time, kinds.setdefault(view[0], len(kinds)), view[1])
-                  for time, view in zip(times[which].tolist(), views, strict=True) if view)
+                  for time, view in zip(times[which].tolist(), views, strict=True)
+                  if view and (view[0] in kinds or len(kinds) < MOST_KINDS))
     if not found:
         return NO_VIEWS
-    time, kind, start = np.array(sorted(found)[:MOST_VIEWS]).T
+    time, kind, start = np.array(sorted(found)[:MOST_VIEWS], np.int64).T
     return Views(rows[np.searchsorted(asked, time)], kind, start, tuple(kinds))
 
 
@@ -77,7 +79,7 @@ def _view(name: str, said: dict[str, str]) -> tuple[ViewKind, int] | None:
     whole: Shape = tuple(int(size) for size in said["whole"].split(",") if size.strip())
     axis = int(said["axis"])
     axis += len(whole) * (axis < 0)
-    if not 0 <= axis < len(whole) or (name == SEVERAL) != bool(said["step"]):
+    if not 0 <= axis < len(whole) or (name == SEVERAL) != bool(said["step"]) or not holds_sizes(whole):
         return None
     size, start = whole[axis], int(said["start"] or 0)
     start += size * (start < 0)

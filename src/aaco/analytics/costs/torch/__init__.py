@@ -15,7 +15,7 @@ from msgspec import Struct
 from aaco.analytics.costs import linear
 from aaco.analytics.costs.terms import OperatorCall, UnknownShape
 from aaco.analytics.costs.tiles import ProductShape
-from aaco.analytics.costs.torch.arguments import OperatorArguments, recorded
+from aaco.analytics.costs.torch.arguments import OperatorArguments, holds_sizes, recorded
 from aaco.analytics.costs.torch.model import Model
 from aaco.analytics.costs.torch.serving_rows import ATTENTION_WORDS, CACHED_ATTENTION
 from aaco.analytics.costs.torch.table import COMPILED, TABLE
@@ -55,7 +55,7 @@ def price(name: str, arguments: OperatorArguments | None) -> Price:
         return Price(None, None, operator.why)
     if arguments is None:
         return Price(None, None, "the capture has no shapes of its arguments")
-    formed, why = _attempt(lambda: operator.form(arguments))
+    formed, why = _attempt(lambda: _formed(operator, arguments))
     if formed is None:
         return Price(None, None, why)
     flops, no_flops = _counted(operator.flops, formed, operator.why)
@@ -67,7 +67,7 @@ def call(name: str, arguments: OperatorArguments | None) -> OperatorCall | None:
     """Return an operator's call in the terms of the formulas; None if it is not modelled, or its shapes are not known.
     """
     operator = model(name)
-    return None if operator is None or arguments is None else _attempt(lambda: operator.form(arguments))[0]
+    return None if operator is None or arguments is None else _attempt(lambda: _formed(operator, arguments))[0]
 
 
 def product(name: str, arguments: OperatorArguments | None) -> ProductShape | None:
@@ -76,9 +76,19 @@ def product(name: str, arguments: OperatorArguments | None) -> ProductShape | No
     if operator is None or formed is None or operator.flops not in SINGLE_PRODUCTS or len(formed.result()) < 2:
         return None
     left, right, made = formed.shape(0), formed.shape(1), formed.result()
+    if not left:
+        return None
     batched = len(right) > 2 and len(made) > 2
     batch, rows = (math.prod(made[:-2]), made[-2]) if batched else (1, math.prod(made[:-1]))
     return ProductShape(batch, rows, made[-1], left[-1])
+
+
+def _formed(operator: Model, arguments: OperatorArguments) -> OperatorCall:
+    """Return a call with results that can be. Raise UnknownShape otherwise, as of a window larger than its image."""
+    formed = operator.form(arguments)
+    if not all(tensor is None or tensor.elements is None or holds_sizes(tensor.shape) for tensor in formed.outputs):
+        raise UnknownShape(BREAKS)
+    return formed
 
 
 def _counted(formula: Callable[[OperatorCall], int] | None, formed: OperatorCall, why: str) -> tuple[int | None, str]:

@@ -9,6 +9,7 @@ and of type promotion (pytorch.org/docs, "Tensor Attributes").
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -35,6 +36,7 @@ SCALAR_TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "f
                 9: "complex64", 10: "complex128", 11: "bool", 15: "bfloat16", 23: "float8e5m2", 24: "float8e4m3fn",
                 25: "float8e5m2fnuz", 26: "float8e4m3fnuz"}
 LISTS = ("TensorList", "GenericList")
+MOST_ELEMENTS = 1 << 53  # of a tensor; larger ones are no tensors
 LONGEST = 100_000  # characters of a recorded value
 NO_SIZES = "a shape is no list of sizes"
 NOT_RECORDED = "the capture has no shapes of its arguments"
@@ -103,7 +105,7 @@ class OperatorArguments(Struct, frozen=True):
     def integer(self, index: int, default: int | None = None) -> int:
         """Return a whole number, or its default."""
         number = self.number(index, default)
-        if number != int(number):
+        if not math.isfinite(number) or number != int(number):
             raise UnknownShape(f"value of argument {index}")
         return int(number)
 
@@ -143,7 +145,7 @@ def recorded(arguments: Mapping[str, Any]) -> OperatorArguments:
     shapes, types, values = (arguments.get(name) for name in ("Input Dims", "Input type", "Concrete Inputs"))
     if not isinstance(shapes, list) or not isinstance(types, list) or len(shapes) != len(types):
         raise UnknownShape(NOT_RECORDED)
-    if not all(_holds_sizes(shape) or (isinstance(shape, list) and all(map(_holds_sizes, shape))) for shape in shapes):
+    if not all(holds_sizes(shape) or (isinstance(shape, list) and all(map(holds_sizes, shape))) for shape in shapes):
         raise UnknownShape(NO_SIZES)
     words = [kind.replace(" ", "") if isinstance(kind, str) else LISTS[1] if isinstance(kind, list) else ""
              for kind in types]
@@ -220,10 +222,12 @@ def _tensor(shape: Any, kind: str) -> TensorType:
 
 
 def _sizes(shape: Any) -> tuple[int, ...]:
-    if not _holds_sizes(shape):
+    if not holds_sizes(shape):
         raise UnknownShape(NO_SIZES)
     return tuple(shape)
 
 
-def _holds_sizes(shape: Any) -> bool:
-    return isinstance(shape, Sequence) and all(isinstance(size, int) and size >= 0 for size in shape)
+def holds_sizes(shape: Any) -> bool:
+    """Return whether these are sizes of a tensor's axes; no tensor has MOST_ELEMENTS."""
+    return (isinstance(shape, Sequence) and all(isinstance(size, int) and size >= 0 for size in shape)
+            and math.prod(shape) < MOST_ELEMENTS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from aaco.analytics.costs import conv
-from aaco.analytics.costs.terms import OperatorCall, TensorType, everything, nothing, reading
+from aaco.analytics.costs.terms import OperatorCall, TensorType, UnknownShape, everything, nothing, reading
 from aaco.analytics.costs.torch import movement
 from aaco.analytics.costs.torch.arguments import Form, OperatorArguments, form, known
 from aaco.analytics.costs.torch.model import VALUES, Model, Row
@@ -19,6 +19,7 @@ from aaco.analytics.costs.torch.windows import adaptive
 PLACES = "what the gradient by places costs depends on values that are not recorded"
 REGIONS = "how much of the image the regions cover is a value that is not recorded"
 SCALED = "how many neighbours are read depends on a scale that is not always recorded"
+LEAST_AXES = 3  # of images with rows of samples and channels before the others
 MODES = ("linear", "nearest", "cubic")
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}  # per axis
 
@@ -27,6 +28,8 @@ def grid(args: OperatorArguments) -> OperatorCall:
     """grid_sampler (image, places, mode, ...): each place has as many coordinates as the image has axes."""
     image, places = args.tensor(0), args.tensor(1)
     mode = MODES[args.integer(2, 0)]
+    if len(known(places)) != len(known(image)) or len(known(image)) < LEAST_AXES:
+        raise UnknownShape("an image and places of as many axes")
     shape = (*known(image)[:2], *known(places)[1:-1])
     return form((image, places), TensorType(image.dtype, shape), mode=mode)
 
