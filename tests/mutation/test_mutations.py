@@ -4312,7 +4312,7 @@ MUTATIONS = [
      "tests/unit/test_step_work.py::test_a_padded_graph_executes_more_than_is_useful"),
     ("analytics/costs/torch/serving.py", "if written is not None and written.shape != shape:", "if False:",
      "tests/unit/test_serving_operators.py::test_scaled_products"),
-    ("analytics/costs/torch/arguments.py", "    if not all(_holds_sizes(shape) or",
+    ("analytics/costs/torch/arguments.py", "    if not all(holds_sizes(shape) or",
      "    if False and not all(_holds_sizes(shape) or",
      "tests/unit/test_torch_operators.py::test_what_is_no_list_of_sizes_is_no_shape"),
     ("analytics/costs/torch/arguments.py", "    shape[axis] *= 2", "    shape[axis] *= 1",
