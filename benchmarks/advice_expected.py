@@ -61,7 +61,7 @@ from aaco.core.records import as_dict
 from aaco.steps import readings
 from aaco.steps.findings import step_work
 from aaco.tracelake import documents, layout
-from benchmarks.advice import HOLDS, kinds, meant, samples_at_once
+from benchmarks.advice_floors import HOLDS, kinds, meant, samples_at_once
 from benchmarks.claims import Claim
 from benchmarks.intervals import exact_share
 
@@ -417,13 +417,13 @@ def write(record: TrackRecord, path: Path = TABLE) -> None:
     path.write_text(f"{{\n{head},\n \"residuals\": [\n{rows}\n ]\n}}\n")
 
 
-def main() -> int:
-    """Print the table and the claims; 1 where one misses its bar."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table and the claims; 1 where one misses its bar. arguments: of the command line by default."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the track record that ships")
     parser.add_argument("--untimed", action="store_true", help="rank by the advice of sessions without a step time")
     parser.add_argument("--json", type=Path, help="write the claims here too")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     changes = RECORDED if RECORDED.exists() else Path(os.environ["AACO_CHANGES"])
     with tempfile.TemporaryDirectory(prefix="aaco-expected-") as sessions:
         settings = resolve(overrides={"storage": {"sessions_dir": sessions}}, environment={})

@@ -36,9 +36,10 @@ A side holds:
                       the kind "autocast" is that of an inference, which makes narrow weights anew in each step: another
                       change than "narrower_types", and no advice offers it; "no_grad" is that of a step whose device
                       does the same without gradients; "fewer_checkpoints" computes a part of the layers again, where
-                      the advice is to compute none again; "pinned_source" page-locks what the host makes its copies' source
-                      of, and the copies stay pageable; "unused_work" leaves out what a mask or a later choice does not
-                      use, or what an earlier step has made, which no trace shows: another change than "less_work"
+                      the advice is to compute none again; "pinned_source" page-locks what the host makes its copies'
+                      source of, and the copies stay pageable; "unused_work" leaves out what a mask or a later choice
+                      does not use, or what an earlier step has made, which no trace shows: another change than
+                      "less_work"
     truth             facts of the program: precision, batch, what differs from the before
     flags             tf32 (null: PyTorch's default, TF32 in convolutions only), cudnn_benchmark
     samples_per_step  multiples of the samples that a step of the before handles

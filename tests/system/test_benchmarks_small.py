@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,16 +126,30 @@ def test_traces(small: Callable[..., Ran], tmp_path: Path):
 
 
 def test_advice(small: Callable[..., Ran], tmp_path: Path):
-    """Of one pair some claims cannot be met: that is said, by the exit code too."""
-    from benchmarks import advice
+    """One command for all bars of advice: both parts write into the folder, and one that misses a bar is told."""
+    asked = list[Sequence[str]]()
 
-    def tables(captures: Path, settings: Any) -> tuple[advice.Table, ...]:
+    def part(code: int) -> Callable[[Sequence[str]], int]:
+        return lambda arguments: asked.append(arguments) or code
+
+    code, _ = small("advice", "--json", tmp_path / "kept", PARTS={"floors": part(0), "expected": part(1)})
+    assert code == 1 and (tmp_path / "kept").is_dir()
+    assert asked == [["--json", str(tmp_path / "kept" / f"{name}.json")] for name in ("floors", "expected")]
+    assert small("advice", PARTS={"floors": part(0)})[0] == 0 and asked[-1] == []
+
+
+def test_advice_floors(small: Callable[..., Ran], tmp_path: Path):
+    """Of one pair some claims cannot be met: that is said, by the exit code too."""
+    from benchmarks import advice_floors
+
+    def tables(captures: Path, settings: Any) -> tuple[advice_floors.Table, ...]:
         listed = json.loads((captures / "pairs/pairs.json").read_text())["pairs"]
         pair = next(pair for pair in listed if pair["pair"] == "dlrm__pageable_to_pinned")
-        found = advice.pair_floor(pair, captures / "pairs", settings)
-        return tuple(advice.Table(title, iter(pairs)) for title, pairs in (("pair", [found]), ("b", []), ("c", [])))
+        found = advice_floors.pair_floor(pair, captures / "pairs", settings)
+        return tuple(advice_floors.Table(title, iter(pairs))
+                     for title, pairs in (("pair", [found]), ("b", []), ("c", [])))
 
-    code, _ = small("advice", "--json", tmp_path / "kept.json", tables=tables)
+    code, _ = small("advice_floors", "--json", tmp_path / "kept.json", tables=tables)
     kept = json.loads((tmp_path / "kept.json").read_text())
     assert [pair["holds"] for pair in kept["pairs"]] == [True]
     assert code == int(any(claim["met"] is False for claim in (*kept["claims"], *kept["claims_of_changes"])))
