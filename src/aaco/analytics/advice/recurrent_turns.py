@@ -127,12 +127,9 @@ def _writes_inputs(turn: Sequence[StepOperator]) -> bool:
 
 
 def _states(cell: StepOperator) -> set[Size]:
-    """Return the sizes of what an operator of a cell makes; of a kernel for a whole cell its states are as it reads,
-    and a layer's result is as a layer of its state.
-    """
-    fused = tensors_of(cell) if "_cell" in cell.name else []
+    """Return the sizes of what an operator of a cell makes; a layer's result is as a layer of its state, too."""
     layered = [part for shape in _states_of_layer(cell) for part in (shape, shape[1:])] if cell.name in LAYERS else []
-    return made_sizes(cell) | {size_of(*tensor) for tensor in (*fused, *((shape, True) for shape in layered))}
+    return made_sizes(cell) | {size_of(shape, True) for shape in layered}
 
 
 def _is_cell(operator: StepOperator) -> bool:
