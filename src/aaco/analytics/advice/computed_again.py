@@ -8,7 +8,8 @@ import numpy as np
 
 from aaco.analytics.advice.learnt import update_of
 from aaco.analytics.advice.least import PRODUCTS
-from aaco.analytics.advice.work import BACKWARD, FORWARD, NO_GRAD, Shape, StepWork
+from aaco.analytics.advice.views import Shape
+from aaco.analytics.advice.work import BACKWARD, FORWARD, NO_GRAD, StepWork
 from aaco.core.arrays import Flags
 
 RECOMPUTE = "recompute"  # the phase of operators that checkpointing calls again

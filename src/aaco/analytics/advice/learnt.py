@@ -16,7 +16,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from aaco.analytics.advice.turn_flow import result_shape
-from aaco.analytics.advice.work import AHEAD, BACKWARD, OPTIMIZER, Shape, StepOperator, StepWork
+from aaco.analytics.advice.views import Shape
+from aaco.analytics.advice.work import AHEAD, BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.core.arrays import Flags, Ints, Reals
 
 # Of products the places of input and weight among the arguments, and of the weight alone, which may be transposed.

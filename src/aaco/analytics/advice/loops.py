@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -40,7 +40,6 @@ from aaco.analytics.advice.turn_flow import (
     TRUTH,
     WITH_WEIGHTS,
     WRITES,
-    Shape,
     Size,
     TurnFlow,
     made_sizes,
@@ -51,6 +50,7 @@ from aaco.analytics.advice.turn_flow import (
     takes_of,
     tensors_of,
 )
+from aaco.analytics.advice.views import Shape
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.analytics.costs.tiles import ProductShape
 from aaco.analytics.costs.torch import product
@@ -173,9 +173,8 @@ def _usually_needs_the_one_before(work: StepWork, turn: Ints) -> bool:
     masks = any(operator.name == MASKED for operator in operators)
     if not masks and any(word in operator.name for operator in operators for word in LOOKUPS):
         return True
-    has_gates = any(gate in operator.name for operator in operators for gate in GATES)
     multiplies = any(name.family in PRODUCTS for number in turn for name in work.names_by_operator.get(number, ()))
-    return (has_gates or not multiplies) and _may_need_the_one_before(operators)
+    return (has_gates(operators) or not multiplies) and _may_need_the_one_before(operators)
 
 
 def _scans(turn: Sequence[StepOperator]) -> bool:
@@ -467,5 +466,18 @@ def _to_last_product(work: StepWork, turn: slice) -> int:
 
 def operators_of(work: StepWork, turn: slice) -> list[StepOperator]:
     """Return the operators of a turn, each once for its kernels."""
-    numbers = work.operator[turn][work.operator[turn] >= 0]
-    return [work.operators[number] for number in numbers[np.diff(numbers, prepend=-1) != 0]]
+    return [operator for _, operator in placed_operators(work, turn)]
+
+
+def placed_operators(work: StepWork, turn: slice) -> list[tuple[int, StepOperator]]:
+    """Return the operators of a turn with their first rows, each once for its kernels."""
+    rows = turn.start + np.flatnonzero(work.operator[turn] >= 0)
+    numbers = work.operator[rows]
+    first = np.diff(numbers, prepend=-1) != 0
+    return [(row, work.operators[number])
+            for row, number in zip(rows[first].tolist(), numbers[first].tolist(), strict=True)]
+
+
+def has_gates(operators: Iterable[StepOperator]) -> bool:
+    """Return whether operators are those of a recurrent cell."""
+    return any(gate in operator.name for operator in operators for gate in GATES)

@@ -21,7 +21,6 @@ import numpy as np
 from aaco.analytics.advice.loops import TURNS, operators_of, repeats
 from aaco.analytics.advice.turn_flow import (
     MOVES,
-    Shape,
     Size,
     TurnFlow,
     made_sizes,
@@ -29,6 +28,7 @@ from aaco.analytics.advice.turn_flow import (
     size_of,
     tensors_of,
 )
+from aaco.analytics.advice.views import Shape
 from aaco.analytics.advice.work import BACKWARD, OPTIMIZER, StepOperator, StepWork
 from aaco.analytics.costs.torch import call
 from aaco.core.arrays import Flags, Ints32

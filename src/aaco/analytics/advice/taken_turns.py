@@ -18,13 +18,14 @@ from msgspec import Struct
 
 from aaco.analytics.advice.least import PRODUCTS
 from aaco.analytics.advice.loops import (
-    GATES,
     LONGEST_ROW,
     LONGEST_TURN,
     MODEL_TURNS,
     TURNS,
     adds_to_a_total,
+    has_gates,
     operators_of,
+    placed_operators,
     repeats,
 )
 from aaco.analytics.advice.turn_flow import MOVES, Size, TurnFlow, listed_in, made_sizes, reads_of, size_of, tensors_of
@@ -176,13 +177,13 @@ def _takes_only_parts(work: StepWork, turn: slice, views: slice, mine: frozenset
 
     views: of the turn. mine: kinds of which each turn takes its own part. handed: of the parts that it had before.
     """
-    operators, at = list(_operators(work, turn)), views.start
+    operators, at = placed_operators(work, turn), views.start
     multiplies = any(work.names[number].family in PRODUCTS for number in np.unique(work.label[turn]).tolist())
     sent = work.copied[turn][work.copies("h2d")[turn]]
     of_numbers = any(kind.floating for kind in (*handed, *map(work.views.kinds.__getitem__, mine)))
     from_words = len(operators) > LONGEST_TURN and not of_numbers
     found = _Turn(frozenset(sent.tolist()), handed, multiplies, multiplies and not from_words)
-    if any(gate in operator.name for _, operator in operators for gate in GATES):
+    if has_gates(operator for _, operator in operators):
         return None
     if adds_to_a_total([operator for _, operator in operators]):
         operators.pop()
@@ -248,12 +249,3 @@ class _Turn:
     def _take_again(self, sizes: set[Size]) -> None:
         for size in sizes:
             self.flow.take(size, once=self._multiplies)
-
-
-def _operators(work: StepWork, turn: slice) -> Iterator[tuple[int, StepOperator]]:
-    """Yield the operators of a turn with their first rows."""
-    rows = turn.start + np.flatnonzero(work.operator[turn] >= 0)
-    numbers = work.operator[rows]
-    starts = np.flatnonzero(np.diff(numbers, prepend=-1) != 0)
-    for row, number in zip(rows[starts].tolist(), numbers[starts].tolist(), strict=True):
-        yield row, work.operators[number]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from aaco.analytics.advice.views import Shape
 from aaco.analytics.advice.work import StepOperator
 from aaco.analytics.costs.terms import UnknownShape
 from aaco.analytics.costs.torch import call
@@ -35,7 +36,6 @@ ADDING = ("aten::add_", "aten::index_add_", "aten::scatter_add_", "aten::index_a
 BY_A_MASK = ("aten::index_put_", "aten::_index_put_impl_", "aten::index_copy_")  # where the turn has one
 WIDTHS = (1, 2, 4, 8)  # of numbers, bytes
 STACKS = ("aten::stack", "aten::cat")
-Shape = tuple[int, ...]
 Tensor = tuple[Shape, bool]  # of a tensor: its shape, and whether it has floating-point numbers
 Size = tuple[int, bool]  # of a tensor: its elements, and whether they are floating-point numbers
 ENDLESS = 1 << 30

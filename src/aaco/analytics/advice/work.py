@@ -18,7 +18,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from aaco.analytics.advice.limits import DeviceLimits
-from aaco.analytics.advice.views import NO_VIEWS, Views
+from aaco.analytics.advice.views import NO_VIEWS, Shape, Views
 from aaco.analytics.bottleneck.budget import SMALL_COPY_BYTES
 from aaco.analytics.costs.torch import model
 from aaco.analytics.costs.torch.arguments import TYPES, OperatorArguments
@@ -35,7 +35,6 @@ KERNEL_COLUMNS = ("kernel_id", "kernel_name", "family", "capture", "device_id", 
 COPY_COLUMNS = ("kind", "bytes", "pinned", "capture", "device_id", "stream_id", "queue_id", "t_start_ns", "t_end_ns")
 OPERATOR_COLUMNS = ("operator_id", "operator", "outermost", "phase", "shapes", "dtypes", "inputs", "calls", "kernels",
                     "flops", "bytes", "host_ns")
-Shape = tuple[int, ...]
 HOST_COPIES = ("h2d", "d2h")
 ONE_NUMBER = 8  # bytes that the host reads, as of a loss that is only printed
 COLLECTIVE = "collective"  # the family of communication between ranks

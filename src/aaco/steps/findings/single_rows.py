@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aaco.analytics.streaming.stream_ids import integers
-from aaco.core.arrays import Ints
 from aaco.core.session import Session
 from aaco.core.tables import API_CALLS, CALL_ARGUMENTS
+from aaco.steps.findings.views_taken import calls_named
 from aaco.tracelake import queries, store
 
 VIEW = "aten::narrow"
@@ -29,11 +29,11 @@ ONE_ROW = r'"Concrete Inputs":\s*\[\s*"[^"]*",\s*"0",\s*"\d+",\s*"1"\s*\]'
 def read(session: Session, capture: int | None, begin: int, until: int) -> int:
     """Return how many rows the largest batch has of which calls between two moments take each row alone; 0 if none.
 
-    capture: whose calls, of all where it is None. Raise BadBundle.
+    capture: of these calls, of all where it is None. Raise BadBundle.
     """
     if not store.holds(session, CALL_ARGUMENTS) or VIEW not in queries.names(session, API_CALLS, "name"):
         return 0
-    calls = _views(session, capture, begin, until)
+    calls, _, _ = calls_named(session, (VIEW,), capture, begin, until)
     taken = defaultdict[tuple[int, ...], set[int]](set)
     for batch in queries.batches(session, CALL_ARGUMENTS, ("call_id", "arguments")):
         is_meant = pa.array(np.isin(integers(batch["call_id"]), calls))
@@ -43,17 +43,6 @@ def read(session: Session, capture: int | None, begin: int, until: int) -> int:
                 taken[tuple(map(int, arguments["Input Dims"][0]))].add(int(arguments["Concrete Inputs"][2]))
     return max((len(rows) for shape, rows in taken.items() if shape and len(rows) == shape[0] == max(rows) + 1),
                default=0)
-
-
-def _views(session: Session, capture: int | None, begin: int, until: int) -> Ints:
-    """Return the ids of the calls that take a view."""
-    found = [np.zeros(0, np.int64)]
-    for batch in queries.batches(session, API_CALLS, ("call_id", "name", "t_start_ns", "capture")):
-        start, where = integers(batch["t_start_ns"]), integers(batch["capture"])
-        is_view = pc.fill_null(pc.equal(batch["name"], VIEW), False).to_numpy(zero_copy_only=False)
-        inside = is_view & (start >= begin) & (start < until) & ((where == capture) | (capture is None))
-        found.append(integers(batch["call_id"])[inside])
-    return np.concatenate(found)
 
 
 def _is_one_row(arguments: pa.Array) -> pa.Array:

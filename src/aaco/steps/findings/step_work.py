@@ -173,7 +173,8 @@ def _views(work: StepWork, session: Session, rank: RankTime, calls: HostCalls) -
     """
     kernels = np.flatnonzero(~work.of_families(COPY))
     from_first = np.arange(*kernels[[0, -1]]) if len(kernels) else kernels
-    for rows, asked in ((np.append(from_first, kernels[-1:]), calls.of_work()), (kernels, calls.of_work(True))):
+    for rows, kernels_only in ((np.append(from_first, kernels[-1:]), False), (kernels, True)):
+        asked = calls.of_work(kernels_only)
         if len(rows) == len(asked) > 0:
             return views_taken.read(session, rank.capture, calls.since, asked, rows)
     return NO_VIEWS

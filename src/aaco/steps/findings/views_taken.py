@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -30,13 +30,13 @@ TYPE = r'"Input type":\s*\[\s*"(?P<type>[^"]{1,40})"'
 def read(session: Session, capture: int | None, since: int, asked: Ints, rows: Ints) -> Views:
     """Return the views that are taken from a moment on until the host last asked for work.
 
-    capture: whose calls, of all where it is None. asked: when the host asked for these rows of the
+    capture: of these calls, of all where it is None. asked: when the host asked for these rows of the
     work, in order. Raise BadBundle.
     """
     known = set(NAMES) & set(queries.names(session, API_CALLS, "name"))
     if not known or not len(asked) or not store.holds(session, CALL_ARGUMENTS):
         return NO_VIEWS
-    calls, times, names = _calls(session, capture, since, int(asked[-1]))
+    calls, times, names = calls_named(session, NAMES, capture, since, int(asked[-1]))
     order, kinds = np.argsort(calls), dict[ViewKind, int]()
     found: list[tuple[int, int, int]] = []  # time, kind, start
     for batch in queries.batches(session, CALL_ARGUMENTS, ("call_id", "arguments")):
@@ -55,12 +55,16 @@ def read(session: Session, capture: int | None, since: int, asked: Ints, rows: I
     return Views(rows[np.searchsorted(asked, time)], kind, start, tuple(kinds))
 
 
-def _calls(session: Session, capture: int | None, begin: int, until: int) -> tuple[Ints, Ints, Ints]:
-    """Return the ids of the calls that take a view, when they were, and which of NAMES they are."""
+def calls_named(session: Session, meant: Sequence[str], capture: int | None, begin: int, until: int
+                ) -> tuple[Ints, Ints, Ints]:
+    """Return the ids of the calls of these names between two moments, when they were, and which of the names they have.
+
+    capture: of these calls, of all where it is None. Raise BadBundle.
+    """
     found = [np.zeros((3, 0), np.int64)]
     for batch in queries.batches(session, API_CALLS, ("call_id", "name", "t_start_ns", "capture")):
         start, where = integers(batch["t_start_ns"]), integers(batch["capture"])
-        name = pc.fill_null(pc.index_in(batch["name"].cast(pa.string()), pa.array(NAMES)), -1).to_numpy(
+        name = pc.fill_null(pc.index_in(batch["name"].cast(pa.string()), pa.array(meant)), -1).to_numpy(
             zero_copy_only=False)
         inside = (name >= 0) & (start >= begin) & (start < until) & ((where == capture) | (capture is None))
         found.append(np.array([integers(batch["call_id"])[inside], start[inside], name[inside]]))

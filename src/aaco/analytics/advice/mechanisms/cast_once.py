@@ -16,7 +16,8 @@ from aaco.analytics.advice.least import without
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.mechanisms.product_before_gather import TRAINING
 from aaco.analytics.advice.responses import not_again
-from aaco.analytics.advice.work import Shape, StepOperator, StepWork
+from aaco.analytics.advice.views import Shape
+from aaco.analytics.advice.work import StepOperator, StepWork
 from aaco.core.advice import Step, fact_is_not
 from aaco.core.arrays import Flags
 from aaco.core.readings import Absent

@@ -13,7 +13,8 @@ import numpy as np
 
 from aaco.analytics.advice.least import own_time, without
 from aaco.analytics.advice.mechanism import Mechanism, NothingToChange, Response
-from aaco.analytics.advice.turn_flow import Shape, tensors_of
+from aaco.analytics.advice.turn_flow import tensors_of
+from aaco.analytics.advice.views import Shape
 from aaco.analytics.advice.work import StepOperator, StepWork
 from aaco.core import distinct
 from aaco.core.arrays import Reals

@@ -12,7 +12,8 @@ from aaco.analytics.advice.action import INFERENCE, OWN_CODE, PYTORCH, Action, o
 from aaco.analytics.advice.least import own_rate, own_time, product_roofs
 from aaco.analytics.advice.mechanism import Mechanism
 from aaco.analytics.advice.responses import without_rows
-from aaco.analytics.advice.work import Shape, StepOperator, StepWork
+from aaco.analytics.advice.views import Shape
+from aaco.analytics.advice.work import StepOperator, StepWork
 from aaco.core.advice import Step
 from aaco.core.arrays import Flags, Reals
 from aaco.core.readings import Absent
